@@ -188,9 +188,9 @@ def contradictions(ms: Figures, rows: list[Row]) -> Iterator[str]:
             continue
         if times and (gain.times is None or not 0.5 < gain.times / times < 2):
             have = "IOS gains nothing" if gain.times is None else f"HIOS-LP gains {gain.times:.1f} times what IOS does"
-            yield f"{name}, {size} pixels: {have}, in the paper {times:g} times."
+            yield f"{name}, {size} pixels: {have}, in the paper HIOS-LP gains {times:g} times what IOS does."
         if gain.part is not None and abs(gain.part - part) > 10:
-            yield f"{name}, {size} pixels: the mapping gains {gain.part:.0f} % of it, in the paper {part:g} %."
+            yield f"{name}, {size} pixels: the mapping has {gain.part:.0f} % of what HIOS-LP gains, in the paper {part:g} %."
     for name, _, lower, grown in minutes_of(rows):
         if name == "nasnet_large" and max(lower) > NASNET_LESS + TOLERANCE:
             yield (

@@ -51,6 +51,15 @@ def test_what_it_lacks_is_an_error(tmp_path):
     assert run(tmp_path, code) == ["other"]
 
 
+def test_one_finder_for_all_names(tmp_path):
+    code = """
+    import_when_used("late")
+    import_when_used("late.other")
+    print(sum(type(finder).__name__ == "_LateFinder" for finder in sys.meta_path))
+    """
+    assert run(tmp_path, code) == ["1"]
+
+
 def test_packages_that_are_not_there_stay_so(tmp_path):
     code = """
     import_when_used("not_there")

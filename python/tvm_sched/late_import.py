@@ -44,8 +44,8 @@ class _LateLoader(Loader):
 
 
 class _LateFinder(MetaPathFinder):
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = frozenset(names)
+    def __init__(self) -> None:
+        self.names: set[str] = set()
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
         found = PathFinder.find_spec(name, path) if name in self.names else None
@@ -54,6 +54,11 @@ class _LateFinder(MetaPathFinder):
         return found
 
 
+_finder = _LateFinder()
+
+
 def import_when_used(*names: str) -> None:
     """Let the first use of modules be their import, from now on; those that are not installed are missed as ever."""
-    sys.meta_path.insert(0, _LateFinder(names))
+    _finder.names.update(names)
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)

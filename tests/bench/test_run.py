@@ -153,5 +153,8 @@ def test_best_known_are_checked_and_kept(suite, into, folder):
     assert case.kind.worth(case.task, read.solution(case), "kept") == cold.value
     best.note(case, msgspec.structs.replace(cold, checked=""))
     assert {case.name: known for case, known in check_kept(best, suite.cases)} == read.instances
+    best.note(case, msgspec.structs.replace(cold, value=0.9 * cold.value))
+    with pytest.raises(InputError, match="the kept solution is worth"):
+        list(check_kept(best, [case]))
     # What is no better is not kept again.
     assert not keep(read, score(suite, into.folder / "solutions" / "heft"))

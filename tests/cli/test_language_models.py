@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tvm_sched.problem import Problem
+from tvm_sched.relax.decoders import decoder_variants
 
 CONFIG = {
     "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 40,
@@ -39,6 +40,32 @@ def test_phases_of_a_config(run, config, tmp_path):
     assert problems["decode"].name == "tiny-llama-decode-2x8"
 
 
+@pytest.mark.parametrize(
+    ("command", "options", "offered"),
+    [
+        ("problem", (), False),
+        ("problem", ("--rows",), True),
+        ("schedule", ("-s", "heft"), False),
+        ("schedule", ("-s", "heft", "--rows"), True),
+        ("schedule", ("-s", "heft", "--resident", "1"), True),
+        ("schedule", ("-s", "heft", "--resident", "1", "--no-rows"), False),
+    ],
+)
+def test_parts_by_rows_are_offered_for_warm_runs(run, config, tmp_path, monkeypatch, command, options, offered):
+    monkeypatch.setattr("tvm_sched.relax.row_regions.LEAST_FLOPS", 0)
+    monkeypatch.setattr("tvm_sched.relax.row_regions.FLOPS_FOR_A_BYTE_COPIED", 0)
+    ways = []
+
+    def noted(*arguments, **named):
+        graph, groups = decoder_variants(*arguments, **named)
+        ways.extend(way for group in groups for way in group.ways)
+        return graph, groups
+
+    monkeypatch.setattr("tvm_sched.relax.decoders.decoder_variants", noted)
+    run(command, config, "--shape", "2x8", "-t", "a40x2", *options, "-o", tmp_path / "made.json")
+    assert ("batch/2" in ways) == offered
+
+
 def test_several_models_are_one_problem(run, config, problem_file, tmp_path):
     path = tmp_path / "both.json"
     run("problem", config, config, "--shape", "1x4", "--shape", "2x8", "-t", "a40x2", "-o", path)
@@ -67,6 +94,9 @@ def test_what_is_wrong_is_refused(fails, arguments, message):
 def test_options_that_fit_no_model_are_refused(fails, config, problem_file):
     assert "--shape is for" in fails(2, "schedule", problem_file, "--shape", "1x4")
     assert "--phase is for" in fails(2, "schedule", problem_file, "--phase", "decode")
+    assert "--rows is for models" in fails(2, "schedule", problem_file, "-s", "heft", "--rows")
+    neither = ("problem", config, "--shape", "1x4", "-t", "a40x2", "-o", config.with_name("p.json"))
+    assert "one of them is allowed" in fails(2, *neither, "--rows", "--no-variants")
     both = ("schedule", problem_file, config, "--shape", "1x4", "--input-shape", "x:1,2", "-t", "a40x2")
     assert "--input-shape is for one model" in fails(2, *both)
 

@@ -51,6 +51,20 @@ def test_constants():
             parse_constants([text])
 
 
+def test_reading_a_model_leaves_out_packages_that_take_long(tmp_path):
+    write_model(tmp_path / "m.onnx")
+    script = f"""
+import sys
+from pathlib import Path
+from tvm_sched.cli.models import packages_for
+with packages_for(Path({str(tmp_path / "m.onnx")!r})):
+    from tvm_sched.relax import make_problem
+    make_problem({str(tmp_path / "m.onnx")!r}, "cpu1", cost_model="roofline")
+print("onnx_ir" in sys.modules, "sympy.core" in sys.modules, "torch" in sys.modules)"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert said.stdout.split() == ["True", "False", "False"], said.stderr
+
+
 def test_an_artifact_for_several_shapes(run, fails, tmp_path):
     write_model(tmp_path / "two.onnx", batch="batch")
     compile_it = ["compile", tmp_path / "two.onnx", "-t", "cpu1", "-s", "single", "-o", tmp_path / "two.so"]

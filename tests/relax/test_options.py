@@ -51,6 +51,7 @@ def test_defaults():
         ({"instances": 0}, "instances is 0; 1 to 1024"),
         ({"resident": 1.5}, "resident is 1.5; a part from 0 to 1"),
         ({"graph": True}, "graph is for GPUs"),
+        ({"rows": True, "variants": False}, "rows are variants"),
         ({"stages": 2}, "stages is for a pipeline: give objective='throughput', too"),
         ({"objective": "throughput", "streams": "opara"}, "streams is for objective='latency'"),
         ({"objective": "throughput", "stages": 0}, "stages is 0; a number from 1"),

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from dlpack_tensor import DLPackTensor
 from fake_cuda_cases import CALLBACK, alive, calls, driver, expect, modules, relay, same, trace, tvm_ffi, view
+from gpu_tensor import UINT8, GpuTensor
 from runtime_plans import PlanBuilder
 
 from tvm_sched import _library
@@ -23,14 +23,17 @@ driver.cuMemAlloc_v2.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 driver.cuMemFree_v2.argtypes = [ctypes.c_void_p]
 
 
-class OnGpu(DLPackTensor):
+class OnGpu(GpuTensor):
     """Bytes in the memory of a GPU."""
 
     def __init__(self, value: np.ndarray[Any, Any], gpu: int = 0, step: int = 1) -> None:
         enter(gpu)
-        self.address = ctypes.c_uint64()
-        assert driver.cuMemAlloc_v2(ctypes.byref(self.address), max(step * value.size, 1)) == 0
-        super().__init__(self.address.value, value, gpu, step)
+        address = ctypes.c_uint64()
+        assert driver.cuMemAlloc_v2(ctypes.byref(address), max(step * value.size, 1)) == 0
+        memory = (ctypes.c_uint8 * max(step * value.size, 1)).from_address(address.value)
+        self.array = np.frombuffer(memory, np.uint8)[: step * value.size : step].reshape(value.shape)
+        self.array[...] = value
+        super().__init__(address.value, gpu, UINT8, [value.size], [step])
 
 
 def enter(gpu: int) -> None:

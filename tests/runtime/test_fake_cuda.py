@@ -13,9 +13,8 @@ HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(fake_driver.COMPILER is None, reason="there is no C++ compiler for the fake driver")
 
 
-@pytest.mark.parametrize(
-    ("case", "gpus", "peers"),
-    [
+CASES = {
+    "fake_cuda_cases": [
         ("values_equal_the_cpus", 4, 1),
         ("values_equal_the_cpus", 4, 0),
         ("values_equal_the_cpus", 1, 1),
@@ -29,27 +28,13 @@ pytestmark = pytest.mark.skipif(fake_driver.COMPILER is None, reason="there is n
         ("a_fork_is_refused", 2, 1),
         ("images_are_launched_with_their_pointers", 2, 1),
     ],
-)
-def test_without_a_gpu(case, gpus, peers):
-    fake_driver.run_case(HERE / "fake_cuda_cases.py", case, gpus, peers)
-
-
-@pytest.mark.parametrize(
-    ("case", "gpus", "peers"),
-    [
+    "fake_cuda_pipelines": [
         ("pipelines_equal_the_cpus", 4, 1),
         ("pipelines_equal_the_cpus", 1, 1),
         ("batches_arrive_and_leave_while_others_are_computed", 1, 1),
         ("a_fault_fails_one_batch_of_a_pipeline", 4, 1),
     ],
-)
-def test_pipelines(case, gpus, peers):
-    fake_driver.run_case(HERE / "fake_cuda_pipelines.py", case, gpus, peers)
-
-
-@pytest.mark.parametrize(
-    ("case", "gpus", "peers"),
-    [
+    "fake_cuda_tensors": [
         ("tensors_on_gpus_follow_the_callers_stream", 1, 1),
         ("tensors_on_the_default_stream_and_on_several_gpus", 4, 1),
         ("tensors_on_the_default_stream_and_on_several_gpus", 4, 0),
@@ -57,35 +42,27 @@ def test_pipelines(case, gpus, peers):
         ("tensors_that_cannot_be_taken_are_refused", 3, 1),
         ("workspaces_are_shared_by_a_stream_and_go_with_it", 1, 1),
     ],
-)
-def test_tensors_on_gpus(case, gpus, peers):
-    fake_driver.run_case(HERE / "fake_cuda_tensors.py", case, gpus, peers)
-
-
-@pytest.mark.parametrize(
-    ("case", "gpus", "peers"),
-    [
+    "fake_cuda_states": [
         ("states_pass_from_run_to_run", 4, 1),
         ("states_pass_from_run_to_run", 4, 0),
         ("a_failed_run_leaves_states_as_they_were", 4, 1),
         ("a_gpu_without_room_leaves_states_as_they_were", 4, 1),
         ("a_module_goes_while_pythons_kernels_still_run", 4, 1),
     ],
-)
-def test_states(case, gpus, peers):
-    fake_driver.run_case(HERE / "fake_cuda_states.py", case, gpus, peers)
-
-
-@pytest.mark.parametrize(
-    ("case", "gpus", "peers"),
-    [
+    "fake_cuda_doctor": [
         ("artifacts_are_healthy", 4, 1),
         ("faults_are_told", 4, 1),
         ("machines_are_described", 3, 0),
     ],
+}
+"""By script: cases, with the number of GPUs, and whether these reach each other's memory."""
+
+
+@pytest.mark.parametrize(
+    ("script", "case", "gpus", "peers"), [(script, *case) for script, cases in CASES.items() for case in cases]
 )
-def test_doctor(case, gpus, peers):
-    fake_driver.run_case(HERE / "fake_cuda_doctor.py", case, gpus, peers)
+def test_without_a_gpu(script, case, gpus, peers):
+    fake_driver.run_case(HERE / f"{script}.py", case, gpus, peers)
 
 
 def test_no_driver_is_an_error_that_says_what_to_do(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -100,14 +101,21 @@ def check_kept(best: BestKnown, cases: Iterable[Case]) -> Iterator[tuple[Case, K
     Raises
     ------
     InputError, SchedulerError
-        The other implementation refuses a kept solution, or differs from the package.
+        The other implementation refuses a kept solution, or differs from the package; a solution is not worth what
+        best.json says.
     """
     for case in cases:
         known = best.of(case)
         if known is None:
             continue
+        solution = best.solution(case)
+        worth = case.kind.worth(case.task, solution, case.name)
+        if not math.isclose(worth, known.value, rel_tol=1e-9):
+            raise InputError(
+                f"{case.name}: the kept solution is worth {worth:.15g}, and best.json says {known.value:.15g}"
+            )
         proof = Proof(known.bound, known.bound_by, best.evidence(case))
-        checked = case.kind.check(case.task, best.solution(case), proof, case.name)
+        checked = case.kind.check(case.task, solution, proof, case.name)
         if checked != known.checked:
             known = msgspec.structs.replace(known, checked=checked)
             best.note(case, known)

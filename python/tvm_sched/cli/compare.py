@@ -74,7 +74,7 @@ def compare(
     names = _names(schedulers)
     options = _own_options(names, option, time_limit, seed)
     apart = [[source] for source in sources] if each else [sources]
-    given = ModelOptions(input_shape, shape, constant, phase, variants, bool(resident) if rows is None else rows)
+    given = ModelOptions(input_shape, shape, constant, phase, variants, rows, bool(resident))
     problems = [load_problem(out, group, topology, given, costs) for group in apart]
     with workers_of(ray):
         wanted = [requests_from(made, resident) for made in problems]

@@ -23,14 +23,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What is said of models: ``--input-shape``, ``--shape``, ``--constant``, ``--phase``, ``--variants`` and ``--rows``."""
+    """What is said of models: ``--input-shape``, ``--shape``, ``--constant``, ``--phase``, ``--variants`` and ``--rows``.
+
+    ``resident``: whether parameters may be on the devices already, so that rows are offered, but for ``--no-rows``.
+    """
 
     input_shape: list[str] | None = None
     shape: list[str] | None = None
     constant: list[str] | None = None
     phase: str = "full"
     variants: bool = True
-    rows: bool = False
+    rows: bool | None = None
+    resident: bool = False
+
+    @property
+    def offers_rows(self) -> bool:
+        """Whether parts by rows are offered also where only warm runs can gain."""
+        return self.resident if self.rows is None else self.rows
 
     def sets(self) -> list[ShapeSet]:
         """All shapes that are given, ``--shape`` as sizes of the symbols ``batch`` and ``tokens``."""
@@ -115,6 +124,8 @@ def _check_options(options: ModelOptions, sources: Sequence[Path], named: Sequen
         )
     if options.phase != "full" and not configs:
         raise InputError("--phase is for language models given by name or config.json")
+    if options.rows and not options.variants:
+        raise InputError("--rows offers more variants, and --no-variants none; one of them is allowed")
     for option, given in (("--input-shape", options.input_shape), ("--constant", options.constant)):
         if given and len(sources) > 1:
             raise InputError(
@@ -131,7 +142,7 @@ def _decoder_graph(
 
         gpus = machine if demands else None
         return decoder_variants(
-            config, *shape, phase=options.phase, pieces=pieces_for(machine), rows=options.rows, gpus=gpus
+            config, *shape, phase=options.phase, pieces=pieces_for(machine), rows=options.offers_rows, gpus=gpus
         )
 
 
@@ -180,10 +191,12 @@ def _load_file(
 
             raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
         machine = _machine_for(path, topology)
-        return import_problem(out, path, machine, shapes, constants, costs, options.variants, options.rows)
+        return import_problem(out, path, machine, shapes, constants, costs, options.variants, options.offers_rows)
     if shapes or constants:
         option = "--input-shape" if shapes else "--constant"
         raise InputError(f"{path} is a problem file, whose shapes are fixed: {option} is for models")
+    if options.rows:
+        raise InputError(f"{path} is a problem file, which has its variants: --rows is for models")
     problem = Problem.load(path)
     if not options.variants:
         problem = problem.resolve({})

@@ -71,7 +71,7 @@ def problem(
 ) -> None:
     """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
     check_outputs({"--output": (output, JSON)}, models)
-    given = ModelOptions(input_shape, shape, constant, phase, variants, bool(rows))
+    given = ModelOptions(input_shape, shape, constant, phase, variants, rows)
     made = load_problem(out, models, topology, given, costs)
     write_problem(out, made, output)
 
@@ -137,7 +137,7 @@ def schedule(
         from ..cost_model import default_cost_model
 
         costs = default_cost_model(load_topology(topology), together=True)
-    given = ModelOptions(input_shape, shape, constant, phase, variants, bool(resident) if rows is None else rows)
+    given = ModelOptions(input_shape, shape, constant, phase, variants, rows, bool(resident))
     made = load_problem(out, sources, topology, given, costs)
     from ..schedule import resolved, with_choice
 

@@ -174,6 +174,8 @@ class CompileOptions:
             raise InputError(f"resident is {self.resident!r}; a part from 0 to 1, or names of parameters, is allowed")
         if isinstance(self.devices, str):
             raise InputError(f"devices is {self.devices!r}; a list of names of devices is allowed: [{self.devices!r}]")
+        if self.rows and not self.variants:
+            raise InputError("rows is True and variants is False; rows are variants: leave one of the two away")
         if self.graph and self.backend != "cuda":
             raise InputError("graph is for GPUs: give backend='cuda', too")
 
