@@ -12,6 +12,7 @@
 #include "search/partition/refine.h"
 #include "search/partition/segment_costs.h"
 #include "search/partition/slice.h"
+#include "search/partition/stage_value.h"
 
 namespace tvm_sched {
 namespace {
@@ -148,6 +149,34 @@ class PartitionGraphObj : public ffi::Object {
     return NewRow<double>(row);
   }
 
+  /*! \brief Nodes looked at, steps, then for each stage worth more its length and nodes. */
+  ffi::Tensor ValuableStages(ffi::TensorView values, int64_t target, double limit, int64_t first,
+                             int64_t steps, double seconds) const {
+    partition::StageValueSettings settings;
+    settings.value = Copy<int64_t>("values", values, graph_.nodes());
+    int64_t total = 0;
+    for (int64_t value : settings.value) {
+      TVM_FFI_CHECK(value >= 0 && value <= partition::kMostValue - total, ValueError)
+          << "values have to be 0 or more, and at most " << partition::kMostValue << " together";
+      total += value;
+    }
+    TVM_FFI_CHECK(target >= 0 && limit >= 0 && first >= 0, ValueError)
+        << "target, limit and first are " << target << ", " << limit << " and " << first
+        << "; 0 or more are allowed";
+    settings.target = target;
+    settings.limit = limit;
+    settings.first = static_cast<size_t>(first);
+    settings.steps = Positive("steps", steps);
+    const partition::StageValue found =
+        partition::MostValuableStages(graph_, settings, Deadline(seconds));
+    std::vector<int64_t> row{static_cast<int64_t>(found.next), static_cast<int64_t>(found.steps)};
+    for (const std::vector<NodeId>& stage : found.better) {
+      row.push_back(static_cast<int64_t>(stage.size()));
+      row.insert(row.end(), stage.begin(), stage.end());
+    }
+    return NewRow<int64_t>(row);
+  }
+
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.PartitionGraph", PartitionGraphObj, ffi::Object);
 
@@ -224,7 +253,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("evolve", &PartitionGraphObj::Evolve)
       .def("refine", &PartitionGraphObj::Refine)
       .def("segment_costs", &PartitionGraphObj::SegmentCosts)
-      .def("ideals", &PartitionGraphObj::Ideals);
+      .def("ideals", &PartitionGraphObj::Ideals)
+      .def("valuable_stages", &PartitionGraphObj::ValuableStages);
 }
 
 }  // namespace

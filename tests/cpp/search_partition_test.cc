@@ -7,11 +7,13 @@
 #include <stdexcept>
 
 #include "search/partition/ideals.h"
+#include "search/partition/max_flow.h"
 #include "search/partition/orders.h"
 #include "search/partition/peak_memory.h"
 #include "search/partition/refine.h"
 #include "search/partition/segment_costs.h"
 #include "search/partition/slice.h"
+#include "search/partition/stage_value.h"
 
 namespace tvm_sched::partition {
 namespace {
@@ -161,6 +163,61 @@ TEST(Ideals, StopWhileTheyAreListed) {
   EXPECT_TRUE(stopped.stopped);
   EXPECT_LT(stopped.ideals, 4096U);
   EXPECT_TRUE(stopped.stages.empty());
+}
+
+TEST(MaxFlow, IsTheLeastCutOfAllSides) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    std::mt19937_64 random(seed);
+    constexpr int32_t kNodes = 7;
+    std::vector<std::vector<int64_t>> capacity(kNodes, std::vector<int64_t>(kNodes, 0));
+    MaxFlow flow(kNodes);
+    for (int32_t a = 0; a < kNodes; ++a) {
+      for (int32_t b = 0; b < kNodes; ++b) {
+        if (a == b || random() % 2 == 0) continue;
+        capacity[a][b] = static_cast<int64_t>(random() % 20);
+        flow.Add(a, b, capacity[a][b]);
+      }
+    }
+    const auto cut = [&](const auto& on_source_side) {
+      int64_t sum = 0;
+      for (int32_t a = 0; a < kNodes; ++a) {
+        for (int32_t b = 0; b < kNodes; ++b) {
+          if (on_source_side(a) && !on_source_side(b)) sum += capacity[a][b];
+        }
+      }
+      return sum;
+    };
+    int64_t least = MaxFlow::kInfinite;
+    for (uint32_t side = 0; side < 1U << kNodes; ++side) {
+      if ((side & 1U) == 0 || (side >> (kNodes - 1)) != 0) continue;  // from node 0 to the last
+      least = std::min(least, cut([&](int32_t v) { return ((side >> v) & 1U) != 0; }));
+    }
+    EXPECT_EQ(flow.Solve(0, kNodes - 1), least);
+    EXPECT_EQ(cut([&](int32_t v) { return flow.OnSourceSide(v); }), least);
+  }
+}
+
+TEST(MostValuableStages, AreFoundOrProvedNotToBe) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const Graph graph = RandomGraph(seed, 9);
+    StageValueSettings settings;
+    for (size_t v = 0; v < 9; ++v) settings.value.push_back(static_cast<int64_t>(graph.work[v]));
+    settings.limit = 120;
+    for (settings.target = 0; settings.target < 400; ++settings.target) {
+      const StageValue found = MostValuableStages(graph, settings, kNever);
+      EXPECT_EQ(found.next, graph.nodes());
+      if (found.better.empty()) break;
+      for (const std::vector<NodeId>& stage : found.better) {
+        double work = 0;
+        for (NodeId v : stage) work += graph.work[v];
+        EXPECT_GT(work, static_cast<double>(settings.target));
+        EXPECT_LE(work, settings.limit);
+      }
+    }
+    EXPECT_LE(settings.target, 120);  // work is a part of the cost
+    const StageValue stopped = MostValuableStages(graph, settings, [] { return true; });
+    EXPECT_LE(stopped.next, graph.nodes());
+  }
 }
 
 }  // namespace

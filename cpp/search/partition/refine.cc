@@ -128,9 +128,9 @@ Stages Refine(const Graph& graph, Stages start, const RefineSettings& settings,
     const double before = energy(from) + energy(to);
     state.Move(v, to);
     const double rise = energy(from) + energy(to) - before;
-    // Cooling from a tenth of the bottleneck's energy to a ten-thousandth.
+    // Cooling from half of the bottleneck's energy to a two-thousandth.
     const double done = static_cast<double>(move) / static_cast<double>(settings.moves);
-    const double temperature = 0.1 * std::pow(1e-3, done);
+    const double temperature = 0.5 * std::pow(1e-3, done);
     if (rise > 0 && Uniform(random) >= std::exp(-rise / temperature)) {
       state.Move(v, from);
       continue;

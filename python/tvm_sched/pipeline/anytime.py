@@ -9,7 +9,7 @@ import msgspec
 
 from ..anytime import Budget, Status, Turn, budget_of, improve
 from ..errors import InputError, require_at_least
-from .partition_bounds import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
+from .partition_bounds import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Prices, Semidefinite
 from .partition_problem import PartitionProblem
 from .partition_state import MOST_MOVES, Annealing, GeneticSearch, Ideals, Neighbours, PartitionState
 from .registry import PARTITIONERS, Partition, register
@@ -22,6 +22,9 @@ WORK_SHARE = 0.9
 
 SMALL_PROGRAM = 200
 """Nodes times stages up to which the exact program is tried before anything else."""
+
+PRICED_SHARE = 0.6
+"""Part of the long searches' time for bounds that is left to prices where they pay: after the semidefinite bound."""
 
 FIRST_SHARE = 0.4
 """Share of the work for what may prove a small graph before the long searches begin."""
@@ -77,7 +80,7 @@ def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> 
     status = improve(state, first_turns(counted), budget.part(FIRST_SHARE * budget.work))
     if stages > 1 and status != "interrupted" and not state.proved:
         beside = not counted and state.threads > 1
-        searches = turns(counted, beside, options.moves)
+        searches = turns(counted, beside, options.moves, Prices.pays(state, PRICED_SHARE * budget.left))
         later = _beside(state, searches, budget) if beside else improve(state, searches, budget)
         status = status if later == "no better found" else later  # the first ones may have been cut off
     found = state.found
@@ -93,8 +96,8 @@ def first_turns(counted: bool) -> list[Turn[PartitionState]]:
     return chosen if counted else [*chosen, Turn(ExactProgram(SMALL_PROGRAM), 0.3)]
 
 
-def turns(counted: bool, beside: bool, moves: int) -> list[Turn[PartitionState]]:
-    """The long searches; the semidefinite bound takes its turn where it has no thread of its own."""
+def turns(counted: bool, beside: bool, moves: int, priced: bool = False) -> list[Turn[PartitionState]]:
+    """The long searches; bounds without a solver take their turns where they have no thread of their own."""
     found: list[Turn[PartitionState]] = [] if beside else [Turn(Semidefinite(), 1.0)]
     found.append(Turn(Annealing(moves), 0.35))
     if not counted:
@@ -104,14 +107,16 @@ def turns(counted: bool, beside: bool, moves: int) -> list[Turn[PartitionState]]
             Turn(BottleneckGuess(), 0.12),
             Turn(ExactProgram(), 0.25),
         ]
+    if priced and not beside:
+        found.append(Turn(Prices(), 1.0))
     return found
 
 
 def _beside(state: PartitionState, searches: Sequence[Turn[PartitionState]], budget: Budget) -> Status:
-    """Let the semidefinite bound work on one thread while the other improvers take their turns."""
+    """Let bounds without a solver work on one thread while the other improvers take their turns."""
     with ThreadPoolExecutor(1) as pool:
         own = Budget(deadline=budget.deadline)
-        running = pool.submit(Semidefinite().step, state, own)
+        running = pool.submit(_bounds, state, own)
         try:
             status = improve(state, searches, budget)
             if status != "interrupted":
@@ -124,3 +129,12 @@ def _beside(state: PartitionState, searches: Sequence[Turn[PartitionState]], bud
     if status == "interrupted" or state.proved:
         return status
     return "time limit" if own.too_small else status
+
+
+def _bounds(state: PartitionState, budget: Budget) -> None:
+    """The semidefinite bound; where stages hold few nodes, prices after a part of the time."""
+    if not Prices.pays(state, PRICED_SHARE * budget.seconds):
+        Semidefinite().step(state, budget)
+        return
+    Semidefinite().step(state, Budget(deadline=budget.deadline - PRICED_SHARE * budget.seconds))
+    Prices().step(state, budget)

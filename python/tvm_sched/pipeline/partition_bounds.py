@@ -8,6 +8,7 @@ from ..anytime import Budget
 from ..progress import report_progress
 from .node_bound import node_bound
 from .partition_state import PartitionState, stopped
+from .price_bound import price_bound
 from .programs import bottleneck_bound, bottleneck_guess_bound, exact_program, simple_bound
 from .semidefinite import MOST_NODES, PART_NODES, semidefinite_bound
 
@@ -22,6 +23,15 @@ FLOW_SECONDS = 2e-6
 
 ITERATION_SECONDS = 1.5e-9
 """Of the semidefinite search, times the cube of the nodes, roughly, on one core of a server."""
+
+STEP_SECONDS = 8e-7
+"""Of a step of the search for stages that prices need, times the nodes, roughly, on one core of a server."""
+
+LEAST_STEPS = 100_000
+"""Fewer of these steps prove nothing that is worth it: on graphs of 150 nodes some 10⁵ to 10⁶ are needed."""
+
+PRICED_NODES = 8
+"""Average nodes of a stage up to which prices are searched for: stages of more nodes are too many to look through."""
 
 
 def by_solver(name: str, state: PartitionState) -> str:
@@ -78,6 +88,42 @@ class Semidefinite:
         )
         budget.spend(budget.left)
         budget.too_small = not stopped(state)()  # iterations have no end but the proof
+        return False
+
+
+class Prices:
+    """Prices of nodes, from the bound known on."""
+
+    name = "prices"
+
+    @staticmethod
+    def pays(state: PartitionState, seconds: float) -> bool:
+        """Whether so many seconds of work may prove more than is known, where stages have few nodes."""
+        size = state.problem.size
+        return 0 < size <= PRICED_NODES * state.stages and seconds >= LEAST_STEPS * STEP_SECONDS * size
+
+    def step(self, state: PartitionState, budget: Budget) -> bool:
+        """As many steps as the budget allows."""
+        each = STEP_SECONDS * state.problem.size
+
+        def watch(bound: float) -> bool:
+            state.raise_bound(bound * (1 - 1e-9), "prices")
+            return stopped(state)()
+
+        def seconds() -> float:
+            return 0.0 if stopped(state)() else budget.deadline - time.monotonic()
+
+        taken = price_bound(
+            state.problem,
+            state.stages,
+            bound=state.bound,
+            cutoff=state.cost,
+            steps=int(min(budget.left / each, 1e12)),
+            watch=watch,
+            seconds=seconds,
+        )[1]
+        budget.spend(taken * each)
+        budget.too_small = not state.proved and budget.over
         return False
 
 

@@ -251,6 +251,47 @@ class PartitionProblem:
         found = row[3:].astype(np.int64) if np.isfinite(row[2]) else None
         return int(row[0]), bool(row[1]), found
 
+    def valuable_stages(
+        self,
+        values: npt.ArrayLike,
+        target: int,
+        limit: float,
+        *,
+        first: int = 0,
+        steps: int = 1_000_000,
+        seconds: float = float("inf"),
+    ) -> tuple[int, int, list[Integers]]:
+        """Stages that cost at most ``limit`` and are worth more than ``target``, by branch and bound.
+
+        Nodes are looked at in turn, that which costs most alone first, and of the stages in which one is the dearest
+        the search ends with one that is worth more. Where no node has such a stage, there is none, whatever the
+        rounding. Overflow is not counted.
+
+        Parameters
+        ----------
+        values : array of int, one a node
+            What nodes are worth, 0 or more; at most 2³⁰ together.
+        first : int
+            Nodes that have been looked at before.
+        steps : int
+            Of the search trees; after as many no further node is looked at.
+        seconds : float
+            After these the search ends, wherever it is.
+
+        Returns
+        -------
+        (int, int, list of array of int)
+            How many nodes have been looked at, with those before; the steps; and the nodes of each stage found.
+        """
+        arguments = _integers(values), target, float(limit), first, steps, float(seconds)
+        row = np.from_dlpack(self._native.valuable_stages(*arguments))
+        found, at = [], 2
+        while at < len(row):
+            end = at + 1 + int(row[at])
+            found.append(row[at + 1 : end].copy())
+            at = end
+        return int(row[0]), int(row[1]), found
+
     def stages_of(self, order: npt.ArrayLike, ends: Sequence[int]) -> Integers:
         """The stage of each node where an order is cut at ``ends``."""
         stage_of = np.zeros(self.size, dtype=np.int64)
