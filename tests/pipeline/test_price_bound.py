@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.pipeline import PartitionProblem, StageTensor, partition, partition_bounds
+from tvm_sched.anytime import Budget
+from tvm_sched.pipeline import PartitionProblem, StageTensor, partition
+from tvm_sched.pipeline.anytime import turns
 from tvm_sched.pipeline.cuts import paths
 from tvm_sched.pipeline.node_bound import dearest_node, node_bound
 from tvm_sched.pipeline.partition_bounds import LEAST_STEPS, PRICED_NODES, STEP_SECONDS, Prices
@@ -129,20 +131,30 @@ def test_prices_end_with_steps_time_or_a_watch_that_has_seen_enough():
     assert price_bound(free, 2, cutoff=1.0)[0] <= 1.0  # costs nothing: no price says more
 
 
-def test_anytime_asks_for_prices_where_stages_have_few_nodes_and_work_is_left(monkeypatch):
-    problem = regal_like(2, 30)
-    few = PartitionState(problem, 6)
-    enough = LEAST_STEPS * STEP_SECONDS * 30
-    assert Prices.pays(few, enough)
-    assert not Prices.pays(few, 0.9 * enough)
-    assert not Prices.pays(PartitionState(problem, 30 // PRICED_NODES - 1), enough)
-    monkeypatch.setattr(partition_bounds, "LEAST_STEPS", 1000)
-    options = {"work": 0.8, "moves": 10_000}
-    first, second = (partition(problem, 6, "anytime", options) for _ in range(2))
-    assert (first.bound, first.bound_name) == (second.bound, "prices")
-    assert first.bound <= first.cost
-    timed = partition(problem, 6, "anytime", {"time_limit": 2.0, "threads": 2, "moves": 10_000})
-    assert timed.bound <= timed.cost
+def test_anytime_asks_for_prices_where_stages_have_few_nodes_and_work_is_left():
+    problem = regal_like(1, 40)
+    state = PartitionState(problem, 8)
+    enough = LEAST_STEPS * STEP_SECONDS * 40
+    assert Prices.pays(state, enough)
+    assert not Prices.pays(state, 0.9 * enough)
+    assert not Prices.pays(PartitionState(problem, 40 // PRICED_NODES - 1), enough)
+    for priced in (False, True):
+        assert priced == any(isinstance(turn.improver, Prices) for turn in turns(True, False, 1, priced))
+    state.offer_partition(problem.refine(state.stage_of, 8, moves=100_000))
+    budget = Budget(work=enough / 4)
+    Prices().step(state, budget)
+    assert state.bound_name == "prices"
+    assert 0.9 * state.cost < state.bound <= state.cost
+    assert budget.over
+    few = LEAST_STEPS * STEP_SECONDS * 9 / 0.6
+    assert partition(small_problem(5, 9), 3, "anytime", {"work": 1.1 * few}).status == "optimal"
+
+
+def test_prices_end_where_all_is_proved():
+    state = PartitionState(regal_like(1, 40), 8)
+    state.ended = True
+    Prices().step(state, Budget(work=10.0))
+    assert state.bound == 0
 
 
 @given(SEEDS)

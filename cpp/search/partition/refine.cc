@@ -117,6 +117,9 @@ Stages Refine(const Graph& graph, Stages start, const RefineSettings& settings,
   if (best_cost <= 0) return best;
   const double scale = best_cost;  // energies are near 1 for the bottleneck
   const auto energy = [&](int32_t s) { return std::pow(state.Cost(s) / scale, kPower); };
+  // Cooling to a thousandth, from the more of the bottleneck's energy the more stages there are:
+  // for few stages a tenth is hot enough, and more takes moves that are wanted when it is cold.
+  const double hottest = std::clamp(static_cast<double>(settings.stages) / 32, 0.1, 0.5);
   for (int64_t move = 0; move < settings.moves; ++move) {
     if (move % kLookAtClock == 0 && stop()) break;
     const auto v = static_cast<NodeId>(random() % graph.nodes());
@@ -128,9 +131,8 @@ Stages Refine(const Graph& graph, Stages start, const RefineSettings& settings,
     const double before = energy(from) + energy(to);
     state.Move(v, to);
     const double rise = energy(from) + energy(to) - before;
-    // Cooling from half of the bottleneck's energy to a two-thousandth.
     const double done = static_cast<double>(move) / static_cast<double>(settings.moves);
-    const double temperature = 0.5 * std::pow(1e-3, done);
+    const double temperature = hottest * std::pow(1e-3, done);
     if (rise > 0 && Uniform(random) >= std::exp(-rise / temperature)) {
       state.Move(v, from);
       continue;

@@ -284,8 +284,8 @@ class PartitionProblem:
             How many nodes have been looked at, with those before; the steps; and the nodes of each stage found.
         """
         arguments = _integers(values), target, float(limit), first, steps, float(seconds)
-        row = np.from_dlpack(self._native.valuable_stages(*arguments))
-        found, at = [], 2
+        row = _integers(np.from_dlpack(self._native.valuable_stages(*arguments)))
+        found, at = list[Integers](), 2
         while at < len(row):
             end = at + 1 + int(row[at])
             found.append(row[at + 1 : end].copy())
