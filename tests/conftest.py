@@ -21,8 +21,8 @@ os.environ.pop("TVM_SCHED_NO_CACHE", None)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 for _name in ("importlib._bootstrap", "importlib._bootstrap_external"):
-    # TVMScript looks at all callers of a decorator. `inspect` would walk through all modules, thousands, to find the module of
-    # each frame that is without a file, as those of an import are: four seconds of each worker.
+    # TVMScript looks at all callers of a decorator. `inspect` would walk through thousands of modules to find the module of
+    # each frame that has no file, as those of an import have none: four seconds of each worker.
     inspect.modulesbyfile[os.path.abspath(f"<frozen {_name}>")] = _name
 if "PYTEST_XDIST_WORKER" not in os.environ:
     # Kernels that several tests have in common are compiled once a session, whichever process needs them.
