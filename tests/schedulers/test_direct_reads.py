@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from checker.cases import bus_problem, chain_of_readers
 from strategies import problems
 from tvm_sched.anytime import Budget
-from tvm_sched.problem import FORBIDDEN, Costs, Problem
+from tvm_sched.problem import FORBIDDEN, Costs, Problem, merge_problems, with_lags
 from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.direct_reads import DirectReads, keeping, sets
@@ -30,6 +30,14 @@ def test_what_can_run_in_no_other_way_keeps_its_way():
     chain = chain_of_readers(2)
     only_directly = Problem(chain.graph, chain.topology, Costs(np.array([[FORBIDDEN], [10]]), chain.costs.direct_ns))
     assert keeping(only_directly, frozenset()).costs.direct_ns.tolist() == [[160], [FORBIDDEN]]
+
+
+def test_lags_of_models_stay():
+    problem = with_lags(merge_problems([chain_of_readers(2), chain_of_readers(2)]), [0, 7])
+    assert keeping(problem, frozenset([0])).lags_ns == (0, 7)
+    warm = problem.with_resident(["chain/o0 a"])
+    assert keeping(warm, frozenset([0])).lags_ns == (0, 7)
+    assert keeping(warm, frozenset([0])).resident == {"chain/o0 a"}
 
 
 @settings(max_examples=25, deadline=None)

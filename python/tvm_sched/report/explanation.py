@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..errors import InputError
-from ..problem import Problem
+from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule
 from ..schedule.bounds import Bound, all_bounds, lower_bound
 from ..schedule.bounds.evidence import Evidence, evidence
@@ -97,10 +97,13 @@ def _whole(problem: Problem, found: Evidence, last: dict[str, Any]) -> Iterator[
         yield f"With these, the longest path takes {ns}, each operator on its best device: {shown}."
     elif last["rule"] == "bus":
         index, readers = problem.graph.index, [problem.graph.index.operator_id[name] for name in found.through]
-        read: dict[int, int] = {}  # the least bytes of each tensor: a lookup takes a few rows
+        direct = (problem.costs.direct_ns != FORBIDDEN).any(axis=1)
+        read: dict[
+            int, int
+        ] = {}  # of each tensor what the reader that takes most of it needs: a lookup takes a few rows
         for o in readers:
             for t, size in zip(index.host_inputs[o], index.host_bytes[o], strict=True):
-                read[t] = min(size, read.get(t, size))
+                read[t] = max(size if direct[o] else index.size[t], read.get(t, 0))
         buses = ", ".join(last["multipliers"])
         if "steps" in last:
             yield from _weighed(last)

@@ -160,7 +160,8 @@ class _Recorder:
     def bus(self) -> _Whole:
         """Host tensors that cross the buses before what must follow them."""
         ns, least, readers = bus_bound(self.relaxation)
-        return _Whole("bus", ns, self._bus_lemma(least), tuple(("after", o) for o in readers))
+        lemma = {**self._bus_lemma(least), "operators": self._names(readers)}
+        return _Whole("bus", ns, lemma, tuple(("after", o) for o in readers))
 
     def _bus_lemma(self, least: float) -> dict[str, Any]:
         topology = self.relaxation.problem.topology
@@ -177,7 +178,8 @@ class _Recorder:
         weighed = path_and_bus_bound(self.relaxation)
         if weighed is None:
             return []
-        weights, lemma = weighed.weights, self._bus_lemma(weighed.least)
+        weights = weighed.weights
+        lemma = {**self._bus_lemma(weighed.least), "operators": self._names(weighed.readers)}
         shares, names = lemma["multipliers"], ["", *self._names(range(len(self.relaxation.shortest)))]
         total = sum(shares.values())
         lemma["multipliers"] = {bus: weights.buses * share // total for bus, share in shares.items()}

@@ -83,7 +83,7 @@ def path_and_bus_bound(relaxation: Relaxation) -> Weighed | None:
         return None
     known = max(crossing.ns, float((relaxation.end + relaxation.after).max()))
     follows, order = by_what_follows(relaxation)
-    everything = Crossing(0.0, float(follows[order[-1]]), sorted(order))
+    everything = Crossing(0.0, float(follows[order[-1]]), order)
     found = []
     for each in (crossing, everything)[: 1 + (crossing.readers != everything.readers)]:
         dual = _Dual(relaxation, each)
@@ -111,18 +111,12 @@ class _Dual:
         time = [np.where(ns == FORBIDDEN, np.inf, ns.astype(np.float64)) for ns in modes]
         busy = [np.where(ns == FORBIDDEN, np.inf, ns * self.devices) for ns in modes]
         carried = [np.where(np.isfinite(ns), 0.0, np.inf) for ns in time]
-        carried[0][operators] += carried_for(self.relaxation, self._in_order).loads[operators, None]
+        carried[0][operators] += carried_for(self.relaxation, operators).loads[operators, None]
         carried[1][operators] = host.reading[operators]
         all_ways = np.stack([np.concatenate(each, axis=1) for each in (time, busy, carried)])
         _, distinct = np.unique(all_ways, axis=2, return_index=True)
         kept = all_ways[:, :, distinct]
         return kept[0], kept[1], kept[2]
-
-    @property
-    def _in_order(self) -> list[int]:
-        """The readers, those first that are followed by most."""
-        counted = set(self.crossing.readers)
-        return [o for o in by_what_follows(self.relaxation)[1] if o in counted]
 
     @cached_property
     def devices(self) -> Array:

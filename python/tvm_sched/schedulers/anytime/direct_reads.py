@@ -69,7 +69,9 @@ def keeping(problem: Problem, direct: frozenset[int]) -> Problem:
         problem.costs.source,
         problem.costs.concurrency,
     )
-    return Problem._unchecked(problem.graph, problem.topology, costs).with_resident(problem.resident)
+    kept = Problem._unchecked(problem.graph, problem.topology, costs)
+    kept.lags_ns = problem.lags_ns
+    return kept.with_resident(problem.resident)
 
 
 def sets(problem: Problem) -> list[frozenset[int]]:
