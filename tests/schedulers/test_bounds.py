@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from checker.cases import chain_of_readers
 from schedule import cases
 from thorough import examples
-from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor
+from tvm_sched.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.schedule import simulate
 from tvm_sched.schedule.bounds import all_bounds, lower_bound, path_and_bus, regions, whole_ns
 from tvm_sched.schedule.bounds.bus import Crossing, by_what_follows
@@ -61,7 +61,7 @@ def test_path_and_bus_hold_by_any_weights(seed, operators, devices, data):
                 flow[at, o] = flow.get((at, o), 0.0) + weight
                 at = o
     dual = path_and_bus._Dual(relaxation, crossing)
-    weights = dual._integers(flow, data.draw(st.floats(0, 1)), data.draw(st.floats(0.01, 1)))
+    weights = dual._integers(flow, data.draw(st.floats(0, 1e9)), data.draw(st.floats(0, 1e9)))
     assert least is None or whole_ns(dual.value(weights)) <= least
 
 
@@ -154,6 +154,16 @@ def test_path_and_buses_are_weighed_together():
     bounds = {bound.name: bound.ns for bound in all_bounds(problem)}
     assert bounds == {"critical path": 610, "device work": 610, "bus": 610, "path and bus": 618}
     assert lower_bound(problem).ns <= solve(problem, "anytime", {"work": 0.2}).certificate.latency_ns
+
+
+def test_what_takes_too_little_for_the_solver_still_starts_the_path():
+    """Operators of 1000, 1e11 and 1e12 ns: the solver tells 1e-9 of the run from nothing as little as it likes."""
+    chain, never = chain_of_readers(3), FORBIDDEN
+    costs = Costs([[never], [never], [never]], [[1000], [10**11], [10**12]])
+    dual = path_and_bus._Dual(Relaxation(Problem(chain.graph, chain.topology, costs)), Crossing(0.0, 850.0, [0, 1, 2]))
+    steps = {(0, 1): 1.0, (1, 2): 1.0}  # as by a solver that takes the first one to end at 0
+    assert dual.value(dual._integers(steps, 0.0, 0.0)) == 1.1 * 10**12 + 1000
+    assert dual.value(dual._integers({}, 0.0, 0.0)) == 0
 
 
 def test_a_host_tensor_bound_counts_direct_reads():

@@ -51,6 +51,9 @@ Step = tuple[int, int]
 SCALE = 1 << 60
 """Weights are integers whose sum is about this: what is stored as evidence is what was summed up."""
 
+LOST = 1e-6
+"""Part of the weights that may get lost by the solver's tolerance, so that few steps are added for what is lost."""
+
 LARGEST = 4000
 """Operators of a problem at most; the linear program of more takes seconds."""
 
@@ -125,7 +128,7 @@ class _Dual:
         return device_weights(best) if self.relaxation.work.exclusive else np.zeros(best.shape[1])
 
     def value(self, weights: Weights) -> float:
-        """What weights prove, in nanoseconds."""
+        """What weights prove, in nanoseconds; nothing where all are 0."""
         time, busy, carried = self.ways
         along, proved, start = np.zeros(len(time)), 0.0, 0
         for (first, last), weight in weights.steps.items():
@@ -140,8 +143,8 @@ class _Dual:
             for w, each in ((along[:, None], time), (weights.devices, busy), (weights.buses, carried))
         ]
         least = np.where(known, sum(costs), np.inf).min(axis=1)
-        devices = weights.devices if self.relaxation.work.exclusive else 0
-        return float(least.sum() + proved + weights.buses * self.crossing.least) / (start + devices + weights.buses)
+        total = start + weights.buses + (weights.devices if self.relaxation.work.exclusive else 0)
+        return float(least.sum() + proved + weights.buses * self.crossing.least) / total if total else 0.0
 
     @cached_property
     def _span_ns(self) -> dict[Step, float]:
@@ -171,7 +174,11 @@ class _Dual:
         return None if flow is None else self._integers(*flow)
 
     def _integers(self, flow: Mapping[Step, float], devices: float, buses: float) -> Weights:
-        """Whole weights, of which no more goes on from an operator than arrives there."""
+        """Whole weights, of which no more goes on from an operator than arrives there.
+
+        To the solver an operator that takes 1e-8 of the run takes nothing, so that nothing need arrive there; then what goes
+        on from it starts with it.
+        """
         index = self.relaxation.problem.graph.index
         leaving: dict[int, list[tuple[int, float]]] = {}
         arriving = dict.fromkeys(range(-1, len(index.inputs)), 0.0)
@@ -179,13 +186,18 @@ class _Dual:
             if weight > 0:
                 leaving.setdefault(first, []).append((last, weight))
                 arriving[last] += weight
+        for o in set(leaving) - {-1}:
+            goes_on = sum(weight for _, weight in leaving[o])
+            if goes_on - arriving[o] > LOST * goes_on:
+                leaving.setdefault(-1, []).append((o, goes_on - arriving[o]))
+                arriving[o] = goes_on
+        arriving[-1] = sum(weight for _, weight in leaving.get(-1, ()))
         steps: dict[Step, int] = {}
-        arrived = dict.fromkeys(range(len(index.inputs)), 0)
+        arrived = {**dict.fromkeys(range(len(index.inputs)), 0), -1: int(SCALE * arriving[-1])}
         for o in (-1, *index.order):
-            left = SCALE if o < 0 else arrived[o]
+            left, total = arrived[o], max(arriving[o], sum(weight for _, weight in leaving.get(o, ())))
             for last, weight in leaving.get(o, ()):
-                total = 1.0 if o < 0 else max(arriving[o], sum(w for _, w in leaving[o]))
-                goes = min(left, int((SCALE if o < 0 else arrived[o]) * (weight / total)))
+                goes = min(left, int(arrived[o] * (weight / total)))
                 if goes > 0:
                     steps[o, last] = goes
                     arrived[last] += goes
