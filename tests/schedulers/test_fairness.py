@@ -65,7 +65,7 @@ def test_weights_of_any_size(name, scale):
 
 
 def test_lags_reach_no_further_than_schedules():
-    """Aimed at are twice the times alone, of the last 2 and of the first 2000; 1e100 later is 300, ten times the last end."""
+    """Twice the times alone are aimed at: 2 of the last, 2000 of the first. 1e100 later is 300, ten times the last end."""
     ends = [[10, 20, 30]]
     assert _lags([1000, 10, 1], [1, 1, 1], [[1000, 20, 1]]) == [0, 1980, 1998]
     assert _lags([1, 1, 1], [1, 1, 1], ends) == [0, 0, 0]
