@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checker.cases import chain_of_readers
+from checker.cases import chain_of_readers, fan
 from schedule import cases
 from thorough import examples
+from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.schedule import simulate
 from tvm_sched.schedule.bounds import all_bounds, lower_bound, path_and_bus, regions, whole_ns
@@ -164,6 +165,15 @@ def test_what_takes_too_little_for_the_solver_still_starts_the_path():
     steps = {(0, 1): 1.0, (1, 2): 1.0}  # as by a solver that takes the first one to end at 0
     assert dual.value(dual._integers(steps, 0.0, 0.0)) == 1.1 * 10**12 + 1000
     assert dual.value(dual._integers({}, 0.0, 0.0)) == 0
+
+
+def test_where_no_schedule_exists_there_is_no_bound():
+    """Between a source and a join, of two branches each can run on a device of its own alone, and nothing joins these."""
+    never, topology = FORBIDDEN, cases.topology(cases.device("d0"), cases.device("d1"))
+    problem = Problem(fan(10).graph, topology, Costs([[1, never], [1, never], [never, 1], [1, never]]))
+    for ask in (lower_bound, lambda each: solve(each, "anytime", {"work": 0.01})):
+        with pytest.raises(InfeasibleError, match="no route"):
+            ask(problem)
 
 
 def test_a_host_tensor_bound_counts_direct_reads():
