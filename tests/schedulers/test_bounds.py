@@ -165,6 +165,13 @@ def test_what_takes_too_little_for_the_solver_still_starts_the_path():
     steps = {(0, 1): 1.0, (1, 2): 1.0}  # as by a solver that takes the first one to end at 0
     assert dual.value(dual._integers(steps, 0.0, 0.0)) == 1.1 * 10**12 + 1000
     assert dual.value(dual._integers({}, 0.0, 0.0)) == 0
+    some = dual._integers({(-1, 0): 0.25, (0, 1): 0.5, (1, 2): 0.75}, 0.0, 0.0)
+    assert [some.steps[step] / path_and_bus.SCALE for step in ((-1, 0), (0, 1), (-1, 1), (1, 2))] == [
+        0.5,
+        0.5,
+        0.25,
+        0.75,
+    ]
 
 
 def test_where_no_schedule_exists_there_is_no_bound():

@@ -98,9 +98,7 @@ def _whole(problem: Problem, found: Evidence, last: dict[str, Any]) -> Iterator[
     elif last["rule"] == "bus":
         index, readers = problem.graph.index, [problem.graph.index.operator_id[name] for name in found.through]
         direct = (problem.costs.direct_ns != FORBIDDEN).any(axis=1)
-        read: dict[
-            int, int
-        ] = {}  # of each tensor what the reader that takes most of it needs: a lookup takes a few rows
+        read: dict[int, int] = {}  # of each tensor what that reader needs that takes most: a lookup takes a few rows
         for o in readers:
             for t, size in zip(index.host_inputs[o], index.host_bytes[o], strict=True):
                 read[t] = max(size if direct[o] else index.size[t], read.get(t, 0))

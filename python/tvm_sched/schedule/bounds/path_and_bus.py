@@ -180,24 +180,25 @@ class _Dual:
         on from it starts with it.
         """
         index = self.relaxation.problem.graph.index
+        given = {step: weight for step, weight in flow.items() if weight > 0}
+        arriving, going = ([0.0] * (len(index.inputs) + 1) for _ in range(2))  # the last is the start of the run, -1
+        for (first, last), weight in given.items():
+            going[first] += weight
+            arriving[last] += weight
+        for o in index.order:
+            if (missing := going[o] - arriving[o]) > LOST * going[o]:
+                given[-1, o] = given.get((-1, o), 0.0) + missing
+                arriving[o] = going[o]
+                going[-1] += missing
         leaving: dict[int, list[tuple[int, float]]] = {}
-        arriving = dict.fromkeys(range(-1, len(index.inputs)), 0.0)
-        for (first, last), weight in flow.items():
-            if weight > 0:
-                leaving.setdefault(first, []).append((last, weight))
-                arriving[last] += weight
-        for o in set(leaving) - {-1}:
-            goes_on = sum(weight for _, weight in leaving[o])
-            if goes_on - arriving[o] > LOST * goes_on:
-                leaving.setdefault(-1, []).append((o, goes_on - arriving[o]))
-                arriving[o] = goes_on
-        arriving[-1] = sum(weight for _, weight in leaving.get(-1, ()))
+        for (first, last), weight in given.items():
+            leaving.setdefault(first, []).append((last, weight))
         steps: dict[Step, int] = {}
-        arrived = {**dict.fromkeys(range(len(index.inputs)), 0), -1: int(SCALE * arriving[-1])}
+        arrived = [*[0] * len(index.inputs), int(SCALE * going[-1])]
         for o in (-1, *index.order):
-            left, total = arrived[o], max(arriving[o], sum(weight for _, weight in leaving.get(o, ())))
+            left = arrived[o]
             for last, weight in leaving.get(o, ()):
-                goes = min(left, int(arrived[o] * (weight / total)))
+                goes = min(left, int(arrived[o] * (weight / max(arriving[o], going[o]))))
                 if goes > 0:
                     steps[o, last] = goes
                     arrived[last] += goes
