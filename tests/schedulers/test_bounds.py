@@ -238,6 +238,17 @@ def test_idle_devices_lift_no_bound():
     assert between_ends(np.full(2, 1.0), start, level, np.array([0.5, 0.5])).ns <= 102
 
 
+def test_what_idle_devices_lift_only_by_rounding_is_no_bound():
+    """Two operators in turn, devices of speeds 1, 2, 3, 2: 4 + 6 + 4 of both is the last start and the longest tail, 7 + 7.
+
+    With weights in integers, as evidence has them, it may be less than these. The first alone: 0 + 3 + 7.
+    """
+    weights = np.array([6, 3, 2, 3]) / 14
+    work = (np.outer([7, 7], [1, 2, 3, 2]) * weights).min(axis=1)
+    start, after = Side.level(np.array([0.0, 7])), Side.level(np.array([7.0, 0]))
+    assert between_ends(work, start, after, weights).ns == pytest.approx(10)
+
+
 def test_devices_wait_for_copies_at_both_ends():
     # A source, eight behind it, a sink, each of 100, copies of 30: elsewhere than the source nothing starts before 130,
     # elsewhere than the sink nothing is followed by less than 130. The sink starts at 230, beside one of the eight.

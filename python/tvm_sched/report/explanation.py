@@ -77,13 +77,14 @@ def _lemma(lemma: dict[str, Any]) -> str:
     if lemma["rule"] == "bus":
         return f"{lemma['last']} cannot end before {format_ns(lemma['ns'])}: the buses carry what it and all before it read."
     between = f"from the end of {lemma['first']} to that of {lemma['last']} {format_ns(lemma['ns'])} pass at least: "
-    count = len(lemma["operators"])
+    count = len(lemma.get("operators", ()))
     return (
         between
         + {
             "placement": f"the {count} longest operators between share devices or pay for copies, wherever they run.",
             "work": f"{count} operators between fill the devices.",
             "turns": f"of {count} operators between some run on the same device, one after another.",
+            "path": "so long is the longest path between.",
         }[lemma["rule"]]
     )
 

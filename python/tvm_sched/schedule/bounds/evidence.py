@@ -233,10 +233,12 @@ class _Recorder:
             least = min(float(self.relaxation.host.residual[o]), shortest) if own else shortest
             claim = whole_ns(float(self.relaxation.host.ancestors_on_bus[o]))
             lemmas.append({**self._bus_lemma(least), "last": self._names([o])[0], "ns": claim})
+        stated = {i for what, i in whole.heads if what == "span"}  # steps are of lemmas, whatever these rest on
         for i, reason in sorted(reasons.items()):
-            if reason is not None:
+            if reason is not None or i in stated:
                 first, last = self._names(self.relaxation.spans[i][:2])
-                lemmas.append({**reason, "first": first, "last": last, "ns": whole_ns(self.relaxation.spans[i].ns)})
+                stands = {"first": first, "last": last, "ns": whole_ns(self.relaxation.spans[i].ns)}
+                lemmas.append({**(reason or {"rule": "path"}), **stands})
         return [*lemmas, {**whole.lemma, "ns": whole.ns}]
 
     def through(self, whole: _Whole) -> list[str]:
@@ -270,6 +272,8 @@ class _Recorder:
         for k in self._inside(i):
             inside.add(relaxation.spans[k])
         region = Region(relaxation.problem, span.first, members, relaxation.work, inside)
+        if _reaches(float((region.end + region.after).max()), span.ns):
+            return None
         if region.key not in self.arguments:
             self.arguments[region.key] = max(region.arguments(), key=lambda argument: argument.held.ns)
         found = self.arguments[region.key]
