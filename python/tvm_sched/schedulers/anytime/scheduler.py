@@ -107,7 +107,7 @@ def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) 
     """The best schedule of the choices that list scheduling found; of the graph's own ways where these have none."""
     choosing = budget.part(SHARE * budget.work)
     now = time.monotonic()
-    choosing.deadline = now + SHARE * (budget.deadline - now)
+    choosing.deadline = now + SHARE * (budget.deadline - now)  # without a time limit the clock decides nothing
     choices, interrupted = choose(problem, choosing, options.seed)
     if interrupted:
         budget = Budget(0.0, time.monotonic())
