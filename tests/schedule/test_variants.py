@@ -1,7 +1,6 @@
 """Schedules that choose among variants: times, rules, bounds."""
 
 import itertools
-import time
 from random import Random
 
 import msgspec
@@ -229,13 +228,6 @@ def test_schedulers_choose(scheduler):
     schedule = solve(gated(), scheduler, options)
     assert schedule.choice == CHOICE
     assert schedule.certificate.latency_ns == 115
-
-
-def test_work_alone_limits_the_choosing(monkeypatch):
-    """Not the clock, which goes on by a minute here whenever somebody looks at it."""
-    minutes = itertools.count(step=60.0)
-    monkeypatch.setattr(time, "monotonic", lambda: next(minutes))
-    assert solve(gated(), "anytime", {"work": 0.1}).choice == CHOICE
 
 
 @pytest.mark.parametrize("scheduler", ["single", "hios-lp", "pipelined"])
