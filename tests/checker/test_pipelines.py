@@ -13,8 +13,9 @@ from tvm_sched.pipeline import PipelinePlan, plan_pipeline
 from tvm_sched.pipeline.evidence import evidence
 from tvm_sched.pipeline.pricing import price
 from tvm_sched_check.document import Problem, Refused
+from tvm_sched_check.partitions.bound import can_be_cut, least_around
 from tvm_sched_check.pipelines import check
-from tvm_sched_check.pipelines.bound import Relaxed
+from tvm_sched_check.pipelines.bound import relaxed
 from tvm_sched_check.pipelines.plan import Plan
 
 
@@ -64,8 +65,8 @@ def test_no_argument_proves_more_than_a_plan_costs(problem, seed):
     random, devices = Random(seed), list(range(len(problem.topology.devices)))
     checked_problem = Problem(json.loads(problem.to_json()))
     assume(all(any(row) for row in checked_problem.normal))  # pipelines know no direct reads
-    relaxed = Relaxed(checked_problem, devices)
-    around = max(relaxed.least_around(o) for o in range(len(relaxed.work)))
+    graph = relaxed(checked_problem, devices)
+    around = max(least_around(graph, o) for o in range(graph.size)) * graph.unit
     order = problem.graph.index.order
     for _ in range(8):
         random.shuffle(devices)
@@ -81,11 +82,11 @@ def test_no_argument_proves_more_than_a_plan_costs(problem, seed):
             continue
         cost = max(stage.cost_ns for stage in stages)
         assert around <= cost
-        assert relaxed.can_be_cut(len(parts), cost + 1)
+        assert can_be_cut(graph, len(parts), cost + 1)
         if any(s.peak_bytes > problem.topology.devices[d].memory for s, (d, _) in zip(stages, parts, strict=True)):
             continue
         said = json.loads(PipelinePlan(problem.digest, tuple(stages)).to_json())["stages"]
-        assert Plan(relaxed.problem, said).cost == cost
+        assert Plan(checked_problem, said).cost == cost
 
 
 @settings(max_examples=20, deadline=None)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import InputError
 from ..files import encode_document, write_atomically
 from ..problem import Problem
-from .node_bound import dearest_node
+from .partition_evidence import partition_evidence
 from .plan import PipelinePlan
 from .relaxation import relax
 
@@ -18,7 +18,7 @@ FORMAT, VERSION = "tvm_sched.pipeline_evidence", 1
 
 
 class PipelineEvidence(NamedTuple):
-    """An argument for a lower bound: `ns`, for at most `stages` stages on `devices`; `operator` for rule ``"operator"``."""
+    """An argument for a lower bound: `ns`, for at most `stages` stages on `devices`; `fields` are what else its rule needs."""
 
     problem: str
     stages: int
@@ -27,12 +27,12 @@ class PipelineEvidence(NamedTuple):
     ns: int
     certified_ns: int
     certified_by: str
-    operator: str = ""
+    fields: Mapping[str, Any] = {}
 
     def to_json(self) -> bytes:
         """The document."""
-        body: dict[str, Any] = self._asdict()
-        return encode_document({k: v for k, v in body.items() if k != "operator" or v}, FORMAT, VERSION)
+        body = self._asdict() | self.fields
+        return encode_document({key: value for key, value in body.items() if key != "fields"}, FORMAT, VERSION)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file."""
@@ -40,7 +40,12 @@ class PipelineEvidence(NamedTuple):
 
 
 def evidence(
-    problem: Problem, plan: PipelinePlan, stages: int, devices: Sequence[str] | None = None
+    problem: Problem,
+    plan: PipelinePlan,
+    stages: int,
+    devices: Sequence[str] | None = None,
+    *,
+    iterations: int = 2000,
 ) -> PipelineEvidence:
     """What the bound of a plan's certificate rests on, or the strongest argument that can be stored.
 
@@ -53,6 +58,8 @@ def evidence(
         As many were allowed.
     devices : sequence of str, optional
         Those that were allowed; default: all.
+    iterations : int
+        Of the search for multipliers, where the certificate's bound is ``semidefinite``: they are found anew.
 
     Raises
     ------
@@ -70,11 +77,9 @@ def evidence(
     claim, by = plan.certificate.lower_bound_ns, plan.certificate.bound
     stages = min(stages, len(known))  # each has a device of its own
     whole = problem.digest, stages, known
-    if by == "ideals":
-        return PipelineEvidence(*whole, "ideals", claim, claim, by)
-    average = -(-sum(map(int, relaxed.work)) // stages)
-    cost, node = dearest_node(relaxed)
-    around = math.ceil(cost * (1 - 1e-9))
-    if average >= around or not relaxed.size:
-        return PipelineEvidence(*whole, "average", average, claim, by)
-    return PipelineEvidence(*whole, "operator", around, claim, by, relaxed.names[node])
+    claimed = float(claim) if by == "ideals" else 0.0
+    found = partition_evidence(
+        relaxed, stages, float(plan.cost_ns), ideals=claimed, semidefinite=by == "semidefinite", iterations=iterations
+    )
+    fields = found.fields | ({"operator": relaxed.names[found.fields["operator"]]} if "operator" in found.fields else {})
+    return PipelineEvidence(*whole, found.rule, math.ceil(found.bound), claim, by, fields)

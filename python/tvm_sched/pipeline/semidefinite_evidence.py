@@ -1,0 +1,273 @@
+"""The multipliers of a semidefinite bound in integers, for ``tvm_sched_check`` (``docs/formats/evidence.md``).
+
+The search's linear bounds are means of very many. Here those of tensors are means of few, and those of stages one that a
+matrix of small integers determines; multipliers are found for these, and rounded. What that loses is not in the bound.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from .minorants import Minorant, members, tensor_minorant
+from .partition_problem import Floats, Integers, PartitionProblem
+from .semidefinite import _LOOK_EVERY, MOST_NODES, Search, Searches
+
+ONE = 1 << 20
+"""What stands for 1 among multipliers of stages, and of weights and slopes of tensors."""
+LEVELS = 31
+"""Entries of the matrix for which stages' costs are linearised are from 0 to this."""
+WIDTH = 3
+"""Members whose entries are less than this from the largest, or least one, share what a stage pays for a tensor."""
+
+_GRAIN = 2e-5
+"""What multipliers are rounded to, at most, as a part of the average node's time."""
+_SETTLING = 24
+"""Looks while which the linear bounds are found; as many again are for multipliers alone."""
+_LEAST_WEIGHT = 1 / 32
+"""Bounds of a tensor with a smaller share in its mean are left out."""
+_PARTS = 128
+"""Weights are multiples of one over this."""
+_SAFETY = 1e-9
+"""Part of the bound that is given up, so that what is claimed in floating point is proved in integers."""
+
+Terms = dict[tuple[int, int, int, tuple[int, ...]], float]
+"""Weights of lower bounds of tensors: tensor, slope times `ONE`, first members, members."""
+Pairs = list[list[int]]
+
+
+class SemidefiniteEvidence(NamedTuple):
+    """A bound and the fields of its evidence."""
+
+    bound: float
+    fields: dict[str, Any]
+
+
+def semidefinite_evidence(
+    problem: PartitionProblem,
+    stages: int,
+    cutoff: float,
+    *,
+    seconds: float = math.inf,
+    iterations: int = 2000,
+    stop: Callable[[], bool] = lambda: False,
+) -> SemidefiniteEvidence | None:
+    """A semidefinite bound with its multipliers; None where there is none, or the graph is larger than `MOST_NODES`.
+
+    Parameters
+    ----------
+    cutoff : float
+        Cost of a partition. The bound is of those that are cheaper, and no more than it.
+    seconds, iterations
+        Of the search; storing what it finds takes about 2000 iterations more. O(nodes³) for each.
+    """
+    if stages < 2 or problem.size > MOST_NODES or not problem.work.any():
+        return None
+    end = time.monotonic() + seconds
+    search = Searches(problem, stages, cutoff, None)
+    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+        for look in range(max(iterations // _LOOK_EVERY, 1)):
+            search.work_on(0, look, lambda: stop() or time.monotonic() > end)
+            if search.ended or stop() or time.monotonic() > end:
+                break
+        if search.ended:
+            return None
+        return _Storing(search.searches[0], search.fixed, cutoff, search.bound).evidence(stop)
+
+
+class _Storing:
+    """Goes on with a search until its linear bounds can be stored; times in the relaxation's unit unless said otherwise."""
+
+    def __init__(self, search: Search, fixed: float, cutoff: float, aim: float) -> None:
+        self.search, self.relaxation, self.fixed, self.cutoff = search, search.relaxation, fixed, cutoff
+        self.aim = aim
+        self.problem, self.stages = search.relaxation.problem, search.relaxation.stages
+        self.terms: Terms = {}
+
+    def evidence(self, stop: Callable[[], bool]) -> SemidefiniteEvidence:
+        """Settle the linear bounds, find multipliers for them, round these."""
+        relaxation, search = self.relaxation, self.search
+        for look in range(_SETTLING):
+            share = max(0.1, 1 / (look + 1))
+            near = self._levels()
+            self.terms = {key: (1 - share) * weight for key, weight in self.terms.items()}
+            for key in _terms(self.problem, near / LEVELS):
+                self.terms[key] = self.terms.get(key, 0.0) + share
+            relaxation.transfers = self._transfers()
+            costs = stage_means(self.problem, near)
+            relaxation.costs = costs if look == 0 else relaxation.costs.mix(costs, share)
+            relaxation.prepare()
+            search.prepare(self.aim, anew=False)
+            search.run(_LOOK_EVERY, lambda: False)
+            if stop():
+                break
+        self.terms = _fewer(self.terms)
+        near = self._levels()
+        relaxation.transfers, relaxation.costs = self._transfers(), stage_means(self.problem, near)
+        relaxation.prepare()
+        search.prepare(self.aim, anew=True)
+        best = None
+        for _ in range(_SETTLING):
+            search.run(_LOOK_EVERY, lambda: False)
+            found = self._rounded(near)
+            best = found if best is None or found.bound > best.bound else best
+            if stop():
+                break
+        assert best is not None
+        return best
+
+    def _levels(self) -> Integers:
+        """The matrix that the search is at, in levels, symmetric."""
+        matrix = np.clip(self.search.matrix + self.relaxation.even, 0, 1)
+        levels = np.rint((matrix + matrix.T) / 2 * LEVELS).astype(np.int64)
+        np.fill_diagonal(levels, LEVELS)
+        return levels
+
+    def _transfers(self) -> Minorant:
+        """The mean of the tensors' bounds."""
+        constant, matrix = 0.0, np.zeros((self.problem.size, self.problem.size))
+        for (t, slope, first, nodes), weight in self.terms.items():
+            tensor = self.problem.tensors[t]
+            always = tensor.producer < 0 or tensor.leaves
+            amount = weight * tensor.transfer
+            constant += amount * (least_stages(first, slope / ONE, always) + len(nodes) - first)
+            later, earlier = np.tril_indices(len(nodes), -1)
+            found = np.array(nodes)
+            np.add.at(matrix, (found[earlier], found[later]), -0.5 * amount * np.where(later < first, slope / ONE, 1.0))
+        return Minorant(constant, matrix + matrix.T)
+
+    def _rounded(self, near: Integers) -> SemidefiniteEvidence:
+        """The bound of the present multipliers as they are stored."""
+        relaxation, n, k = self.relaxation, self.problem.size, self.stages
+        dual, unit = self.search.dual(), relaxation.unit
+        exponent = math.floor(math.log2(_GRAIN * unit))
+        grain = 2.0**exponent / unit
+        stages = np.rint(np.maximum(dual.stages, 0) * ONE)
+        cuts = np.rint(np.maximum(dual.cuts, 0) / grain)
+        combined = relaxation.cost + relaxation.combine(np.concatenate([stages / ONE, cuts * grain]))
+        combined = combined + combined.T  # of pairs, so twice an entry
+        entries = np.where(relaxation.apart, dual.entries, np.maximum(dual.entries, 0))
+        entries = np.rint((entries + entries.T) / grain)
+        np.fill_diagonal(entries, 0)
+        slack = combined - entries * grain
+        np.fill_diagonal(slack, -2 * dual.diagonal)
+        least = float(np.linalg.eigvalsh(slack)[0]) - 1e-12 * float(np.abs(slack).sum())
+        diagonal = np.ceil((np.diag(slack) - least) / grain)
+        np.fill_diagonal(slack, diagonal * grain)
+        constant = relaxation.transfers.constant / unit + stages / ONE @ relaxation.costs.constant / unit
+        constant -= cuts * grain @ relaxation.cuts.limits
+        proved = constant + (slack.sum() / k - np.trace(slack)) / 2
+        bound = (self.fixed + float(proved) * unit) / (k + float(stages.sum()) / ONE)
+        fields = {
+            "below": self.cutoff,
+            "grain": exponent,
+            "width": WIDTH,
+            "near": _triangle(near),
+            "tensors": [[t, round(w * ONE), slope, first, list(nodes)] for (t, slope, first, nodes), w in self.terms.items()],
+            "stages": stages.astype(int).tolist(),
+            **_named(relaxation.cuts.places, relaxation.cuts.limits, cuts.astype(int), n),
+            "entries": _triangle(entries),
+            "diagonal": [int(x) for x in diagonal],
+        }  # fmt: skip
+        return SemidefiniteEvidence(min(bound, self.cutoff) * (1 - _SAFETY), fields)
+
+
+def stage_means(problem: PartitionProblem, near: Integers) -> Minorant:
+    """What the stage of each node costs, at least, near a matrix of levels: `minorants.stage_costs` without kinks.
+
+    Of a tensor's members, those within `WIDTH` of the largest, or least entry, share what the stage pays. Overflow is left
+    out. O(nodes edges).
+    """
+    n = problem.size
+    every = np.arange(n)
+    matrix = np.tile(problem.work, (n, 1))
+    for tensor in problem.tensors:
+        nodes = members(tensor)
+        if tensor.transfer == 0 or len(nodes) == 0:
+            continue
+        levels = near[:, nodes].astype(np.float64)
+        own = every[:, None] == nodes
+        matrix[:, nodes] += tensor.transfer * _shares(np.where(own, np.inf, levels))
+        if tensor.producer >= 0 and not tensor.leaves:
+            matrix[:, nodes] -= tensor.transfer * _shares(np.where(own & (len(nodes) > 1), -np.inf, -levels))
+    constant = matrix[every, every].copy()
+    matrix[every, every] = 0
+    return Minorant(constant, matrix)
+
+
+def _shares(levels: Floats) -> Floats:
+    """Shares by row, 1 in all, of those near the largest; all of it to one that is infinite."""
+    largest = levels.max(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        parts = np.maximum(WIDTH - (largest - levels), 0)
+    parts = np.where(np.isinf(largest), np.isposinf(levels), parts)
+    return np.asarray(parts / parts.sum(axis=1, keepdims=True))
+
+
+def least_stages(first: int, slope: float, always: bool) -> float:
+    """What stages of some members, with ``slope`` for each pair that shares one, amount to at least: see the checker."""
+
+    def fewest(stages: int) -> float:
+        size, large = divmod(first, stages)
+        return large * size * (size + 1) / 2 + (stages - large) * size * (size - 1) / 2
+
+    return min(s - (s == 1 and not always) + slope * fewest(s) for s in range(1, first + 1))
+
+
+def _terms(problem: PartitionProblem, near: Floats) -> list[tuple[int, int, int, tuple[int, ...]]]:
+    """A lower bound of each tensor that is tight near a matrix."""
+    found = []
+    for t, tensor in enumerate(problem.tensors):
+        nodes = members(tensor)
+        always = tensor.producer < 0 or tensor.leaves
+        if tensor.transfer == 0 or len(nodes) < 2 - always:
+            continue
+        if len(nodes) == 1:
+            found.append((t, 0, 1, (int(nodes[0]),)))
+            continue
+        minorant = tensor_minorant(near[np.ix_(nodes, nodes)], not always)
+        chosen = tuple(int(v) for v in nodes[minorant.order])
+        found.append((t, round(minorant.slope * ONE), minorant.base, chosen))
+    return found
+
+
+def _fewer(terms: Terms) -> Terms:
+    """Without small weights; those of a tensor are multiples of 1 / `_PARTS`, and 1 in all."""
+    kept = {key: weight for key, weight in terms.items() if weight >= _LEAST_WEIGHT}
+    total, largest = dict[int, float](), dict[int, Any]()
+    for key, weight in kept.items():
+        total[key[0]] = total.get(key[0], 0.0) + weight
+        if weight > kept.get(largest.get(key[0]), 0.0):
+            largest[key[0]] = key
+    parts = {key: math.floor(weight / total[key[0]] * _PARTS) for key, weight in kept.items()}
+    for t, key in largest.items():
+        parts[key] += _PARTS - sum(each for other, each in parts.items() if other[0] == t)
+    return {key: each / _PARTS for key, each in parts.items()}
+
+
+def _triangle(matrix: npt.NDArray[Any]) -> Pairs:
+    """Rows above the diagonal."""
+    return [[int(x) for x in row[v + 1 :]] for v, row in enumerate(matrix)]
+
+
+def _named(places: Integers, limits: Floats, multipliers: Integers, n: int) -> dict[str, Pairs]:
+    """Cuts by the nodes that they are of, with their multipliers; those of 0 are left out."""
+    triangles, convexity = [], []
+    for row, limit, multiplier in zip(places.tolist(), limits.tolist(), multipliers.tolist(), strict=True):
+        first, second, third = (set(divmod(place, n)) for place in row)
+        if multiplier <= 0:
+            continue
+        if limit > 0:
+            (b,) = first & second
+            triangles.append([*(first - {b}), b, *(second - {b}), multiplier])
+        else:
+            (b,) = second - first  # X of the first pair is at most that of the second, which shares a node with it
+            (a,) = second - {b}
+            convexity.append([a, b, *(first - {a}), multiplier])
+    return {"triangles": triangles, "convexity": convexity}
