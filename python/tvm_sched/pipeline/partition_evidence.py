@@ -27,7 +27,7 @@ class PartitionEvidence(NamedTuple):
 
     def to_json(self, instance: str) -> bytes:
         """The document, of an instance of this digest."""
-        body = {"instance": instance, "rule": self.rule, "bound": self.bound, **self.fields}
+        body = {"instance": instance, "rule": self.rule, "bound": float(self.bound), **self.fields}
         return encode_document(body, FORMAT, VERSION)
 
 

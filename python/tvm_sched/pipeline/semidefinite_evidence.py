@@ -165,7 +165,7 @@ class _Storing:
         proved = constant + (slack.sum() / k - np.trace(slack)) / 2
         bound = (self.fixed + float(proved) * unit) / (k + float(stages.sum()) / ONE)
         fields = {
-            "below": self.cutoff,
+            "below": float(self.cutoff),
             "grain": exponent,
             "width": WIDTH,
             "near": _triangle(near),
@@ -188,26 +188,24 @@ def stage_means(problem: PartitionProblem, near: Integers) -> Minorant:
     every = np.arange(n)
     matrix = np.tile(problem.work, (n, 1))
     for tensor in problem.tensors:
-        nodes = members(tensor)
+        nodes = np.sort(members(tensor))
         if tensor.transfer == 0 or len(nodes) == 0:
             continue
-        levels = near[:, nodes].astype(np.float64)
-        own = every[:, None] == nodes
-        matrix[:, nodes] += tensor.transfer * _shares(np.where(own, np.inf, levels))
+        levels, own = near[:, nodes], every[:, None] == nodes
+        matrix[:, nodes] += tensor.transfer * _shares(np.where(own, 2 * LEVELS, levels))
         if tensor.producer >= 0 and not tensor.leaves:
-            matrix[:, nodes] -= tensor.transfer * _shares(np.where(own & (len(nodes) > 1), -np.inf, -levels))
+            matrix[:, nodes] -= tensor.transfer * _shares(np.where(own, -2 * LEVELS, -levels))
     constant = matrix[every, every].copy()
     matrix[every, every] = 0
     return Minorant(constant, matrix)
 
 
-def _shares(levels: Floats) -> Floats:
-    """Shares by row, 1 in all, of those near the largest; all of it to one that is infinite."""
-    largest = levels.max(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        parts = np.maximum(WIDTH - (largest - levels), 0)
-    parts = np.where(np.isinf(largest), np.isposinf(levels), parts)
-    return np.asarray(parts / parts.sum(axis=1, keepdims=True))
+def _shares(levels: Integers) -> Floats:
+    """Shares by row of those near the largest, multiples of 1 / `ONE` and 1 in all; what rounding leaves gets the first."""
+    parts = np.maximum(WIDTH - (levels.max(axis=1, keepdims=True) - levels), 0)
+    shares = parts * ONE // parts.sum(axis=1, keepdims=True)
+    shares[np.arange(len(shares)), (parts > 0).argmax(axis=1)] += ONE - shares.sum(axis=1)
+    return np.asarray(shares / ONE)
 
 
 def least_stages(first: int, slope: float, always: bool) -> float:

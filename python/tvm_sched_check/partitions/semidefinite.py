@@ -28,6 +28,9 @@ ONE = 1 << 20
 GRAINS = 1100
 """Largest exponent of two of what other multipliers count in, up or down: that of double precision."""
 
+DIGITS = 60
+"""Binary digits of the factor, at least: a few more than double precision has."""
+
 Matrix = list[list[int]]
 
 
@@ -196,10 +199,11 @@ def _mean(v: int, near: list[int], members: list[int], width: int, most: bool) -
     return [(shares[0][0], shares[0][1] + ONE - sum(share for _, share in shares)), *shares[1:]]
 
 
-def _negative(matrix: Matrix) -> int:
+def _negative(matrix: Matrix) -> Fraction:
     """By how much an eigenvalue of a symmetric matrix of integers is below 0 at most."""
     n, largest = len(matrix), max((abs(x) for row in matrix for x in row), default=0)
     half = largest.bit_length() // 2 + 1
+    fine = max(0, DIGITS - half)  # more binary digits for the factor than half of the matrix's, where these are few
     rows, lower = list[list[float]](), list[list[int]]()
     for i, row in enumerate(matrix):
         found = list[float]()
@@ -209,11 +213,11 @@ def _negative(matrix: Matrix) -> int:
         left = row[i] / (1 << 2 * half) - sum(map(mul, found, found))
         found.append(sqrt(left) if left > 0 else 0.0)
         rows.append(found)
-        lower.append([round(x * (1 << half)) for x in found])
+        lower.append([round(x * (1 << half + fine)) for x in found])
     missing = [0] * n  # sums of absolute values of the difference, by row
     for i, row in enumerate(matrix):
         for j in range(i + 1):
-            difference = abs(row[j] - sum(map(mul, lower[i], lower[j])))
+            difference = abs((row[j] << 2 * fine) - sum(map(mul, lower[i], lower[j])))
             missing[i] += difference
             missing[j] += difference if j < i else 0
-    return max(missing, default=0)
+    return Fraction(max(missing, default=0), 1 << 2 * fine)

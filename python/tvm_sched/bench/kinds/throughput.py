@@ -25,6 +25,9 @@ from .base import Answer, Checked, Kind, Proof, has_seed, limited
 
 FORMAT, VERSION = "tvm_sched.partition", 1
 
+_NAMES = {"average": "simple", "operator": "node"}
+"""Of bounds, by the rule of evidence, where these differ."""
+
 
 @dataclass(frozen=True)
 class Pipeline:
@@ -94,7 +97,7 @@ class ThroughputKind(Kind[Pipeline]):
         """The strongest argument that can be stored: a formula, a node, ideals where these gave the bound, multipliers."""
         ideals = known.bound if known.by == "ideals" else 0.0
         found = partition_evidence(task.graph, task.stages, value, ideals=ideals, iterations=iterations)
-        return Proof(found.bound, found.rule, found.to_json(self.digest(task)))
+        return Proof(found.bound, _NAMES.get(found.rule, found.rule), found.to_json(self.digest(task)))
 
     def check(self, task: Pipeline, solution: bytes, proof: Proof, where: str) -> Checked:
         """Cost and evidence by `tvm_sched_check.partitions`; without evidence it proves the simple bound."""

@@ -9,6 +9,7 @@ import msgspec
 from ...relax.inspection import Inspection
 from .benchmarks import Benchmarked, Instances, Scored, Standing
 from .benchmarks import Checked as CheckedSolutions
+from .benchmarks import Proved
 from .clusters import (
     Bounded,
     CheckedAllocation,
@@ -75,6 +76,7 @@ RESULTS: dict[str, Any] = {
     "topology check": CheckedTopology,
     "topology detect": DetectedTopology,
     "bench check": CheckedSolutions,
+    "bench prove": Proved,
     "bench list": Instances,
     "bench run": Benchmarked,
     "bench score": Scored,
