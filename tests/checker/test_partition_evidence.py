@@ -52,9 +52,8 @@ def test_stored_multipliers_prove_what_they_say_and_no_more_than_the_optimum(see
     if (found := stored(problem, stages, best)) is not None:
         proved = semidefinite.bound_of(graph(problem), stages, found[0])
         assert found[1] <= proved <= best
-        assert semidefinite.bound_of(graph(problem), stages, {**found[0], "below": None}) <= best or any(
-            x < 0 for row in found[0]["entries"] for x in row
-        )
+        if all(x >= 0 for row in found[0]["entries"] for x in row):
+            assert semidefinite.bound_of(graph(problem), stages, {**found[0], "below": None}) <= best
 
 
 def test_storing_loses_little(monkeypatch):
@@ -110,9 +109,7 @@ def test_any_multipliers_bound_the_transfers_of_each_partition(seed, stages):
     for stage_of in partitions_of(problem, stages):
         own = [[v for v in range(problem.size) if stage_of[v] == s] for s in range(stages)]
         costs = [Fraction(stage_cost(problem, nodes)) / made.unit for nodes in own]
-        together = sum(
-            proof.matrix[u][v] for nodes in own for u, v in itertools.combinations(nodes, 2)
-        )
+        together = sum(proof.matrix[u][v] for nodes in own for u, v in itertools.combinations(nodes, 2))
         transfers = sum(costs) - sum(made.work)
         assert transfers * proof.scale >= proof.constant - proof.slope * max(costs) + together
 
@@ -208,7 +205,9 @@ def test_entries_below_0_need_work_between():
     """Nodes at both ends of a chain share no stage that is cheaper than all of it."""
     from tvm_sched.pipeline import PartitionProblem, StageTensor
 
-    chain = PartitionProblem(list("abc"), np.full(3, 10.0), np.zeros(3), [StageTensor(0, (1,), 1), StageTensor(1, (2,), 1)])
+    chain = PartitionProblem(
+        list("abc"), np.full(3, 10.0), np.zeros(3), [StageTensor(0, (1,), 1), StageTensor(1, (2,), 1)]
+    )
     fields = random_fields(chain, Random(0)) | {"entries": [[0, -5], [0], []], "triangles": [], "convexity": []}
     semidefinite.Proof(graph(chain), fields, Fraction(30))
     for below in (None, Fraction(31)):

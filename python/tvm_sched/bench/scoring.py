@@ -173,8 +173,6 @@ def prove_kept(best: BestKnown, cases: Iterable[Case], iterations: int = 2000) -
         yield case, known, now
 
 
-
-
 def raise_bounds(best: BestKnown, suite: Suite, results: Iterable[Result]) -> list[Case]:
     """Keep the bounds of results that say more than the best known ones; the instances of which some did.
 

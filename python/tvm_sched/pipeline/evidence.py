@@ -18,7 +18,7 @@ FORMAT, VERSION = "tvm_sched.pipeline_evidence", 1
 
 
 class PipelineEvidence(NamedTuple):
-    """An argument for a lower bound: `ns`, for at most `stages` stages on `devices`; `fields` are what else its rule needs."""
+    """An argument for a lower bound: `ns`, for at most `stages` stages on `devices`; what its rule needs in `fields`."""
 
     problem: str
     stages: int
@@ -31,7 +31,7 @@ class PipelineEvidence(NamedTuple):
 
     def to_json(self) -> bytes:
         """The document."""
-        body = self._asdict() | self.fields
+        body = {**self._asdict(), **self.fields}
         return encode_document({key: value for key, value in body.items() if key != "fields"}, FORMAT, VERSION)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -81,5 +81,7 @@ def evidence(
     found = partition_evidence(
         relaxed, stages, float(plan.cost_ns), ideals=claimed, semidefinite=by == "semidefinite", iterations=iterations
     )
-    fields = found.fields | ({"operator": relaxed.names[found.fields["operator"]]} if "operator" in found.fields else {})
+    fields = found.fields | (
+        {"operator": relaxed.names[found.fields["operator"]]} if "operator" in found.fields else {}
+    )
     return PipelineEvidence(*whole, found.rule, math.ceil(found.bound), claim, by, fields)

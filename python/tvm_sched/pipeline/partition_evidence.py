@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -38,9 +37,7 @@ def partition_evidence(
     *,
     ideals: float = 0.0,
     semidefinite: bool = True,
-    seconds: float = math.inf,
     iterations: int = 2000,
-    stop: Callable[[], bool] = lambda: False,
 ) -> PartitionEvidence:
     """The strongest argument that can be stored.
 
@@ -55,7 +52,7 @@ def partition_evidence(
         A bound that a program over all ideals gave; 0 where there was none.
     semidefinite : bool
         Whether to look for multipliers where the others leave a gap.
-    seconds, iterations
+    iterations : int
         Of that search, see `semidefinite_evidence`.
     """
     exact = sum(map(Fraction, problem.work.tolist()), Fraction(0)) / stages
@@ -63,11 +60,12 @@ def partition_evidence(
     around, node = dearest_node(problem)
     found = [average, PartitionEvidence("operator", around * (1 - _SAFETY), {"operator": node})]
     if ideals > 0:
-        found.append(PartitionEvidence("ideals", ideals, {}))
+        # Sums of fractions in floating point may be above the exact ones, which the checker compares.
+        found.append(PartitionEvidence("ideals", ideals if ideals == int(ideals) else ideals * (1 - _SAFETY), {}))
     best = max(found, key=lambda each: each.bound)
     if not semidefinite or best.bound >= cost * (1 - 2 * _SAFETY):
         return best
-    stored = semidefinite_evidence(problem, stages, cost, seconds=seconds, iterations=iterations, stop=stop)
+    stored = semidefinite_evidence(problem, stages, cost, iterations=iterations)
     return PartitionEvidence("semidefinite", *stored) if stored and stored.bound > best.bound else best
 
 

@@ -213,6 +213,7 @@ class Search:
         self.prepare(aim, anew=cut)
 
     def dual(self) -> DualPoint:
+        """The multipliers that the search is at."""
         n = self.relaxation.problem.size
         multipliers = np.maximum(-self.multipliers, 0)
         return DualPoint(self.diagonal, multipliers[:n], multipliers[n:], self.entries)

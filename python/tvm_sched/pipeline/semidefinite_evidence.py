@@ -7,8 +7,7 @@ matrix of small integers determines; multipliers are found for these, and rounde
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from .minorants import Minorant, members, tensor_minorant
 from .partition_problem import Floats, Integers, PartitionProblem
-from .semidefinite import _LOOK_EVERY, MOST_NODES, Search, Searches
+from .semidefinite import _LOOK_EVERY, _MIX, MOST_NODES, Search, Searches
 
 ONE = 1 << 20
 """What stands for 1 among multipliers of stages, and of weights and slopes of tensors."""
@@ -37,8 +36,8 @@ _PARTS = 128
 _SAFETY = 1e-9
 """Part of the bound that is given up, so that what is claimed in floating point is proved in integers."""
 
-Terms = dict[tuple[int, int, int, tuple[int, ...]], float]
-"""Weights of lower bounds of tensors: tensor, slope times `ONE`, first members, members."""
+Term = tuple[int, int, int, tuple[int, ...]]
+"""A lower bound of a tensor: which one, the slope times `ONE`, first members, members."""
 Pairs = list[list[int]]
 
 
@@ -50,13 +49,7 @@ class SemidefiniteEvidence(NamedTuple):
 
 
 def semidefinite_evidence(
-    problem: PartitionProblem,
-    stages: int,
-    cutoff: float,
-    *,
-    seconds: float = math.inf,
-    iterations: int = 2000,
-    stop: Callable[[], bool] = lambda: False,
+    problem: PartitionProblem, stages: int, cutoff: float, *, iterations: int = 2000
 ) -> SemidefiniteEvidence | None:
     """A semidefinite bound with its multipliers; None where there is none, or the graph is larger than `MOST_NODES`.
 
@@ -64,21 +57,16 @@ def semidefinite_evidence(
     ----------
     cutoff : float
         Cost of a partition. The bound is of those that are cheaper, and no more than it.
-    seconds, iterations
-        Of the search; storing what it finds takes about 2000 iterations more. O(nodes³) for each.
+    iterations : int
+        Of the search; storing what it finds takes 1,200 more. O(nodes³) for each.
     """
     if stages < 2 or problem.size > MOST_NODES or not problem.work.any():
         return None
-    end = time.monotonic() + seconds
     search = Searches(problem, stages, cutoff, None)
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         for look in range(max(iterations // _LOOK_EVERY, 1)):
-            search.work_on(0, look, lambda: stop() or time.monotonic() > end)
-            if search.ended or stop() or time.monotonic() > end:
-                break
-        if search.ended:
-            return None
-        return _Storing(search.searches[0], search.fixed, cutoff, search.bound).evidence(stop)
+            search.work_on(0, look, lambda: False)
+        return None if search.ended else _Storing(search.searches[0], search.fixed, cutoff, search.bound).evidence()
 
 
 class _Storing:
@@ -88,39 +76,34 @@ class _Storing:
         self.search, self.relaxation, self.fixed, self.cutoff = search, search.relaxation, fixed, cutoff
         self.aim = aim
         self.problem, self.stages = search.relaxation.problem, search.relaxation.stages
-        self.terms: Terms = {}
+        self.terms: dict[Term, float] = {}
 
-    def evidence(self, stop: Callable[[], bool]) -> SemidefiniteEvidence:
-        """Settle the linear bounds, find multipliers for them, round these."""
-        relaxation, search = self.relaxation, self.search
-        for look in range(_SETTLING):
-            share = max(0.1, 1 / (look + 1))
-            near = self._levels()
-            self.terms = {key: (1 - share) * weight for key, weight in self.terms.items()}
-            for key in _terms(self.problem, near / LEVELS):
-                self.terms[key] = self.terms.get(key, 0.0) + share
-            relaxation.transfers = self._transfers()
-            costs = stage_means(self.problem, near)
-            relaxation.costs = costs if look == 0 else relaxation.costs.mix(costs, share)
-            relaxation.prepare()
-            search.prepare(self.aim, anew=False)
-            search.run(_LOOK_EVERY, lambda: False)
-            if stop():
-                break
-        self.terms = _fewer(self.terms)
+    def evidence(self) -> SemidefiniteEvidence | None:
+        """Settle the linear bounds, find multipliers for them, round these; the best until a search runs away."""
+        found: list[SemidefiniteEvidence] = []
+        with suppress(np.linalg.LinAlgError):
+            for look in range(_SETTLING):
+                self._settle(max(_MIX, 1 / (look + 1)))
+            self.terms, near = _fewer(self.terms), self._levels()
+            self.relaxation.transfers, self.relaxation.costs = self._transfers(), stage_means(self.problem, near)
+            self.relaxation.prepare()
+            self.search.prepare(self.aim, anew=True)
+            for _ in range(_SETTLING):
+                self.search.run(_LOOK_EVERY, lambda: False)
+                found.append(self._rounded(near))
+        return max(found, key=lambda each: each.bound, default=None)
+
+    def _settle(self, share: float) -> None:
+        """Mix in the linear bounds that are tight at the search's matrix, as this share of the means, and go on."""
         near = self._levels()
-        relaxation.transfers, relaxation.costs = self._transfers(), stage_means(self.problem, near)
-        relaxation.prepare()
-        search.prepare(self.aim, anew=True)
-        best = None
-        for _ in range(_SETTLING):
-            search.run(_LOOK_EVERY, lambda: False)
-            found = self._rounded(near)
-            best = found if best is None or found.bound > best.bound else best
-            if stop():
-                break
-        assert best is not None
-        return best
+        self.terms = {key: (1 - share) * weight for key, weight in self.terms.items()}
+        for key in _terms(self.problem, near / LEVELS):
+            self.terms[key] = self.terms.get(key, 0.0) + share
+        self.relaxation.transfers = self._transfers()
+        self.relaxation.costs = self.relaxation.costs.mix(stage_means(self.problem, near), share)
+        self.relaxation.prepare()
+        self.search.prepare(self.aim, anew=False)
+        self.search.run(_LOOK_EVERY, lambda: False)
 
     def _levels(self) -> Integers:
         """The matrix that the search is at, in levels, symmetric."""
@@ -157,6 +140,8 @@ class _Storing:
         np.fill_diagonal(entries, 0)
         slack = combined - entries * grain
         np.fill_diagonal(slack, -2 * dual.diagonal)
+        if not np.isfinite(slack).all():
+            raise np.linalg.LinAlgError("the multipliers are not finite")
         least = float(np.linalg.eigvalsh(slack)[0]) - 1e-12 * float(np.abs(slack).sum())
         diagonal = np.ceil((np.diag(slack) - least) / grain)
         np.fill_diagonal(slack, diagonal * grain)
@@ -169,7 +154,8 @@ class _Storing:
             "grain": exponent,
             "width": WIDTH,
             "near": _triangle(near),
-            "tensors": [[t, round(w * ONE), slope, first, list(nodes)] for (t, slope, first, nodes), w in self.terms.items()],
+            "tensors": [[t, round(weight * ONE), slope, first, list(nodes)]
+                        for (t, slope, first, nodes), weight in self.terms.items()],
             "stages": stages.astype(int).tolist(),
             **_named(relaxation.cuts.places, relaxation.cuts.limits, cuts.astype(int), n),
             "entries": _triangle(entries),
@@ -218,9 +204,9 @@ def least_stages(first: int, slope: float, always: bool) -> float:
     return min(s - (s == 1 and not always) + slope * fewest(s) for s in range(1, first + 1))
 
 
-def _terms(problem: PartitionProblem, near: Floats) -> list[tuple[int, int, int, tuple[int, ...]]]:
+def _terms(problem: PartitionProblem, near: Floats) -> list[Term]:
     """A lower bound of each tensor that is tight near a matrix."""
-    found = []
+    found: list[Term] = []
     for t, tensor in enumerate(problem.tensors):
         nodes = members(tensor)
         always = tensor.producer < 0 or tensor.leaves
@@ -235,18 +221,19 @@ def _terms(problem: PartitionProblem, near: Floats) -> list[tuple[int, int, int,
     return found
 
 
-def _fewer(terms: Terms) -> Terms:
+def _fewer(terms: dict[Term, float]) -> dict[Term, float]:
     """Without small weights; those of a tensor are multiples of 1 / `_PARTS`, and 1 in all."""
     kept = {key: weight for key, weight in terms.items() if weight >= _LEAST_WEIGHT}
-    total, largest = dict[int, float](), dict[int, Any]()
-    for key, weight in kept.items():
-        total[key[0]] = total.get(key[0], 0.0) + weight
-        if weight > kept.get(largest.get(key[0]), 0.0):
-            largest[key[0]] = key
-    parts = {key: math.floor(weight / total[key[0]] * _PARTS) for key, weight in kept.items()}
-    for t, key in largest.items():
-        parts[key] += _PARTS - sum(each for other, each in parts.items() if other[0] == t)
-    return {key: each / _PARTS for key, each in parts.items()}
+    of: dict[int, list[Term]] = {}
+    for key in kept:
+        of.setdefault(key[0], []).append(key)
+    fewer: dict[Term, float] = {}
+    for keys in of.values():
+        total = sum(kept[key] for key in keys)
+        parts = {key: math.floor(kept[key] / total * _PARTS) for key in keys}
+        parts[max(keys, key=kept.__getitem__)] += _PARTS - sum(parts.values())
+        fewer |= {key: part / _PARTS for key, part in parts.items()}
+    return fewer
 
 
 def _triangle(matrix: npt.NDArray[Any]) -> Pairs:
@@ -258,7 +245,7 @@ def _named(places: Integers, limits: Floats, multipliers: Integers, n: int) -> d
     """Cuts by the nodes that they are of, with their multipliers; those of 0 are left out."""
     triangles, convexity = [], []
     for row, limit, multiplier in zip(places.tolist(), limits.tolist(), multipliers.tolist(), strict=True):
-        first, second, third = (set(divmod(place, n)) for place in row)
+        first, second = (set(divmod(place, n)) for place in row[:2])
         if multiplier <= 0:
             continue
         if limit > 0:

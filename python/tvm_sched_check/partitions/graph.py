@@ -1,4 +1,4 @@
-"""A graph to cut into stages: nodes with work, tensors with transfers, in integers; overflow, which only adds, is left out."""
+"""A graph to cut into stages: work of nodes, transfers of tensors, in integers; overflow, which only adds, is left out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Tensor(NamedTuple):
 
     @property
     def members(self) -> list[int]:
-        """Nodes whose stages may pay for it: that of the producer, where it is sent, and those of readers, where it comes in."""
+        """Nodes whose stages may pay for it: the producer's, where it is sent, and those of readers, where it comes in."""
         return sorted(self.readers | {self.producer} - {-1})
 
     @property

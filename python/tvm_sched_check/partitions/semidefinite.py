@@ -2,14 +2,15 @@
 
 Let X(u, v) be 1 where nodes u and v share a stage, else 0; k the number of stages allowed, B the cost of the dearest one.
 Then X - J/k is positive semidefinite, J being all ones, and its trace is n (1 - 1/k). The multipliers show that what all
-transfers take is at least ``constant - slope B`` plus the sum over pairs u < v of S(u, v) X(u, v), S being a symmetric matrix
-whose diagonal they give, too. With e a lower bound of S's eigenvalues, none above 0, ``<S, X - J/k> >= e n (1 - 1/k)``; this
-bounds that sum. All stages together cost at most k B: so B is at least (work + constant + sum) / (k + slope).
+transfers take is at least ``constant - slope B`` plus the sum over pairs u < v of S(u, v) X(u, v), S being a symmetric
+matrix whose diagonal they give, too. With e a lower bound of S's eigenvalues, e <= 0, ``<S, X - J/k> >= e n (1 - 1/k)``;
+this bounds that sum. All stages together cost at most k B: so B is at least (work + constant + sum) / (k + slope).
 
 Any multipliers give a bound, since those of inequalities are from 0 and each pair has one: the matrix is symmetric by
 construction. That of the eigenvalues is exact, too: S is compared with L Lᵀ, for an L of integers, which has none below 0,
-and no eigenvalue of the difference is larger than a row's sum of absolute values (Gershgorin). L comes from Cholesky's
-factorisation in floating point; where that goes wrong the difference is large, and the bound weak, but it holds.
+and no eigenvalue of the difference is larger than a row's sum of absolute values (theorems of Weyl and Gershgorin, 4.3.1 and
+6.1.1 of Horn and Johnson, *Matrix Analysis*, 1985). L comes from Cholesky's factorisation in floating point; where that goes
+wrong the difference is large, and the bound weak, but it holds.
 """
 
 from __future__ import annotations
@@ -21,13 +22,12 @@ from typing import Any
 
 from ..document import Refused, count
 from .cost import number
-from .graph import Graph, Tensor
+from .graph import Graph
 
 ONE = 1 << 20
 """What stands for 1 among multipliers of stages, and of weights and slopes of tensors."""
 GRAINS = 1100
 """Largest exponent of two of what other multipliers count in, up or down: that of double precision."""
-
 DIGITS = 60
 """Binary digits of the factor, at least: a few more than double precision has."""
 

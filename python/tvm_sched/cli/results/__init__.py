@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 
 from ...relax.inspection import Inspection
-from .benchmarks import Benchmarked, Instances, Scored, Standing
+from .benchmarks import Benchmarked, Instances, Proved, Scored, Standing
 from .benchmarks import Checked as CheckedSolutions
-from .benchmarks import Proved
 from .clusters import (
     Bounded,
     CheckedAllocation,
