@@ -85,7 +85,7 @@ def random_fields(problem, random):
     ]
     return {
         "grain": random.choice([-4, -1, 0, 1]), "width": random.randint(1, 9), "tensors": terms,
-        "stages": [random.choice([0, random.randint(0, 2 * ONE)]) for _ in range(n)],
+        "stage_costs": [random.choice([0, random.randint(0, 2 * ONE)]) for _ in range(n)],
         "near": [[random.randint(-9, 9) for _ in range(n - 1 - v)] for v in range(n)],
         "triangles": triangles, "convexity": paths,
         "entries": [[random.randint(0, 3 * scale) for _ in range(n - 1 - v)] for v in range(n)],
@@ -122,7 +122,7 @@ def test_hostile_evidence_proves_no_more_than_the_optimum(seed, how):
     fields = random_fields(problem, random)
     if how != "random" and (found := stored(problem, stages, best)) is not None:
         fields = found[0]
-    rows = [fields[name] for name in ("stages", "diagonal")] + fields["entries"] + fields["near"]
+    rows = [fields[name] for name in ("stage_costs", "diagonal")] + fields["entries"] + fields["near"]
     rows += fields["triangles"] + fields["convexity"] + fields["tensors"]
     for _ in range(random.randint(1, 6)):
         row = random.choice([row for row in rows if row])
@@ -153,7 +153,7 @@ def wrong(fields, what):
     if what == "entry below 0":
         fields["entries"][0][0] = -1
     elif what == "stage below 0":
-        fields["stages"][0] = -1
+        fields["stage_costs"][0] = -1
     elif what == "triangle below 0":
         fields["triangles"].append([0, 1, 2, -1])
     elif what == "triangle of two":
@@ -178,7 +178,7 @@ def wrong(fields, what):
     elif what == "fractions in the diagonal":
         fields["diagonal"][0] = 0.5
     elif what == "a stage too few":
-        fields["stages"].pop()
+        fields["stage_costs"].pop()
     elif what == "no width":
         fields["width"] = 0
     else:

@@ -2,15 +2,17 @@
 
 import json
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from strategies import SEEDS, problems
 from tvm_sched.errors import InfeasibleError, InputError, ProblemError
-from tvm_sched.pipeline import PipelinePlan, plan_pipeline
-from tvm_sched.pipeline.evidence import evidence
+from tvm_sched.pipeline import PipelinePlan, plan_pipeline, semidefinite_evidence
+from tvm_sched.pipeline.evidence import certified, evidence
 from tvm_sched.pipeline.pricing import price
 from tvm_sched_check.document import Problem, Refused
 from tvm_sched_check.partitions.bound import can_be_cut, least_around
@@ -54,6 +56,26 @@ def test_evidence_of_any_plan_is_accepted(folder, problem, dynamic, more):
     assert verdict.cost_ns == plan.cost_ns == plan.certificate.cost_ns
     if plan.certificate.bound in ("simple", "node", "ideals"):
         assert verdict.all_proved
+
+
+@settings(max_examples=12, deadline=None)
+@given(problem=problems(max_operators=10, max_devices=4, min_operators=4, memory=("generous",)))
+def test_a_bound_of_multipliers_is_what_the_stored_ones_prove(folder, problem):
+    """Whatever the certificate said before; also where devices and links are unequal."""
+    plan = planned(problem)
+    devices = len(problem.topology.devices)
+    certificate = replace(plan.certificate, bound="semidefinite", lower_bound_ns=0, status="no better found")
+    plan = replace(plan, certificate=certificate)
+    with mock.patch.object(semidefinite_evidence, "_SETTLING", 3):
+        found = evidence(problem, plan, devices, iterations=100)
+    files = SimpleNamespace(
+        problem=problem.to_json(),
+        plan=json.loads(certified(plan, found).to_json()),
+        evidence=json.loads(found.to_json()),
+    )
+    verdict = checked(folder, files)
+    assert verdict.all_proved
+    assert found.rule != "semidefinite" or verdict.certified_ns == verdict.proved_ns == found.ns > 0
 
 
 @settings(max_examples=60, deadline=None)

@@ -47,9 +47,14 @@ def store_evidence(out: Output, problem: Problem, path: Path) -> None:
     out.say(f"the certificate claims {found.certified.ns} ns, this evidence proves {found.proved_ns} ns{of}")
 
 
-def store_pipeline_evidence(out: Output, problem: Problem, plan: PipelinePlan, stages: int | str, path: Path) -> None:
-    """The same of a pipeline's bound, for at most that number of stages on all devices; ``"auto"``: one for each."""
-    from ..pipeline.evidence import evidence
+def store_pipeline_evidence(
+    out: Output, problem: Problem, plan: PipelinePlan, stages: int | str, path: Path
+) -> PipelinePlan:
+    """The same of a pipeline's bound, for at most that number of stages on all devices; ``"auto"``: one for each.
+
+    The plan returned is certified by what the multipliers prove that are stored, where the bound is of such.
+    """
+    from ..pipeline.evidence import certified, evidence
 
     count = stages if isinstance(stages, int) else len(problem.topology.devices)
     found = evidence(problem, plan, count)
@@ -58,6 +63,7 @@ def store_pipeline_evidence(out: Output, problem: Problem, plan: PipelinePlan, s
     out.say(
         f"the certificate claims {found.certified_ns} ns ({found.certified_by}), this evidence proves {found.ns} ns"
     )
+    return certified(plan, found)
 
 
 def check_folder(folder: Path | None) -> None:

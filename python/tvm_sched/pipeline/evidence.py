@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ..errors import InputError
 from ..files import encode_document, write_atomically
 from ..problem import Problem
@@ -49,6 +51,8 @@ def evidence(
 ) -> PipelineEvidence:
     """What the bound of a plan's certificate rests on, or the strongest argument that can be stored.
 
+    Where that bound is of multipliers, these are found anew, and it is what they prove that is certified (`certified`).
+
     Parameters
     ----------
     problem : Problem
@@ -84,4 +88,17 @@ def evidence(
     fields = found.fields | (
         {"operator": relaxed.names[found.fields["operator"]]} if "operator" in found.fields else {}
     )
-    return PipelineEvidence(*whole, found.rule, math.ceil(found.bound), claim, by, fields)
+    proved = math.ceil(found.bound)
+    if found.rule == by == "semidefinite":
+        claim = proved
+    return PipelineEvidence(*whole, found.rule, proved, claim, by, fields)
+
+
+def certified(plan: PipelinePlan, found: PipelineEvidence) -> PipelinePlan:
+    """The plan with the bound that its evidence is for: multipliers found anew prove less than before, or more."""
+    old, ns = plan.certificate, found.certified_ns
+    if old is None or old.lower_bound_ns == ns:
+        return plan
+    status = "no better found" if old.status == "optimal" else old.status
+    made = replace(old, lower_bound_ns=ns, status="optimal" if ns == old.cost_ns else status)
+    return replace(plan, certificate=made)

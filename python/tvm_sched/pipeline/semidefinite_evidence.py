@@ -33,6 +33,8 @@ _LEAST_WEIGHT = 1 / 32
 """Bounds of a tensor with a smaller share in its mean are left out."""
 _PARTS = 128
 """Weights are multiples of one over this."""
+_MOST = 2.0**53
+"""Integers from here on are not exact in double precision: the search has run away."""
 _SAFETY = 1e-9
 """Part of the bound that is given up, so that what is claimed in floating point is proved in integers."""
 
@@ -140,8 +142,8 @@ class _Storing:
         np.fill_diagonal(entries, 0)
         slack = combined - entries * grain
         np.fill_diagonal(slack, -2 * dual.diagonal)
-        if not np.isfinite(slack).all():
-            raise np.linalg.LinAlgError("the multipliers are not finite")
+        if not all((np.abs(each) < _MOST).all() for each in (stages, cuts, entries, slack / grain)):
+            raise np.linalg.LinAlgError("the multipliers are no numbers to store")
         least = float(np.linalg.eigvalsh(slack)[0]) - 1e-12 * float(np.abs(slack).sum())
         diagonal = np.ceil((np.diag(slack) - least) / grain)
         np.fill_diagonal(slack, diagonal * grain)
@@ -156,7 +158,7 @@ class _Storing:
             "near": _triangle(near),
             "tensors": [[t, round(weight * ONE), slope, first, list(nodes)]
                         for (t, slope, first, nodes), weight in self.terms.items()],
-            "stages": stages.astype(int).tolist(),
+            "stage_costs": stages.astype(int).tolist(),
             **_named(relaxation.cuts.places, relaxation.cuts.limits, cuts.astype(int), n),
             "entries": _triangle(entries),
             "diagonal": [int(x) for x in diagonal],
