@@ -99,13 +99,21 @@ def partitions_of(problem, stages):
             yield stage_of
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(SEEDS, st.integers(2, 3))
-def test_any_multipliers_bound_the_transfers_of_each_partition(seed, stages):
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    SEEDS, st.integers(2, 3), st.sampled_from(["tensors", "stage_costs", "triangles", "convexity", "entries", "all"])
+)
+def test_any_multipliers_bound_the_transfers_of_each_partition(seed, stages, only):
     """Not the bound alone, which hides what is slack: each partition obeys the inequality that the multipliers show."""
     problem, random = small_problem(seed, 6), Random(seed)
     made = graph(problem)
-    proof = semidefinite.Proof(made, random_fields(problem, random), None)
+    fields = random_fields(problem, random)
+    none = {
+        "tensors": [], "stage_costs": [0] * problem.size, "triangles": [], "convexity": [],
+        "entries": [[0] * len(row) for row in fields["entries"]],
+    }  # fmt: skip
+    fields |= {name: value for name, value in none.items() if only not in (name, "all")}
+    proof = semidefinite.Proof(made, fields, None)
     for stage_of in partitions_of(problem, stages):
         own = [[v for v in range(problem.size) if stage_of[v] == s] for s in range(stages)]
         costs = [Fraction(stage_cost(problem, nodes)) / made.unit for nodes in own]

@@ -123,7 +123,13 @@ def test_prove_keeps_evidence(run, kept):
     shown = run("bench", "prove", kept, "--iterations", 100, "--json").json["changed"]
     assert list(shown) == ["chain/chain-s2"]
     assert 10 < shown["chain/chain-s2"]["bound"] <= 13
-    assert (kept / "best" / "chain" / "chain-s2.evidence.json.gz").exists()
+    files = {name: kept / "best" / "chain" / f"chain-s2.{name}.json.gz" for name in ("solution", "evidence")}
+    for name, file in files.items():
+        files[name] = file.with_name(f"{name}.json")
+        files[name].write_bytes(gzip.decompress(file.read_bytes()))
+    run("bench", "list", kept, "--only", "chain/*", "--problems", kept / "problems")
+    figures = run("check", kept / "problems" / "chain" / "chain-s2.json", *files.values(), "--json").json
+    assert 10 < figures["claimed"] <= figures["proved"] <= figures["cost"] == 13
     assert run("bench", "check", kept, "--json").json["checked"]["chain/chain-s2"] == "tvm_sched_check.partitions"
     assert run("bench", "prove", kept, "--iterations", 100, "--json").json["changed"] == {}
 

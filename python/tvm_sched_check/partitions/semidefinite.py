@@ -67,7 +67,9 @@ class Proof:
         self.matrix: Matrix = [[0] * n for _ in range(n)]
         self.leads = _paths(graph)
         self._tensors(evidence["tensors"])
-        self._stages([count(r) for r in evidence["stage_costs"]], _triangle(evidence["near"], n), count(evidence["width"]))
+        self._stages(
+            [count(r) for r in evidence["stage_costs"]], _triangle(evidence["near"], n), count(evidence["width"])
+        )
         self._cuts(evidence["triangles"], evidence["convexity"])
         self._entries(_triangle(evidence["entries"], n), below)
         diagonal = evidence["diagonal"]

@@ -37,6 +37,7 @@ from .pipelines import DeploymentStatus, Partitioned, Pipelined, RanPipeline, Re
 from .plans import Planned
 from .schedules import (
     Checked,
+    CheckedPartition,
     Comparison,
     Comparisons,
     Compiled,
@@ -57,7 +58,7 @@ RESULTS: dict[str, Any] = {
     "schedule": Scheduled,
     "simulate": Simulated,
     "verify": Verified,
-    "check": Checked,
+    "check": (Checked, CheckedPartition),
     "explain": Explained,
     "compare": (Comparison, Comparisons),
     "pipeline": (Pipelined, Partitioned),
