@@ -106,7 +106,8 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
 def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) -> Schedule:
     """The best schedule of the choices that list scheduling found; of the graph's own ways where these have none."""
     choosing = budget.part(SHARE * budget.work)
-    choosing.deadline = min(budget.deadline, time.monotonic() + SHARE * budget.seconds)
+    now = time.monotonic()
+    choosing.deadline = now + SHARE * (budget.deadline - now)  # without a time limit the clock decides nothing
     choices, interrupted = choose(problem, choosing, options.seed)
     if interrupted:
         budget = Budget(0.0, time.monotonic())
