@@ -163,7 +163,7 @@ def _belongs(heads: Sequence[WayOperator], finest: Sequence[WayOperator]) -> lis
     mine = list(accumulate(max(head.own, 0) for head in heads))
     if mine and mine[-1] and ends[-1]:
         twice = [before + end for before, end in pairwise([0, *ends])]
-        found = [bisect_right(mine, at * mine[-1] // (2 * ends[-1])) for at in twice]
+        found = [min(bisect_right(mine, at * mine[-1] // (2 * ends[-1])), len(mine) - 1) for at in twice]
         if len(set(found)) == len(heads):
             return found
     return [i * len(heads) // count for i in range(count)]
