@@ -72,12 +72,18 @@ def slice_sum(function: tirx.PrimFunc, count: int) -> Slice | None:
 
     The parts' results have the shape of the kernel's; their sum is its result, but for the order of additions.
     """
-    if not is_plain(function):
-        return None
-    last = Blocks(function).writer.get(function.params[-1])
-    variables = [v for v in last.block.iter_vars if v.iter_type == _REDUCTION] if last else []
-    found = (_attempt(function, count, methodcaller("terms", v.var)) for v in variables)
+    found = (_attempt(function, count, methodcaller("terms", v.var)) for v in _summed(function))
     return next((each for each in found if each is not None), None)
+
+
+def terms_of(function: tirx.PrimFunc) -> list[int]:
+    """Extents of the variables over which a kernel's result is summed."""
+    return [int(variable.dom.extent) for variable in _summed(function)]
+
+
+def _summed(function: tirx.PrimFunc) -> list[Any]:
+    last = Blocks(function).writer.get(function.params[-1]) if is_plain(function) else None
+    return [v for v in last.block.iter_vars if v.iter_type == _REDUCTION] if last else []
 
 
 def share_axis(function: tirx.PrimFunc) -> int | None:

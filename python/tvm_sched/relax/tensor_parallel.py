@@ -20,7 +20,7 @@ from tvm import relax
 from .fused_functions import Core
 from .kernel_parts import Interval
 from .main_calls import Division, MainCalls
-from .slicing import Slice, slice_result, slice_sum
+from .slicing import Slice, slice_result, slice_sum, terms_of
 
 MOST_UNITS = 64
 """Into how many equal units what has no equal parts is cut at most, of which parts have as many as they can."""
@@ -163,12 +163,13 @@ class _Search:
         self.mod, self.is_weights = mod, is_weights
         self.calls = MainCalls(mod)
         self._slices: dict[Any, Slice | None] = {}
+        self._terms: dict[Any, list[int]] = {}
 
     def region(self, variable: relax.Var, core: Core, counts: Sequence[int], taken: set[relax.Var]) -> Region | None:
         """The region that ends with a call; None where there is none."""
         found: Region | None = None
         for count in counts:
-            for units in _units(core, count):
+            for units in self._units(core, count):
                 growth = self._grown(variable, core, units, taken)
                 if growth is None or not any(map(self.calls.is_heavy, growth.inside - {variable})):
                     continue
@@ -179,6 +180,16 @@ class _Search:
                     found.cuttings[count] = Cutting(tuple(parts), units, tuple(reversed(growth.members)))
                     break
         return found
+
+    def _units(self, core: Core, count: int) -> Iterator[int]:
+        """Into how many units a region may be cut for so many parts: as many, else more, of which each has about as many."""
+        yield count
+        if core.kernel not in self._terms:
+            self._terms[core.kernel] = terms_of(self.mod[core.kernel])
+        for units in range(MOST_UNITS, count, -1):
+            even = -(-units // count) * count <= UNEVEN * units
+            if even and any(terms % units == 0 for terms in self._terms[core.kernel]):
+                yield units
 
     def _grown(self, last: relax.Var, core: Core, units: int, taken: set[relax.Var]) -> _Growth | None:
         """A region from its last call backwards; None where that cannot be cut."""
@@ -291,12 +302,3 @@ class _Growth:
         """The axis along which the region reads parts of a variable; None where it needs all of it, or different ones."""
         axes = self._needed.get(variable, {None})
         return next(iter(axes)) if len(axes) == 1 else None
-
-
-def _units(core: Core, count: int) -> Iterator[int]:
-    """Into how many units a region may be cut for so many parts: as many; else more of which parts have about as many."""
-    yield count
-    extents = {int(extent) for operand in core.operands for extent in operand.ty.shape.values}
-    for units in range(MOST_UNITS, count, -1):
-        if -(-units // count) * count <= UNEVEN * units and any(extent % units == 0 for extent in extents):
-            yield units
