@@ -126,7 +126,7 @@ def divided(compute):
 
 
 @pytest.mark.parametrize(
-    ("parts", "axis", "expected"), [(3, 1, 1), (2, 0, 0), ([2, 4], 1, None), ([1, 3], 1, None), ([1, 5], 1, None)]
+    ("parts", "axis", "expected"), [(3, 1, 1), (2, 0, 0), ([2, 4], 1, 1), ([1, 3], 1, None), ([1, 5], 1, None)]
 )
 def test_equal_shares_of_a_tensor(parts, axis, expected):
     assert share_axis(divided(lambda a: relax.op.split(a, parts, axis))) == expected
