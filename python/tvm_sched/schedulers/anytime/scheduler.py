@@ -109,8 +109,8 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
 def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) -> Schedule:
     """The best schedule of the choices that quick schedules found; of the graph's own ways where these have none."""
     choosing = budget.part(SHARE * budget.work)
-    now = time.monotonic()  # the clock ends the choosing only where it ends the search, so that work is repeatable
-    choosing.deadline = now + SHARE * max(budget.deadline - now, 0.0)
+    now = time.monotonic()
+    choosing.deadline = now + SHARE * (budget.deadline - now)  # without a time limit the clock decides nothing
     choices, interrupted = choose(problem, choosing, options.seed)
     if interrupted:
         budget, choices = Budget(0.0, time.monotonic()), choices[:1]
