@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,19 +117,21 @@ class Cell(msgspec.Struct):
 
 
 class Cells:
-    """Finished cells by key; with a file, each is written as soon as it is there."""
+    """Finished cells by key; with a file, each is written as soon as it is there. A file ``*.gz`` is compressed."""
 
     def __init__(self, path: Path | None) -> None:
         self.path, self.done = path, dict[str, Cell]()
         if path is not None and path.is_file():
-            self.done = msgspec.json.decode(path.read_bytes(), type=dict[str, Cell])
+            text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+            self.done = msgspec.json.decode(text, type=dict[str, Cell])
 
     def add(self, case: Case, cell: Cell) -> None:
         self.done[case.key()] = cell
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             beside = self.path.with_suffix(".tmp")
-            beside.write_bytes(msgspec.json.encode(self.done))
+            text = msgspec.json.encode(self.done)
+            beside.write_bytes(gzip.compress(text, mtime=0) if self.path.suffix == ".gz" else text)
             os.replace(beside, self.path)
 
     def get(self, case: Case) -> Cell | None:

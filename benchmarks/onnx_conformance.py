@@ -61,7 +61,8 @@ def run_cases(
     work = run_forked(lambda key: run_case(cases[key[0]], key[1]), wanted, seconds=arguments.limit, jobs=arguments.jobs)
     for done, ((name, system), result, failure, seconds) in enumerate(work, 1):
         answer = result or {"status": "refused" if system == PLAIN else "failed", "reason": str(failure)[-1500:]}
-        results.setdefault(name, {})[system] = {**answer, "seconds": round(seconds, 3)}
+        fixed = cases[name].fixed and not cases[name].training
+        results.setdefault(name, {})[system] = {**answer, "fixed": fixed, "seconds": round(seconds, 3)}
         if arguments.json and time.monotonic() - noted > 5:
             noted = time.monotonic()
             _write(arguments.json, results)

@@ -13,7 +13,7 @@ from statistics import median
 
 from _common import circumstances, parser
 
-from tvm_sched.bench import BestKnown, Suite, load_suite
+from tvm_sched.bench import BestKnown, Suite, load_suite, prove_kept
 from tvm_sched.bench.best import Known
 
 SUITE = Path(__file__).parent / "instances"
@@ -65,15 +65,13 @@ def gap(suite: Suite, name: str, known: Known) -> float:
 
 
 def prove(suite: Suite, best: BestKnown) -> None:
-    """Keep bounds that say more than those known, or that are checked where those are not."""
-    for case in suite.cases:
-        known = best.of(case) if case.name in best.instances else None
-        if known is None or not case.kind.better(known.bound, case.proof.bound):
-            continue
-        solution = best.solution(case)
-        checked = case.kind.check(case.task, solution, case.proof, case.name)
-        new = Known(known.digest, known.value, known.method, case.proof.bound, case.proof.by, checked)
-        best.add(case, new, solution, case.proof.evidence)
+    """Keep bounds of formulas that say more than those known."""
+    weaker = [
+        case
+        for case in suite.cases
+        if case.name in best.instances and (known := best.of(case)) and case.kind.better(known.bound, case.proof.bound)
+    ]
+    for case, known, new in prove_kept(best, weaker):
         print(
             f"{case.name}: {known.bound:.10g} by {known.bound_by} -> {new.bound:.10g} by {new.bound_by}",
             file=sys.stderr,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -19,6 +20,14 @@ os.environ.pop("TVM_SCHED_NO_CACHE", None)
 # core, and each of a hundred processes what it imports, up to half a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# TVMScript looks at all callers of a decorator. `inspect` would walk through thousands of modules to find the module of each
+# frame that has no file, as those of an import and of a worker's `python -c` have none: four seconds of each worker.
+for _file, _module in (
+    ("<frozen importlib._bootstrap>", "importlib._bootstrap"),
+    ("<frozen importlib._bootstrap_external>", "importlib._bootstrap_external"),
+    ("<string>", "__main__"),
+):
+    inspect.modulesbyfile[os.path.abspath(_file)] = _module
 if "PYTEST_XDIST_WORKER" not in os.environ:
     # Kernels that several tests have in common are compiled once a session, whichever process needs them.
     _cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.")  # removed when the process ends

@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 from .document import Refused
 
 
-def run(usage: str | None, check: Callable[..., Any], files: int) -> NoReturn:
-    """Check the files of the command line: status 0 where all is proved, 1 where less is, 2 where a file is wrong."""
-    if len(sys.argv) != files + 1:
+def run(usage: str | None, check: Callable[..., Any], *files: int) -> NoReturn:
+    """Check as many files of the command line: status 0 where all is proved, 1 where less is, 2 where a file is wrong."""
+    if len(sys.argv) - 1 not in files:
         sys.exit(print(usage, file=sys.stderr) or 2)
     try:
         verdict = check(*sys.argv[1:])

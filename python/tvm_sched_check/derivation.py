@@ -193,7 +193,13 @@ class Derivation:
                 rest = min([*rests, *(ns for d in self.on_bus if (ns := p.normal[o][d]) is not None)]) + after[o]
                 if rest >= lemma["least"]:
                     follows[o] = rest
-        for o in sorted(follows, key=lambda o: (-follows[o], o)):
+        counted = sorted(follows, key=lambda o: (-follows[o], o))
+        if "operators" in lemma:  # only these; further ones may take over what a tensor counts for and prove less
+            counted = [p.o[name] for name in lemma["operators"]]
+            if not {*counted} <= {*follows}:
+                raise Refused("rule 'bus': less than `least` follows an operator named, or nothing must cross for it")
+            follows = {o: follows[o] for o in counted}
+        for o in counted:
             for t in p.host_inputs[o]:
                 if t not in reader or p.taken(o, t) > p.taken(reader[t], t):
                     reader[t] = o

@@ -88,7 +88,7 @@ def test_the_suite_of_this_repository_has_all_its_files():
 @pytest.mark.parametrize(
     "name",
     ["tasks/tree-p4d", "moirai/googlenet", "networks/squeezenet_p4d-warm", "pipelines/googlenet_p4d-s4", "regal/s0-s64",
-     "placement/bert24_inference_layer", "rampa/rampa-base-huge-model-s0"],
+     "regal/s0-s16", "placement/bert24_inference_layer", "rampa/rampa-base-huge-model-s0"],
 )  # fmt: skip
 def test_kept_solutions_are_worth_what_is_said(name):
     suite = load_suite(OWN)
@@ -97,4 +97,5 @@ def test_kept_solutions_are_worth_what_is_said(name):
     assert case.kind.worth(case.task, solution, name) == pytest.approx(known.value, rel=1e-12)
     assert not case.kind.better(known.value, known.bound)
     proof = Proof(known.bound, known.bound_by, best.evidence(case))
-    assert case.kind.check(case.task, solution, proof, name) == known.checked
+    found = case.kind.check(case.task, solution, proof, name)
+    assert known.checked == (found.by if case.kind.holds(proof, found) or not found.by else f"{found.by}, cost alone")

@@ -21,8 +21,9 @@ def tiny(monkeypatch):
     monkeypatch.setattr("_grid.PRESETS", {**PRESETS, "tiny": config})
 
 
-def test_finished_cells_are_found_again(tmp_path):
-    path = tmp_path / "cells.json"
+@pytest.mark.parametrize("name", ["cells.json", "cells.json.gz"])
+def test_finished_cells_are_found_again(tmp_path, name):
+    path = tmp_path / name
     case = Case("p4d", "tiny", 1, 8, EXACT)
     cells = Cells(path)
     assert cells.get(case) is None

@@ -141,6 +141,35 @@ def test_buses_by_hand(folder):
     assert files.check(folder).proved_ns == 120
 
 
+def readers_of(*reads, times, direct=None):
+    """Operators that read parameters, of a GB each, on a GPU for each of them; the one bus carries a byte a nanosecond."""
+    devices = tuple(Device(f"gpu{i}", 10**10, 1e12, {"float32": 1e12}, bus="pcie") for i in range(len(reads)))
+    operators = tuple(Operator(f"o{i}", "", tuple(read), (f"x{i}",)) for i, read in enumerate(reads))
+    tensors = [Tensor(name, 100, "parameter") for name in sorted(set("".join(reads)))]
+    graph = OpGraph("readers", operators, (*tensors, *(Tensor(f"x{i}", 1) for i in range(len(reads)))), ("x0",))
+    return Problem(graph, Topology("gpus", devices, (Bus("pcie", 1e9),)), Costs(np.repeat(times, len(reads), axis=1)))
+
+
+def test_readers_that_less_follows_are_left_out_of_evidence(folder):
+    """Two parameters cross in 200, then 20 follow; the one that a third operator reads, too, crosses before 19 follow."""
+    problem = readers_of("v", "w", "w", times=[[20], [20], [19]])
+    files = files_of(problem, certified(problem, random_schedule(problem, 0)))
+    assert (files.evidence["argument"], files.evidence["proved_ns"]) == ("bus", 220)
+    assert files.check(folder).all_proved
+    lemma = files.evidence["lemmas"][-1]
+    assert lemma["operators"] == ["o0", "o1"]
+    del lemma["operators"]  # by all that 19 follow
+    with pytest.raises(Refused, match="proves 219"):
+        files.check(folder)
+    for named in (["o0"], ["o0", "o2"], ["o0", "o1", "x0"]):
+        lemma["operators"] = named
+        with pytest.raises(Refused):
+            files.check(folder)
+    lemma |= {"operators": ["o1", "o2"], "least": 20, "ns": 120}
+    with pytest.raises(Refused, match="less than `least` follows"):
+        files.check(folder)
+
+
 def test_path_and_bus_by_hand(folder):
     """An operator costs a quarter of its time and three of its bus time: 152.5 either way; 10 follow the last byte."""
     problem = chain_of_readers()

@@ -2,19 +2,22 @@
 
 import json
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from strategies import SEEDS, problems
 from tvm_sched.errors import InfeasibleError, InputError, ProblemError
-from tvm_sched.pipeline import PipelinePlan, plan_pipeline
-from tvm_sched.pipeline.evidence import evidence
+from tvm_sched.pipeline import PipelinePlan, plan_pipeline, semidefinite_evidence
+from tvm_sched.pipeline.evidence import certified, evidence
 from tvm_sched.pipeline.pricing import price
 from tvm_sched_check.document import Problem, Refused
+from tvm_sched_check.partitions.bound import can_be_cut, least_around
 from tvm_sched_check.pipelines import check
-from tvm_sched_check.pipelines.bound import Relaxed
+from tvm_sched_check.pipelines.bound import relaxed
 from tvm_sched_check.pipelines.plan import Plan
 
 
@@ -55,6 +58,26 @@ def test_evidence_of_any_plan_is_accepted(folder, problem, dynamic, more):
         assert verdict.all_proved
 
 
+@settings(max_examples=12, deadline=None)
+@given(problem=problems(max_operators=10, max_devices=4, min_operators=4, memory=("generous",)))
+def test_a_bound_of_multipliers_is_what_the_stored_ones_prove(folder, problem):
+    """Whatever the certificate said before; also where devices and links are unequal."""
+    plan = planned(problem)
+    devices = len(problem.topology.devices)
+    certificate = replace(plan.certificate, bound="semidefinite", lower_bound_ns=0, status="no better found")
+    plan = replace(plan, certificate=certificate)
+    with mock.patch.object(semidefinite_evidence, "_SETTLING", 3):
+        found = evidence(problem, plan, devices, iterations=100)
+    files = SimpleNamespace(
+        problem=problem.to_json(),
+        plan=json.loads(certified(plan, found).to_json()),
+        evidence=json.loads(found.to_json()),
+    )
+    verdict = checked(folder, files)
+    assert verdict.all_proved
+    assert found.rule != "semidefinite" or verdict.certified_ns == verdict.proved_ns == found.ns > 0
+
+
 @settings(max_examples=60, deadline=None)
 @given(problem=problems(max_operators=8, max_devices=3, min_operators=1, memory=("generous",)), seed=SEEDS)
 def test_no_argument_proves_more_than_a_plan_costs(problem, seed):
@@ -64,8 +87,8 @@ def test_no_argument_proves_more_than_a_plan_costs(problem, seed):
     random, devices = Random(seed), list(range(len(problem.topology.devices)))
     checked_problem = Problem(json.loads(problem.to_json()))
     assume(all(any(row) for row in checked_problem.normal))  # pipelines know no direct reads
-    relaxed = Relaxed(checked_problem, devices)
-    around = max(relaxed.least_around(o) for o in range(len(relaxed.work)))
+    graph = relaxed(checked_problem, devices)
+    around = max(least_around(graph, o) for o in range(graph.size)) * graph.unit
     order = problem.graph.index.order
     for _ in range(8):
         random.shuffle(devices)
@@ -81,11 +104,11 @@ def test_no_argument_proves_more_than_a_plan_costs(problem, seed):
             continue
         cost = max(stage.cost_ns for stage in stages)
         assert around <= cost
-        assert relaxed.can_be_cut(len(parts), cost + 1)
+        assert can_be_cut(graph, len(parts), cost + 1)
         if any(s.peak_bytes > problem.topology.devices[d].memory for s, (d, _) in zip(stages, parts, strict=True)):
             continue
         said = json.loads(PipelinePlan(problem.digest, tuple(stages)).to_json())["stages"]
-        assert Plan(relaxed.problem, said).cost == cost
+        assert Plan(checked_problem, said).cost == cost
 
 
 @settings(max_examples=20, deadline=None)

@@ -1,5 +1,6 @@
 """``tvm-sched bench``: list, run, score and table of a suite of small instances."""
 
+import gzip
 import json
 
 import pytest
@@ -57,6 +58,80 @@ def test_solutions_of_others(run, suite, tmp_path):
     result = run_command("bench", "score", suite, tmp_path / "mine")
     assert result.status == 1
     assert "expected 'tvm_sched.partition'" in " ".join(result.stdout.split())
+
+
+@pytest.fixture
+def kept(run, suite, tmp_path):
+    """The suite with best known solutions."""
+    arguments = ("--seconds", 1, "--only", "chain/*", "--only", "random/*", "--methods", "heft,tarnawski-dp")
+    run("bench", "run", suite, "-o", tmp_path / "run", *arguments)
+    run("bench", "score", suite, *sorted((tmp_path / "run" / "solutions").iterdir()), "--keep")
+    return suite
+
+
+def change_best(suite, name, **fields):
+    """Have best.json say something else of an instance."""
+    best = json.loads((suite / "best.json").read_text())
+    best["instances"][name] |= fields
+    (suite / "best.json").write_text(json.dumps(best))
+    return best["instances"][name]
+
+
+def test_check_says_what_is_proved(run, kept):
+    found = run("bench", "check", kept, "--json").json
+    assert found["unproved"] == []
+    assert found["checked"]["random/problem-cold"] == "tvm_sched_check"
+    assert found["checked"]["random/problem-warm"] == ""
+    assert "tvm_sched_check.partitions" in run("bench", "check", kept).stdout
+
+
+def test_check_of_a_bound_that_claims_more_than_its_evidence_proves(run, kept):
+    known = change_best(kept, "random/problem-cold")
+    change_best(kept, "random/problem-cold", bound=known["bound"] + 1)
+    result = run_command("bench", "check", kept)
+    assert result.status == 1
+    said = " ".join(result.stdout.split())
+    assert f"bound says {known['bound'] + 1}, and its evidence proves {known['bound']} only" in said
+    listed = run("bench", "list", kept, "--json").json["instances"]
+    assert {row["instance"]: row["checked_by"] for row in listed}["random/problem-cold"] == (
+        "tvm_sched_check, latency alone"
+    )
+    assert run_command("bench", "check", kept, "--only", "chain/*").status == 0
+
+
+def test_check_of_a_bound_below_its_evidence(run, kept):
+    """It is proved all the same."""
+    known = change_best(kept, "random/problem-cold")
+    change_best(kept, "random/problem-cold", bound=known["bound"] - 1)
+    found = run("bench", "check", kept, "--json").json
+    assert (found["checked"]["random/problem-cold"], found["unproved"]) == ("tvm_sched_check", [])
+
+
+def test_check_of_a_solution_that_is_wrong(fails, kept):
+    change_best(kept, "chain/chain-s2", value=1.0)
+    assert "best.json says 1" in fails(2, "bench", "check", kept)
+
+
+def test_check_of_evidence_that_is_refused(fails, kept):
+    (kept / "best" / "random" / "problem-cold.evidence.json.gz").write_bytes(gzip.compress(b"{}"))
+    assert "refused by tvm_sched_check" in fails(2, "bench", "check", kept)
+
+
+def test_prove_keeps_evidence(run, kept):
+    """A bound without evidence, and one that is too weak, give way to what is proved; others stay."""
+    change_best(kept, "chain/chain-s2", bound=10.0, bound_by="nobody")
+    shown = run("bench", "prove", kept, "--iterations", 100, "--json").json["changed"]
+    assert list(shown) == ["chain/chain-s2"]
+    assert 10 < shown["chain/chain-s2"]["bound"] <= 13
+    files = {name: kept / "best" / "chain" / f"chain-s2.{name}.json.gz" for name in ("solution", "evidence")}
+    for name, file in files.items():
+        files[name] = file.with_name(f"{name}.json")
+        files[name].write_bytes(gzip.decompress(file.read_bytes()))
+    run("bench", "list", kept, "--only", "chain/*", "--problems", kept / "problems")
+    figures = run("check", kept / "problems" / "chain" / "chain-s2.json", *files.values(), "--json").json
+    assert 10 < figures["claimed"] <= figures["proved"] <= figures["cost"] == 13
+    assert run("bench", "check", kept, "--json").json["checked"]["chain/chain-s2"] == "tvm_sched_check.partitions"
+    assert run("bench", "prove", kept, "--iterations", 100, "--json").json["changed"] == {}
 
 
 @pytest.mark.parametrize(

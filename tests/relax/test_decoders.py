@@ -42,7 +42,7 @@ def test_presets_have_the_published_number_of_parameters(name, millions):
     assert round(parameter_count(PRESETS[name]) / 1e6) == millions
 
 
-@pytest.mark.parametrize("name", ["gpt2-large", "openllama-3b"])
+@pytest.mark.parametrize("name", [pytest.param("gpt2-large", marks=pytest.mark.thorough), "openllama-3b"])
 def test_the_graph_of_a_preset_has_all_parameters(name):
     assert parameter_bytes(decoder_graph(PRESETS[name], 1, 32)) == 4 * parameter_count(PRESETS[name])
 
@@ -80,7 +80,9 @@ def run(mod, values):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [TINY, SHARED_KEYS, GPT2], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "config", [pytest.param(TINY, marks=pytest.mark.thorough), SHARED_KEYS, GPT2], ids=lambda c: c.name
+)
 def test_one_more_token_on_the_cache_is_the_last_of_all_at_once(config):
     ids = np.random.default_rng(1).integers(0, config.vocab, (2, 6)).astype("int32")
     full = decoder_module(config, 2, 6)

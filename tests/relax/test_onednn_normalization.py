@@ -1,5 +1,7 @@
 """Softmax along any dimension, and normalisation over groups of channels, against numpy."""
 
+import itertools
+
 import numpy as np
 import pytest
 from tvm import relax
@@ -64,9 +66,18 @@ def test_softmax_of_infinities_and_nan(axis):
     assert found[0, 3, 4] == 0
 
 
-@pytest.mark.parametrize("shape", [(1, 6, 15, 13), (3, 12, 5, 7), (2, 6, 301), (1, 6, 3, 4, 5), (2, 96, 40, 40)])
-@pytest.mark.parametrize("groups", [1, 3, 0])
-@pytest.mark.parametrize("last", [False, True])
+GROUPED = [(1, 6, 15, 13), (3, 12, 5, 7), (2, 6, 301), (1, 6, 3, 4, 5), (2, 96, 40, 40)]
+IN_ALL_WAYS = GROUPED[1]
+"""Of the other shapes: 3 groups in one layout, and one for each channel in the other; in `make test-thorough` all."""
+
+
+def grouped():
+    for shape, groups, last in itertools.product(GROUPED, (1, 3, 0), (False, True)):
+        chosen = shape == IN_ALL_WAYS or (groups, last) in ((3, False), (0, True))
+        yield pytest.param(shape, groups, last, marks=() if chosen else pytest.mark.thorough)
+
+
+@pytest.mark.parametrize(("shape", "groups", "last"), grouped())
 def test_normalisation_over_groups(shape, groups, last):
     """In both layouts: with channels last it stands behind a convolution. 0 groups: one for each channel."""
     channels, axes = shape[1], list(range(2, len(shape)))

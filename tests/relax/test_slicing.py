@@ -9,7 +9,7 @@ from tvm import relax
 
 from thorough import examples
 from tvm_sched.relax.products import addition
-from tvm_sched.relax.slicing import slice_result, slice_sum
+from tvm_sched.relax.slicing import share_axis, slice_result, slice_sum
 
 
 def kernel(shapes, compute):
@@ -85,6 +85,58 @@ def test_a_softmax_is_not_cut_along_its_axis():
     assert check(function, shapes, 0, 2).axes == (0,)
     assert slice_result(function, 1, 2) is None
     assert slice_sum(function, 2) is None
+
+
+@pytest.mark.parametrize("axis", [1, None])
+def test_parts_that_follow_each_other_are_a_part(axis):
+    """Five heads in parts of two and three: of keys by heads, and of the product that merges them."""
+    shapes = [(2, 3, 15)] if axis is not None else [(4, 15), (15, 6)]
+    if axis is None:
+        function = kernel(shapes, lambda _, a, b: relax.op.matmul(a, b))
+        cut = slice_sum(function, 5)
+    else:
+        function = kernel(
+            shapes, lambda b, a: relax.op.permute_dims(b.emit(relax.op.reshape(a, (2, 3, 5, 3))), [0, 2, 1, 3])
+        )
+        cut = slice_result(function, axis, 5)
+    rng = np.random.default_rng(0)
+    arguments = [rng.standard_normal(shape).astype("float32") for shape in shapes]
+    made = []
+    for first, width in ((0, 2), (2, 3)):
+        given = [
+            a if axis is None else np.take(a, range(first * 3, (first + width) * 3), axis)
+            for a, axis in zip(arguments, cut.axes, strict=True)
+        ]
+        made.append(run(cut.of(width), given))
+    together = sum(made) if axis is None else np.concatenate(made, axis)
+    np.testing.assert_allclose(together, run(function, arguments), rtol=1e-4, atol=1e-4)
+
+
+def divided(compute):
+    """The kernel of a computation with several results of a tensor of 4 x 6."""
+    builder = relax.BlockBuilder()
+    a = relax.Var("a", relax.TensorType((4, 6), "float32"))
+    with builder.function("main", [a]):
+        with builder.dataflow():
+            result = builder.emit_output(compute(a))
+        builder.emit_func_output(result)
+    made = relax.transform.LegalizeOps()(builder.get())
+    (function,) = (f for _, f in made.functions_items() if isinstance(f, tvm.tirx.PrimFunc))
+    return function
+
+
+@pytest.mark.parametrize(
+    ("parts", "axis", "expected"), [(3, 1, 1), (2, 0, 0), ([2, 4], 1, 1), ([1, 3], 1, None), ([1, 5], 1, None)]
+)
+def test_equal_shares_of_a_tensor(parts, axis, expected):
+    assert share_axis(divided(lambda a: relax.op.split(a, parts, axis))) == expected
+
+
+def test_shares_in_another_order_are_none():
+    function = divided(lambda a: relax.op.split(a, 2, 1))
+    whole, first, second = function.params
+    swapped = tvm.tirx.PrimFunc([whole, second, first], function.body, function.ret_type, function.attrs)
+    assert share_axis(swapped) is None
 
 
 def test_a_maximum_is_no_sum():

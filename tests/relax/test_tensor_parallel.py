@@ -47,6 +47,32 @@ def test_heads_that_cannot_be_divided_are_cut_no_further():
     assert not any(way.startswith("tensor") for way in attention.ways)
 
 
+GPT = DecoderConfig(
+    name="gpt", layers=1, hidden=40, heads=5, vocab=48, intermediate=64, positions=8, norm="layer", gated=False, bias=True,
+    joint_qkv=True,
+)  # fmt: skip
+
+
+def test_one_product_for_queries_keys_and_values_is_cut_by_heads():
+    """Five heads: two parts of two and three, and no four, of which one would have twice its share."""
+    attention = groups_of(decoder(GPT))[0]
+    assert "tensor/2" in attention.ways
+    assert "tensor/4" not in attention.ways
+    assert {"split", "softmax"} < set(attention.operators)
+    (parts,) = (each for each in attention.alternatives if each.name == "tensor/2")
+    assert not any(operator.kind in ("split", "strided_slice") for operator in parts.operators)
+    sizes = sorted(tensor.shape for tensor in parts.tensors if tensor.kind == "parameter" and len(tensor.shape) == 2)
+    assert sizes == sorted([*[(16, 40), (24, 40)] * 3, (40, 16), (40, 24)])
+
+
+def test_uneven_heads_compute_the_same():
+    ids = given(decoder)
+    expected = compile(decoder(GPT), "v100-server", backend="emulated", scheduler="single").run(ids)
+    problem = make_problem(decoder(GPT), "v100-server")
+    made = compile(decoder(GPT), "v100-server", backend="emulated", schedule=forced(problem, "tensor/2"))
+    np.testing.assert_allclose(made.run(ids), expected, rtol=1e-3, atol=1e-4)
+
+
 def test_what_others_read_stays_whole():
     """The keys and values that a prefill returns are outputs, so heads are cut after them."""
     mod = decoder_module(CONFIG, 1, 5, phase="prefill")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from schedulers.exhaustive import TooLarge, least_latency
 from thorough import examples
+from tvm_sched.anytime import Budget, Incumbent, Turn, improve
 from tvm_sched.errors import ProblemError, ScheduleError
 from tvm_sched.problem import (
     FORBIDDEN,
@@ -27,7 +28,6 @@ from tvm_sched.problem import (
     Variants,
 )  # fmt: skip
 from tvm_sched.schedule import (
-    INTERRUPTED,
     Placement,
     Schedule,
     Transfer,
@@ -40,7 +40,7 @@ from tvm_sched.schedule import (
 from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.bounds.variants import without_variants
 from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.anytime import scheduler
+from tvm_sched.schedulers.anytime import race, scheduler
 from tvm_sched.schedulers.common.variants import ChoiceSearch
 from tvm_sched.testing import random_problem, random_schedule, random_variants
 from variant_cases import CHOICE, gated
@@ -282,20 +282,84 @@ def test_an_interrupted_choice_gives_the_best_so_far(monkeypatch):
     assert schedule.choice == CHOICE
 
 
-def test_an_interrupt_in_the_last_search_is_said_of_the_best_of_all(monkeypatch):
-    """Ctrl-C in the search with the graph's own ways, after that with better ones had ended."""
-    search = scheduler._search
+def test_an_interrupt_in_the_race_is_said_of_the_best_of_all(monkeypatch):
+    """Ctrl-C in the search with the graph's own ways, after that with better ones had its turn."""
 
-    def interrupted_without_choice(problem, *arguments, **named):
-        schedule, _ = search(problem, *arguments, **named)
-        last = "gate" in problem.graph.index.operator_id
-        return (schedule.replace(certificate=INTERRUPTED), True) if last else (schedule, False)
+    def interrupted_without_choice(state, turns, budget):
+        status = improve(state, turns, budget)
+        state.bound = 0.0  # so that it is not proved
+        return "interrupted" if "gate" in state.problem.graph.index.operator_id else status
 
     monkeypatch.setattr(scheduler, "choose", lambda *_: ([CHOICE, {}], False))
-    monkeypatch.setattr(scheduler, "_search", interrupted_without_choice)
+    monkeypatch.setattr(race, "improve", interrupted_without_choice)
     schedule = solve(gated(), "anytime", {"work": 0.1})
     assert schedule.choice == CHOICE
     assert schedule.certificate.status == "interrupted"
+
+
+def test_the_graphs_own_ways_are_searched_where_no_other_fits(monkeypatch):
+    """Nothing is found for the ways that seemed the best."""
+    turns = scheduler.turns
+
+    def only_for_the_graph(problem, *arguments, **named):
+        return turns(problem, *arguments, **named) if "gate" in problem.graph.index.operator_id else []
+
+    monkeypatch.setattr(scheduler, "choose", lambda *_: ([CHOICE], False))
+    monkeypatch.setattr(scheduler, "turns", only_for_the_graph)
+    schedule = solve(gated(), "anytime", {"work": 0.1})
+    assert not schedule.choice
+    assert schedule.certificate.latency_ns == 200
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6])
+def test_a_race_ends_with_the_best_and_no_more_work_than_there_is(count):
+    """Racers that need more or less work; the one that is last in the beginning is the best."""
+
+    class Step:
+        name = ""
+
+        def __init__(self, racer, cost):
+            self.racer, self.cost = racer, cost
+
+        def step(self, state, budget):
+            spent.setdefault(self.racer.choice["number"], []).append(budget.work)
+            budget.spend(budget.work)
+            state.cost, state.best = min(state.cost, self.cost), True
+            return False
+
+    spent: dict[int, list[float]] = {}
+    racers = [race.Racer({"number": k}, Incumbent()) for k in range(count)]
+    budget = Budget(2.0)
+    found, _ = race.race(racers, budget, lambda racer, work, _: [Turn(Step(racer, 10.0 - racer.choice["number"]), 1.0)])
+    assert found.choice["number"] == count - 1
+    assert budget.spent == pytest.approx(2.0)
+    assert spent[count - 1] == sorted(spent[count - 1])
+    assert spent[count - 1][-1] == pytest.approx(2.0 if count == 1 else 2.0 * (1 - race.RACE))
+    assert sum(len(each) for each in spent.values()) == {1: 1, 2: 3, 3: 6, 6: 12}[count]
+
+
+def test_no_byte_of_weights_is_lost_where_ways_divide_two_products_differently():
+    """Products with weights of 3,000 and 1,000 bytes; in parts, four kernels have 750 of the one, two 500 of the other."""
+    bus = Bus("pcie", 1e9)
+    changes = {"bus": "pcie", "memory": 1 << 20, "kind": "cuda"}
+    devices = tuple(msgspec.structs.replace(device, **changes) for device in gated().topology.devices)
+    topology = Topology("two", devices, (bus,), gated().topology.links)
+    weights = {"w": 3000, "v": 1000, **{f"w{k}": 750 for k in range(4)}, **{f"v{k}": 500 for k in range(2)}}
+    tensors = {name: Tensor(name, size, "parameter") for name, size in weights.items()}
+    of_graph = (Tensor("x", 10, "input"), Tensor("a", 10), Tensor("y", 10), tensors["w"], tensors["v"])
+    operators = (Operator("first", "product", ("x", "w"), ("a",)), Operator("second", "product", ("a", "v"), ("y",)))
+    made = tuple(Operator(f"first/{k}", "product", ("x", f"w{k}"), (f"a{k}",)) for k in range(4))
+    ends = tuple(
+        Operator(f"second/{k}", "product", (f"a{2 * k}", f"a{2 * k + 1}", f"v{k}"), (f"b{k}",)) for k in range(2)
+    )
+    join = Operator("join", "add", ("b0", "b1"), ("y",))
+    own = tuple(Tensor(operator.outputs[0], 10) for operator in (*made, *ends))
+    parts = Alternative("tensor/2", (*made, *ends, join), (*own, *(tensors[n] for n in weights if n not in ("w", "v"))))
+    graph = OpGraph("two products", operators, of_graph, ("y",))
+    costs = Costs(np.full((2, 2), 100)), Costs(np.full((7, 2), 50))
+    problem = Problem(graph, topology, costs[0], Variants([Group("both", ("first", "second"), (parts,))], costs[1]))
+    read = without_variants(problem).graph
+    assert sum(tensor.size for tensor in read.tensors if tensor.kind == "parameter") == 4000
 
 
 def in_parts(problem: Problem, seed: int) -> Problem | None:

@@ -1,7 +1,9 @@
 """`anytime`: optimal on problems small enough to try everything, feasible and repeatable on all."""
 
 import math
+import time
 from contextlib import suppress
+from itertools import count
 from random import Random
 
 import pytest
@@ -21,6 +23,7 @@ from tvm_sched.schedulers.common.greedy import list_schedule, priorities
 from tvm_sched.schedulers.common.partial import PartialSchedule
 from tvm_sched.schedulers.common.submodels import split
 from tvm_sched.testing import random_problem
+from tvm_sched.testing.variants import random_variants
 
 from .exhaustive import TooLarge, least_latency
 
@@ -56,6 +59,18 @@ def test_answers_obey_the_rules_and_are_never_worse_than_a_quick_method(seed, op
     for quick in ("single", "pipelined", "heft", "peft", "hios-lp", "hios-mr"):
         with suppress(InfeasibleError):
             assert schedule.certificate.latency_ns <= solve(problem, quick).certificate.latency_ns
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_without_a_time_limit_the_clock_decides_nothing(seed, monkeypatch):
+    """Not of what is chosen among variants either, though each look at the clock takes a minute."""
+    problem = random_variants(random_problem(seed, 8, 2, memory="generous"), seed, 3)
+    first = solve(problem, "anytime", {"work": 0.05})
+    moments = count(0, 60)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(moments)))
+    again = solve(problem, "anytime", {"work": 0.05})
+    assert first.choice
+    assert again.replace(seconds=first.seconds) == first
 
 
 @pytest.mark.parametrize("seed", [0, 3])

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checker.cases import chain_of_readers
+from checker.cases import chain_of_readers, fan
 from schedule import cases
 from thorough import examples
-from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor
+from tvm_sched.errors import InfeasibleError
+from tvm_sched.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.schedule import simulate
 from tvm_sched.schedule.bounds import all_bounds, lower_bound, path_and_bus, regions, whole_ns
 from tvm_sched.schedule.bounds.bus import Crossing, by_what_follows
@@ -61,7 +62,7 @@ def test_path_and_bus_hold_by_any_weights(seed, operators, devices, data):
                 flow[at, o] = flow.get((at, o), 0.0) + weight
                 at = o
     dual = path_and_bus._Dual(relaxation, crossing)
-    weights = dual._integers(flow, data.draw(st.floats(0, 1)), data.draw(st.floats(0.01, 1)))
+    weights = dual._integers(flow, data.draw(st.floats(0, 1e9)), data.draw(st.floats(0, 1e9)))
     assert least is None or whole_ns(dual.value(weights)) <= least
 
 
@@ -156,6 +157,32 @@ def test_path_and_buses_are_weighed_together():
     assert lower_bound(problem).ns <= solve(problem, "anytime", {"work": 0.2}).certificate.latency_ns
 
 
+def test_what_takes_too_little_for_the_solver_still_starts_the_path():
+    """Operators of 1000, 1e11 and 1e12 ns: the solver tells 1e-9 of the run from nothing as little as it likes."""
+    chain, never = chain_of_readers(3), FORBIDDEN
+    costs = Costs([[never], [never], [never]], [[1000], [10**11], [10**12]])
+    dual = path_and_bus._Dual(Relaxation(Problem(chain.graph, chain.topology, costs)), Crossing(0.0, 850.0, [0, 1, 2]))
+    steps = {(0, 1): 1.0, (1, 2): 1.0}  # as by a solver that takes the first one to end at 0
+    assert dual.value(dual._integers(steps, 0.0, 0.0)) == 1.1 * 10**12 + 1000
+    assert dual.value(dual._integers({}, 0.0, 0.0)) == 0
+    some = dual._integers({(-1, 0): 0.25, (0, 1): 0.5, (1, 2): 0.75}, 0.0, 0.0)
+    assert [some.steps[step] / path_and_bus.SCALE for step in ((-1, 0), (0, 1), (-1, 1), (1, 2))] == [
+        0.5,
+        0.5,
+        0.25,
+        0.75,
+    ]
+
+
+def test_where_no_schedule_exists_there_is_no_bound():
+    """Between a source and a join, of two branches each can run on a device of its own alone, and nothing joins these."""
+    never, topology = FORBIDDEN, cases.topology(cases.device("d0"), cases.device("d1"))
+    problem = Problem(fan(10).graph, topology, Costs([[1, never], [1, never], [never, 1], [1, never]]))
+    for ask in (lower_bound, lambda each: solve(each, "anytime", {"work": 0.01})):
+        with pytest.raises(InfeasibleError, match="no route"):
+            ask(problem)
+
+
 def test_a_host_tensor_bound_counts_direct_reads():
     direct = [[1050, 1050], [1050, 1050], [2**63 - 1] * 2]
     problem = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3, direct))
@@ -209,6 +236,17 @@ def test_idle_devices_lift_no_bound():
     # of both, nor (0 + 2) / 2 + 100.
     start, level = Side.level(np.array([0.0, 100])), Side.level(np.zeros(2))
     assert between_ends(np.full(2, 1.0), start, level, np.array([0.5, 0.5])).ns <= 102
+
+
+def test_what_idle_devices_lift_only_by_rounding_is_no_bound():
+    """Two operators in turn, devices of speeds 1, 2, 3, 2: 4 + 6 + 4 of both is the last start and the longest tail, 7 + 7.
+
+    With weights in integers, as evidence has them, it may be less than these. The first alone: 0 + 3 + 7.
+    """
+    weights = np.array([6, 3, 2, 3]) / 14
+    work = (np.outer([7, 7], [1, 2, 3, 2]) * weights).min(axis=1)
+    start, after = Side.level(np.array([0.0, 7])), Side.level(np.array([7.0, 0]))
+    assert between_ends(work, start, after, weights).ns == pytest.approx(10)
 
 
 def test_devices_wait_for_copies_at_both_ends():

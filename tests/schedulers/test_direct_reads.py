@@ -1,12 +1,13 @@
 """Schedules in which it is decided beforehand which operators read host memory directly."""
 
+import msgspec
 import numpy as np
 from hypothesis import given, settings
 
 from checker.cases import bus_problem, chain_of_readers
 from strategies import problems
 from tvm_sched.anytime import Budget
-from tvm_sched.problem import FORBIDDEN, Costs, Problem
+from tvm_sched.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, merge_problems, with_lags
 from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.direct_reads import DirectReads, keeping, sets
@@ -30,6 +31,38 @@ def test_what_can_run_in_no_other_way_keeps_its_way():
     chain = chain_of_readers(2)
     only_directly = Problem(chain.graph, chain.topology, Costs(np.array([[FORBIDDEN], [10]]), chain.costs.direct_ns))
     assert keeping(only_directly, frozenset()).costs.direct_ns.tolist() == [[160], [FORBIDDEN]]
+
+
+def test_what_can_only_read_directly_hides_no_set():
+    """One operator has nothing to gain, since it reads one tensor, and no other way; the others are balanced as before."""
+    chain = chain_of_readers(20)
+    operators = list(chain.graph.operators)
+    operators[3] = msgspec.structs.replace(operators[3], inputs=operators[3].inputs[1:])
+    graph = OpGraph("one", tuple(operators), chain.graph.tensors, chain.graph.outputs)
+    normal = chain.costs.operator_ns.copy()
+    normal[3] = FORBIDDEN
+    # 10 * 19 + 160 and 150 for each of k, beside 200 * 19 + 100 less 50 for each.
+    assert len(sets(Problem(graph, chain.topology, Costs(normal, chain.costs.direct_ns)))[0]) == 18
+
+
+def test_measured_pairs_disturb_nobody():
+    """A pair of operators that no longer run as they were measured."""
+    chain = chain_of_readers(4)
+    together = Concurrency(np.full((4, 1, 1), 0.5), 0.5, [(0, 0, 1, 15)])
+    problem = Problem(
+        chain.graph, chain.topology, Costs(chain.costs.operator_ns, chain.costs.direct_ns, concurrency=together)
+    )
+    assert keeping(problem, frozenset([0])).costs.operator_ns[0, 0] == FORBIDDEN
+    schedule = solve(problem, "anytime", {"work": 0.05})
+    assert schedule.certificate.latency_ns <= solve(problem, "heft").certificate.latency_ns
+
+
+def test_lags_of_models_stay():
+    problem = with_lags(merge_problems([chain_of_readers(2), chain_of_readers(2)]), [0, 7])
+    assert keeping(problem, frozenset([0])).lags_ns == (0, 7)
+    warm = problem.with_resident(["chain/o0 a"])
+    assert keeping(warm, frozenset([0])).lags_ns == (0, 7)
+    assert keeping(warm, frozenset([0])).resident == {"chain/o0 a"}
 
 
 @settings(max_examples=25, deadline=None)

@@ -3,7 +3,7 @@
 from .best import BestKnown, Known
 from .records import Result, Run
 from .runner import Limits, run
-from .scoring import check_kept, keep, raise_bounds, score
+from .scoring import check_kept, keep, prove_kept, raise_bounds, score
 from .suite import Case, Suite, load_suite
 from .tables import Standings, page, summaries
 
@@ -20,6 +20,7 @@ __all__ = [
     "keep",
     "load_suite",
     "page",
+    "prove_kept",
     "raise_bounds",
     "run",
     "score",

@@ -17,6 +17,9 @@ from .suite import Case, Suite
 
 _ENDINGS = (".json.gz", ".json")
 
+ROUNDING = 1e-3
+"""By how much a bound may be weaker for the sake of evidence."""
+
 
 def score(suite: Suite, folder: Path, method: str = "") -> Iterator[tuple[Case, Result, bytes]]:
     """Judge all solutions of a folder, ``FAMILY/INSTANCE.json`` or ``.json.gz``; a wrong one's result says why.
@@ -77,9 +80,9 @@ def keep(best: BestKnown, judged: Iterable[tuple[Case, Result, bytes]]) -> list[
         if result.value is None or not case.kind.better(result.value, known.value if known else None):
             continue
         proof = case.proof
-        checked = case.kind.check(case.task, solution, proof, case.name)
         if known is not None and case.kind.better(proof.bound, known.bound):
-            proof = Proof(known.bound, known.bound_by, proof.evidence)
+            proof = Proof(known.bound, known.bound_by, best.evidence(case))
+        checked, _ = _checked(case, solution, proof)
         best.add(
             case,
             Known(result.digest, result.value, result.method, proof.bound, proof.by, checked),
@@ -90,13 +93,25 @@ def keep(best: BestKnown, judged: Iterable[tuple[Case, Result, bytes]]) -> list[
     return changed
 
 
-def check_kept(best: BestKnown, cases: Iterable[Case]) -> Iterator[tuple[Case, Known]]:
+def _checked(case: Case, solution: bytes, proof: Proof) -> tuple[str, str]:
+    """Which other implementation has checked a solution and its bound, and what the bound claims without proof."""
+    found = case.kind.check(case.task, solution, proof, case.name)
+    if not found.by or case.kind.holds(proof, found):
+        return found.by, ""
+    claim = ""
+    if proof.evidence is not None:
+        claim = f"{case.name}: the bound says {proof.bound:.15g}, and its evidence proves {found.proved:.15g} only"
+    return f"{found.by}, {case.kind.measure} alone", claim
+
+
+def check_kept(best: BestKnown, cases: Iterable[Case]) -> Iterator[tuple[Case, Known, str]]:
     """Check the kept solutions once more by the other implementation, with the kept evidence, and note what it has checked.
 
     Yields
     ------
-    (Case, Known)
-        The instances that have a kept solution, and what is known of them.
+    (Case, Known, str)
+        The instances that have a kept solution, what is known of them, and, where the kept bound claims more than its
+        evidence proves, a line that says so.
 
     Raises
     ------
@@ -115,15 +130,54 @@ def check_kept(best: BestKnown, cases: Iterable[Case]) -> Iterator[tuple[Case, K
                 f"{case.name}: the kept solution is worth {worth:.15g}, and best.json says {known.value:.15g}"
             )
         proof = Proof(known.bound, known.bound_by, best.evidence(case))
-        checked = case.kind.check(case.task, solution, proof, case.name)
+        checked, claim = _checked(case, solution, proof)
         if checked != known.checked:
             known = msgspec.structs.replace(known, checked=checked)
             best.note(case, known)
-        yield case, known
+        yield case, known, claim
+
+
+def prove_kept(best: BestKnown, cases: Iterable[Case], iterations: int = 2000) -> Iterator[tuple[Case, Known, Known]]:
+    """Find bounds of the kept solutions anew, with evidence; keep those that are proved and no weaker.
+
+    A bound whose evidence does not prove it gives way to one that is proved although it is weaker by up to `ROUNDING`.
+
+    Parameters
+    ----------
+    best : BestKnown
+    cases : iterable of Case
+    iterations : int
+        Of searches for bounds that have no end.
+
+    Yields
+    ------
+    (Case, Known, Known)
+        The instances that have a kept solution, what was known of them, and what is.
+    """
+    for case in cases:
+        known = best.of(case)
+        if known is None:
+            continue
+        solution = best.solution(case)
+        old = Proof(known.bound, known.bound_by, best.evidence(case))
+        proof = case.kind.prove(case.task, known.value, old, iterations)
+        found = case.kind.check(case.task, solution, proof, case.name)
+        now = known
+        if case.kind.holds(proof, found):
+            was_proved = case.kind.holds(old, case.kind.check(case.task, solution, old, case.name))
+            if case.kind.better(known.bound, proof.bound) or (
+                not was_proved and case.kind.ratio(known.bound, proof.bound) <= 1 + ROUNDING
+            ):
+                now = Known(known.digest, known.value, known.method, proof.bound, proof.by, found.by)
+                best.add(case, now, solution, proof.evidence)
+        yield case, known, now
 
 
 def raise_bounds(best: BestKnown, suite: Suite, results: Iterable[Result]) -> list[Case]:
-    """Keep the bounds of results that say more than the best known ones; the instances of which some did."""
+    """Keep the bounds of results that say more than the best known ones; the instances of which some did.
+
+    These are methods' words: the evidence of a bound that was kept before goes with it, see `prove_kept`.
+    """
     changed = []
     for result in results:
         case = suite.case(result.instance)
@@ -131,7 +185,9 @@ def raise_bounds(best: BestKnown, suite: Suite, results: Iterable[Result]) -> li
         if case is None or known is None or result.digest != known.digest or not result.bound_by:
             continue
         if case.kind.better(known.bound, result.bound):
-            # Another argument than the one whose evidence was checked.
-            best.note(case, Known(known.digest, known.value, known.method, result.bound, result.bound_by))
+            solution = best.solution(case)
+            checked, _ = _checked(case, solution, Proof(result.bound, result.bound_by))
+            new = Known(known.digest, known.value, known.method, result.bound, result.bound_by, checked)
+            best.add(case, new, solution, None)
             changed.append(case)
     return changed

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -47,9 +48,14 @@ def store_evidence(out: Output, problem: Problem, path: Path) -> None:
     out.say(f"the certificate claims {found.certified.ns} ns, this evidence proves {found.proved_ns} ns{of}")
 
 
-def store_pipeline_evidence(out: Output, problem: Problem, plan: PipelinePlan, stages: int | str, path: Path) -> None:
-    """The same of a pipeline's bound, for at most that number of stages on all devices; ``"auto"``: one for each."""
-    from ..pipeline.evidence import evidence
+def store_pipeline_evidence(
+    out: Output, problem: Problem, plan: PipelinePlan, stages: int | str, path: Path
+) -> PipelinePlan:
+    """The same of a pipeline's bound, for at most that number of stages on all devices; ``"auto"``: one for each.
+
+    The plan returned is certified by what the multipliers prove that are stored, where the bound is of such.
+    """
+    from ..pipeline.evidence import certified, evidence
 
     count = stages if isinstance(stages, int) else len(problem.topology.devices)
     found = evidence(problem, plan, count)
@@ -58,6 +64,7 @@ def store_pipeline_evidence(out: Output, problem: Problem, plan: PipelinePlan, s
     out.say(
         f"the certificate claims {found.certified_ns} ns ({found.certified_by}), this evidence proves {found.ns} ns"
     )
+    return certified(plan, found)
 
 
 def check_folder(folder: Path | None) -> None:
@@ -105,9 +112,9 @@ def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile)
 
 def check(
     out: Output,
-    problem_file: ProblemFile,
+    problem_file: Annotated[Path, typer.Argument(metavar="PROBLEM", help="Problem file, or instance of `bench list`.")],
     schedule_file: Annotated[
-        Path, typer.Argument(metavar="SCHEDULE|PLAN", help="What `schedule` or `pipeline` wrote.")
+        Path, typer.Argument(metavar="SCHEDULE|PLAN", help="What `schedule` or `pipeline` wrote; or a partition.")
     ],
     evidence_file: Annotated[Path, typer.Argument(metavar="EVIDENCE", help="File of `--evidence`.")],
 ) -> None:
@@ -115,18 +122,23 @@ def check(
 
     Status 0: the latency, or the cost of the dearest stage, is true and the certificate's bound is proved;
     1: the evidence proves a lower bound than the certificate claims, or there is no certificate;
-    2: a file is wrong. Alone: python -m tvm_sched_check, python -m tvm_sched_check.pipelines.
+    2: a file is wrong. Alone: python -m tvm_sched_check, python -m tvm_sched_check.pipelines, .partitions.
     """
+    import tvm_sched_check.partitions
     import tvm_sched_check.pipelines
 
-    verified: Callable[..., tvm_sched_check.Verdict | tvm_sched_check.pipelines.Verdict] = tvm_sched_check.check
-    if b"tvm_sched.pipeline_evidence" in read_bytes(evidence_file)[:200]:
+    head = read_bytes(evidence_file)[:200]
+    verified: Callable[..., Any] = tvm_sched_check.check
+    if b"tvm_sched.pipeline_evidence" in head:
         verified = tvm_sched_check.pipelines.check
+    elif b"tvm_sched.partition_evidence" in head:
+        verified = tvm_sched_check.partitions.check
     try:
         found = verified(problem_file, schedule_file, evidence_file)
     except tvm_sched_check.Refused as error:
         raise InputError(str(error)) from None
     out.show(*(escape(line) for line in found.lines))
-    out.result(found._asdict())
+    figures = found._asdict().items()
+    out.result({name: float(figure) if isinstance(figure, Fraction) else figure for name, figure in figures})
     if not found.all_proved:
         raise typer.Exit(FAILURE)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -18,6 +18,8 @@ from .output import Output
 if TYPE_CHECKING:
     from ..problem import Problem, Topology
     from ..schedule import Schedule, Timeline
+
+Loaded = TypeVar("Loaded", "Schedule", "Timeline")
 
 Model = Annotated[
     Path,
@@ -207,11 +209,17 @@ def parse_options(texts: Iterable[str] | None) -> dict[str, str]:
 def scheduler_options(
     out: Output, name: str, texts: list[str] | None, time_limit: float | None, seed: int | None
 ) -> dict[str, Any]:
-    """Options of ``--option``, ``--time-limit`` and ``--seed``; the last two are dropped where unknown."""
-    known = known_options(name)
+    """Options of a scheduler, see `method_options`."""
+    return method_options(out, f"scheduler {name!r}", known_options(name), texts, time_limit, seed)
+
+
+def method_options(
+    out: Output, method: str, known: set[str], texts: list[str] | None, time_limit: float | None, seed: int | None
+) -> dict[str, Any]:
+    """Options of ``--option``, ``--time-limit`` and ``--seed``; the last two only where the method knows them."""
     common = common_options(time_limit, seed, known)
     for key in common.keys() - known:
-        out.say(f"scheduler {name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
+        out.say(f"{method} has no option {key}; --{key.replace('_', '-')} is ignored")
     return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
 
 
@@ -263,17 +271,17 @@ def load_schedule(problem: Problem, path: Path) -> Schedule:
     """A schedule file; one of another problem is refused."""
     from ..schedule import Schedule
 
-    schedule = Schedule.load(path)
-    if schedule.problem != problem.digest:
-        raise InputError(f"{path} is a schedule of problem {schedule.problem}; the problem given is {problem.digest}")
-    return schedule
+    return _of_problem(problem, Schedule.load(path), "schedule", path)
 
 
 def load_timeline(problem: Problem, path: Path) -> Timeline:
     """A timeline file; one of another problem is refused."""
     from ..schedule import Timeline
 
-    timeline = Timeline.load(path)
-    if timeline.problem != problem.digest:
-        raise InputError(f"{path} is a timeline of problem {timeline.problem}; the problem given is {problem.digest}")
-    return timeline
+    return _of_problem(problem, Timeline.load(path), "timeline", path)
+
+
+def _of_problem(problem: Problem, loaded: Loaded, what: str, path: Path) -> Loaded:
+    if loaded.problem != problem.digest:
+        raise InputError(f"{path} is a {what} of problem {loaded.problem}; the problem given is {problem.digest}")
+    return loaded

@@ -21,9 +21,8 @@ from .inputs import (
     TimeLimit,
     TraceFile,
     check_outputs,
-    common_options,
     is_problem,
-    parse_options,
+    method_options,
     workers_of,
 )
 from .interrupt import interruptible, stoppable
@@ -113,11 +112,11 @@ def pipeline(
     stopping = stoppable(out, get(partitioner).answers_interrupt)
     with workers_of(ray), stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]
+    if evidence:
+        plan = store_pipeline_evidence(out, made, plan, count, evidence)
     if output:
         plan.save(output)
         out.wrote(output, "plan")
-    if evidence:
-        store_pipeline_evidence(out, made, plan, count, evidence)
     if artifact:
         _compile(out, sources[0], made, plan, ModelOptions(input_shape, shape, constant), costs, artifact)
     run = simulate(made, plan)
@@ -188,14 +187,11 @@ def _stages(text: str) -> int | str:
 def _options(
     out: Output, name: str, texts: list[str] | None, time_limit: float | None, seed: int | None
 ) -> dict[str, Any]:
-    """Options of ``--option``, ``--time-limit`` and ``--seed``; the last two are dropped where unknown."""
+    """Options of a partitioner, see `method_options`."""
     from ..pipeline import get
 
     known = set(get(name).options.__struct_fields__)
-    common = common_options(time_limit, seed, known)
-    for key in common.keys() - known:
-        out.say(f"partitioner {name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
-    return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
+    return method_options(out, f"partitioner {name!r}", known, texts, time_limit, seed)
 
 
 def _about(plan: PipelinePlan, steady_ns: float, files: dict[str, Path | None]) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def _fairness(out: Output, fairness: Fairness | None, known: list[ModelLatency])
     if fairness is None:
         return {}
     now = replace(fairness, latency_ns=[each.latency_ns for each in known])
-    what = "weighted slowdown" if len(set(now.weights)) > 1 else "slowdown"
+    what = "slowdown" if set(now.weights) == {1.0} else "weighted slowdown"
     out.say(
         f"largest {what} {now.largest:.3f}; no schedule has less than {now.lower_bound:.3f} by these latencies alone"
     )

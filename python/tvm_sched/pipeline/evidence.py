@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from ..errors import InputError
 from ..files import encode_document, write_atomically
 from ..problem import Problem
-from .node_bound import dearest_node
+from .partition_evidence import partition_evidence
 from .plan import PipelinePlan
 from .relaxation import relax
 
@@ -18,7 +20,7 @@ FORMAT, VERSION = "tvm_sched.pipeline_evidence", 1
 
 
 class PipelineEvidence(NamedTuple):
-    """An argument for a lower bound: `ns`, for at most `stages` stages on `devices`; `operator` for rule ``"operator"``."""
+    """An argument for a lower bound: `ns`, for at most `stages` stages on `devices`; what its rule needs in `fields`."""
 
     problem: str
     stages: int
@@ -27,12 +29,12 @@ class PipelineEvidence(NamedTuple):
     ns: int
     certified_ns: int
     certified_by: str
-    operator: str = ""
+    fields: Mapping[str, Any] = {}
 
     def to_json(self) -> bytes:
         """The document."""
-        body: dict[str, Any] = self._asdict()
-        return encode_document({k: v for k, v in body.items() if k != "operator" or v}, FORMAT, VERSION)
+        body = {**self._asdict(), **self.fields}
+        return encode_document({key: value for key, value in body.items() if key != "fields"}, FORMAT, VERSION)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file."""
@@ -40,9 +42,16 @@ class PipelineEvidence(NamedTuple):
 
 
 def evidence(
-    problem: Problem, plan: PipelinePlan, stages: int, devices: Sequence[str] | None = None
+    problem: Problem,
+    plan: PipelinePlan,
+    stages: int,
+    devices: Sequence[str] | None = None,
+    *,
+    iterations: int = 2000,
 ) -> PipelineEvidence:
     """What the bound of a plan's certificate rests on, or the strongest argument that can be stored.
+
+    Where that bound is of multipliers, these are found anew, and it is what they prove that is certified (`certified`).
 
     Parameters
     ----------
@@ -53,6 +62,8 @@ def evidence(
         As many were allowed.
     devices : sequence of str, optional
         Those that were allowed; default: all.
+    iterations : int
+        Of the search for multipliers, where the certificate's bound is ``semidefinite``: they are found anew.
 
     Raises
     ------
@@ -70,11 +81,24 @@ def evidence(
     claim, by = plan.certificate.lower_bound_ns, plan.certificate.bound
     stages = min(stages, len(known))  # each has a device of its own
     whole = problem.digest, stages, known
-    if by == "ideals":
-        return PipelineEvidence(*whole, "ideals", claim, claim, by)
-    average = -(-sum(map(int, relaxed.work)) // stages)
-    cost, node = dearest_node(relaxed)
-    around = math.ceil(cost * (1 - 1e-9))
-    if average >= around or not relaxed.size:
-        return PipelineEvidence(*whole, "average", average, claim, by)
-    return PipelineEvidence(*whole, "operator", around, claim, by, relaxed.names[node])
+    claimed = float(claim) if by == "ideals" else 0.0
+    found = partition_evidence(
+        relaxed, stages, float(plan.cost_ns), ideals=claimed, semidefinite=by == "semidefinite", iterations=iterations
+    )
+    fields = found.fields | (
+        {"operator": relaxed.names[found.fields["operator"]]} if "operator" in found.fields else {}
+    )
+    proved = math.ceil(found.bound)
+    if found.rule == by == "semidefinite":
+        claim = proved
+    return PipelineEvidence(*whole, found.rule, proved, claim, by, fields)
+
+
+def certified(plan: PipelinePlan, found: PipelineEvidence) -> PipelinePlan:
+    """The plan with the bound that its evidence is for: multipliers found anew prove less than before, or more."""
+    old, ns = plan.certificate, found.certified_ns
+    if old is None or old.lower_bound_ns == ns:
+        return plan
+    status = "no better found" if old.status == "optimal" else old.status
+    made = replace(old, lower_bound_ns=ns, status="optimal" if ns == old.cost_ns else status)
+    return replace(plan, certificate=made)

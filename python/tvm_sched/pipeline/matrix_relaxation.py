@@ -59,9 +59,9 @@ class MatrixRelaxation:
         self.transfers = total_transfers(problem, start)
         self.costs = stage_costs(problem, start)
         self.cuts = Cuts.none()
-        self._prepare()
+        self.prepare()
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """The inequalities as one operator on the matrix: stages' costs, then cuts."""
         n = self.problem.size
         row, column = np.divmod(np.arange(n * n), n)
@@ -84,7 +84,7 @@ class MatrixRelaxation:
         self.transfers = self.transfers.mix(total_transfers(self.problem, matrix), share)
         self.costs = self.costs.mix(stage_costs(self.problem, matrix), share)
         self.cuts = cuts
-        self._prepare()
+        self.prepare()
 
     def limits(self, bottleneck: float) -> Floats:
         """Right sides of the inequalities for a bottleneck."""

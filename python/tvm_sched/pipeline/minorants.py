@@ -56,7 +56,7 @@ def total_transfers(problem: PartitionProblem, near: Floats) -> Minorant:
             constant += tensor.transfer
         if len(nodes) == 1:
             continue
-        minorant = _minorant(near[np.ix_(nodes, nodes)], not always)
+        minorant = tensor_minorant(near[np.ix_(nodes, nodes)], not always)
         constant += tensor.transfer * minorant.constant
         first, second = nodes[minorant.pairs].T
         np.add.at(matrix, (first, second), -0.5 * tensor.transfer * minorant.weights)
@@ -64,15 +64,21 @@ def total_transfers(problem: PartitionProblem, near: Floats) -> Minorant:
 
 
 @dataclass(frozen=True)
-class _Minorant:
-    """``constant`` less ``weights`` times the entries of ``pairs`` of members."""
+class TensorMinorant:
+    """``constant`` less ``weights`` times the entries of ``pairs`` of members.
+
+    ``order``: the members counted, of which the first ``base`` have pairs of weight ``slope``, all others of 1.
+    """
 
     constant: float
     pairs: Integers
     weights: Floats
+    order: Integers
+    base: int
+    slope: float
 
 
-def _minorant(near: Floats, sent: bool) -> _Minorant:
+def tensor_minorant(near: Floats, sent: bool) -> TensorMinorant:
     """A linear lower bound of λ - 1, plus 1 for λ > 1 where ``sent``, where members are in λ stages.
 
     Members are taken in such an order that each shares stages with those before as little as may be. Some first ones
@@ -96,7 +102,8 @@ def _minorant(near: Floats, sent: bool) -> _Minorant:
     _, base, last, constant, weight = best
     later, earlier = np.tril_indices(last, -1)
     weights = np.where(later < base, weight, 1.0)
-    return _Minorant(constant + last - base, np.stack([order[earlier], order[later]], axis=1), weights)
+    pairs = np.stack([order[earlier], order[later]], axis=1)
+    return TensorMinorant(constant + last - base, pairs, weights, order[:last], base, weight)
 
 
 def _apart_first(near: Floats) -> tuple[Integers, Floats]:

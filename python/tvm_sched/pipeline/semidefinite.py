@@ -82,7 +82,7 @@ def semidefinite_bound(
     def over() -> bool:
         return stop() or time.monotonic() > end
 
-    search = _Parts(problem, stages, cutoff, order)
+    search = Searches(problem, stages, cutoff, order)
     best = 0.0
     # Matrices are small, and other searches have the other cores. Numbers overflow where a search runs away.
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
@@ -97,7 +97,7 @@ def semidefinite_bound(
     return best
 
 
-class _Parts:
+class Searches:
     """Searches for the parts of a graph, one where it is small, and the best line of each."""
 
     def __init__(self, problem: PartitionProblem, stages: int, cutoff: float, order: Integers | None) -> None:
@@ -107,7 +107,7 @@ class _Parts:
         self.before = paths(problem)
         self.problems = induced(problem, self.parts)
         self.lines = [Line()] * len(self.parts)
-        self.searches: dict[int, _Search] = {}
+        self.searches: dict[int, Search] = {}
         self.failed: set[int] = set()
 
     @property
@@ -132,12 +132,12 @@ class _Parts:
             self.lines[part] = line
             self.bound = _bound(self.fixed, self.stages, self.lines)
 
-    def _search(self, part: int) -> _Search:
+    def _search(self, part: int) -> Search:
         if part not in self.searches:
             nodes = self.parts[part]
             before = self.before[np.ix_(nodes, nodes)]
             relaxation = MatrixRelaxation(self.problems[part], self.stages, self.cutoff, before)
-            self.searches[part] = _Search(relaxation, 1.1 * self.bound)
+            self.searches[part] = Search(relaxation, 1.1 * self.bound)
         return self.searches[part]
 
 
@@ -162,7 +162,7 @@ def fixed_costs(problem: PartitionProblem, stages: int) -> float:
     return float(problem.work.sum()) + over
 
 
-class _Search:
+class Search:
     """Alternating directions on the dual (Wen, Goldfarb and Yin 2010): multipliers, cone, entries in turn.
 
     ``matrix`` is the partition matrix less 1 / stages, ``room`` by how much inequalities are slack; ``aim`` is the
@@ -178,9 +178,9 @@ class _Search:
         self.multipliers, self.room, self.free = np.zeros(n), np.zeros(n), np.zeros(n)
         self.penalty, self.done = 8.0, 0
         self.inverse = np.zeros((0, 0))
-        self._prepare(aim, anew=True)
+        self.prepare(aim, anew=True)
 
-    def _prepare(self, aim: float, anew: bool) -> None:
+    def prepare(self, aim: float, anew: bool) -> None:
         """What the steps need of the linearisations; ``aim`` is the bottleneck aimed at.
 
         The inverse of an earlier linearisation is near enough for some time: `_solve` corrects it.
@@ -210,9 +210,10 @@ class _Search:
                 np.concatenate([values[kept], np.zeros(new)]) for values in (self.multipliers, self.room, self.free)
             )
         relaxation.linearise(matrix, max(_MIX, 20 / (self.done + 1)), cuts)
-        self._prepare(aim, anew=cut)
+        self.prepare(aim, anew=cut)
 
     def dual(self) -> DualPoint:
+        """The multipliers that the search is at."""
         n = self.relaxation.problem.size
         multipliers = np.maximum(-self.multipliers, 0)
         return DualPoint(self.diagonal, multipliers[:n], multipliers[n:], self.entries)

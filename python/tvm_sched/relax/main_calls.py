@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 
 from .fused_functions import HEAVY, fused_kernel, heavy_binding, is_kernel_call, pattern
+from .slicing import share_axis
 
 
 class Called(NamedTuple):
@@ -16,6 +17,18 @@ class Called(NamedTuple):
     variable: tvm.ir.GlobalVar
     arguments: tuple[relax.Expr, ...]
     kernel: tvm.tirx.PrimFunc
+
+
+class Division(NamedTuple):
+    """A call that divides a tensor into equal shares along an axis.
+
+    Of ``parts`` shares those that are read, by number: the variables that they are bound to.
+    """
+
+    operand: relax.Expr
+    axis: int
+    parts: int
+    shares: dict[int, relax.Var]
 
 
 class MainCalls:
@@ -45,6 +58,7 @@ class MainCalls:
         for used in relax.analysis.free_vars(body.body) if self.bindings else ():
             self.users.setdefault(used, set()).add(None)
         self._kernels: dict[Any, tvm.tirx.PrimFunc | None] = {}
+        self._divisions: dict[Any, Division | None] = {}
 
     def called(self, binding: relax.Binding) -> Called | None:
         """What a binding calls; None where that is no kernel with one tensor as its result."""
@@ -63,6 +77,27 @@ class MainCalls:
             self._kernels[variable] = fused_kernel(self.mod, variable) if fused else function
         kernel = self._kernels[variable]
         return None if kernel is None else Called(variable, arguments, kernel)
+
+    def division(self, variable: relax.Var) -> Division | None:
+        """How the call whose results a variable holds divides a tensor; None where it does something else."""
+        if variable not in self._divisions:
+            self._divisions[variable] = self._division(variable)
+        return self._divisions[variable]
+
+    def _division(self, variable: relax.Var) -> Division | None:
+        value = self.bindings[self.place[variable]].value
+        if not is_kernel_call(value) or not isinstance(variable.ty, tvm.ir.TupleType) or len(value.args[1].fields) != 1:
+            return None
+        axis = share_axis(self.mod[value.args[0]])
+        if axis is None:
+            return None
+        shares: dict[int, relax.Var] = {}
+        for user in self.users.get(variable, ()):
+            taken = None if user is None else self.bindings[self.place[user]].value
+            if not isinstance(taken, relax.TupleGetItem) or int(taken.index) in shares:
+                return None
+            shares[int(taken.index)] = user
+        return Division(value.args[1].fields[0], axis, len(variable.ty.fields), dict(sorted(shares.items())))
 
     def is_heavy(self, variable: relax.Var) -> bool:
         """Whether a variable is the result of a heavy kernel, alone or fused."""

@@ -1,7 +1,8 @@
 """Kernels that do a part of another kernel's work: of its result along an axis, or of the sum that it computes.
 
 A kernel is cut where it can be proved that each of ``count`` equal parts is the same computation, of parts of some
-arguments and of all of others. So one kernel does for all parts, and it is TVM's own with shorter loops.
+arguments and of all of others. So one kernel does for all parts, and it is TVM's own with shorter loops. Parts that follow
+each other are a part too: what each reads lies as far behind what the one before reads as the parts of that tensor do.
 """
 
 from __future__ import annotations
@@ -38,15 +39,20 @@ class Slice:
 
     Attributes
     ----------
-    kernel : tvm.tirx.PrimFunc
-        What each part is computed by.
+    of : callable
+        The kernel that computes a number of parts that follow each other.
     axes : tuple of int or None
         Of each input the axis along which a part needs its part only, the ``k``-th of ``count`` equal ones; None where it
         needs all of it.
     """
 
-    kernel: tirx.PrimFunc
+    of: Callable[[int], tirx.PrimFunc]
     axes: tuple[int | None, ...]
+
+    @property
+    def kernel(self) -> tirx.PrimFunc:
+        """What each part is computed by."""
+        return self.of(1)
 
 
 def slice_result(function: tirx.PrimFunc, axis: int, count: int) -> Slice | None:
@@ -66,12 +72,59 @@ def slice_sum(function: tirx.PrimFunc, count: int) -> Slice | None:
 
     The parts' results have the shape of the kernel's; their sum is its result, but for the order of additions.
     """
-    if not is_plain(function):
-        return None
-    last = Blocks(function).writer.get(function.params[-1])
-    variables = [v for v in last.block.iter_vars if v.iter_type == _REDUCTION] if last else []
-    found = (_attempt(function, count, methodcaller("terms", v.var)) for v in variables)
+    found = (_attempt(function, count, methodcaller("terms", v.var)) for v in _summed(function))
     return next((each for each in found if each is not None), None)
+
+
+def terms_of(function: tirx.PrimFunc) -> list[int]:
+    """Extents of the variables over which a kernel's result is summed."""
+    return [int(variable.dom.extent) for variable in _summed(function)]
+
+
+def _summed(function: tirx.PrimFunc) -> list[Any]:
+    last = Blocks(function).writer.get(function.params[-1]) if is_plain(function) else None
+    return [v for v in last.block.iter_vars if v.iter_type == _REDUCTION] if last else []
+
+
+def share_axis(function: tirx.PrimFunc) -> int | None:
+    """The axis along which a kernel divides its input among its results in equal shares, in order; None: it does not."""
+    whole, *shares = function.params
+    shape = [int(extent) for extent in whole.shape]
+    sizes = [[int(extent) for extent in share.shape] for share in shares]
+    if (
+        len(shares) < 2
+        or any(size != sizes[0] for size in sizes)
+        or len(shape) != len(sizes[0])
+        or not is_plain(function)
+    ):
+        return None
+    axes = [k for k, (size, share) in enumerate(zip(shape, sizes[0], strict=True)) if size != share]
+    if len(axes) != 1 or shape[axes[0]] != len(shares) * sizes[0][axes[0]]:
+        return None
+    writer = Blocks(function).writer
+    taken = all(_takes(writer.get(share), whole, axes[0], k * sizes[0][axes[0]]) for k, share in enumerate(shares))
+    return axes[0] if taken else None
+
+
+def _takes(realize: Any, whole: Any, axis: int, begin: int) -> bool:
+    """Whether a block writes what stands in another tensor, from ``begin`` on along an axis."""
+    if realize is None or realize.block.init is not None:
+        return False
+    store = realize.block.body
+    load, variables = store.value, [v.var for v in realize.block.iter_vars]
+    if (
+        not isinstance(load, tvm.ir.TensorLoad)
+        or not load.source.same_as(whole)
+        or len(store.indices) != len(variables)
+    ):
+        return False
+    analyzer = Analyzer()
+    rows = zip(store.indices, load.indices, variables, strict=True)
+    return all(
+        written.same_as(variable)
+        and analyzer.can_prove_equal(read - written, tirx.IntImm(str(variable.ty.dtype), begin * (k == axis)))
+        for k, (written, read, variable) in enumerate(rows)
+    )
 
 
 class _Refused(Exception):
@@ -120,15 +173,19 @@ class _Cut:
         self._cut_block(realize, variable)
 
     def finish(self) -> Slice:
-        """The kernel of a part."""
+        """The parts, and what they need."""
         for realize in self.blocks.all:
             if realize not in self.variables:
                 for load in loads_of(realize.block):
                     self._need(load.source, None)
-        inputs = tuple(self.axes.get(p) for p in self.function.params[:-1])
-        variables = {r: Values(v, 0, _extent(r.block, v) // self.count) for r, v in self.variables.items()}
-        tensors = {t: Interval(a, 0, int(t.shape[a]) // self.count) for t, a in self.axes.items() if a is not None}
-        return Slice(shrunk(self.function, self.blocks, variables, tensors), inputs)
+        return Slice(self._kernel, tuple(self.axes.get(p) for p in self.function.params[:-1]))
+
+    def _kernel(self, width: int) -> tirx.PrimFunc:
+        """The kernel of so many parts that follow each other."""
+        variables = {r: Values(v, 0, _extent(r.block, v) // self.count * width) for r, v in self.variables.items()}
+        sizes = {t: int(t.shape[a]) // self.count * width for t, a in self.axes.items() if a is not None}
+        tensors = {t: Interval(a, 0, sizes[t]) for t, a in self.axes.items() if a is not None}
+        return shrunk(self.function, self.blocks, variables, tensors)
 
     def _need(self, tensor: Any, axis: int | None) -> None:
         """A part of a tensor is needed, or all of it, and nothing else was needed before."""

@@ -23,7 +23,7 @@ from .kernel_libraries.rewrite import Rewriter
 from .kernel_parts import Interval
 from .products import Channels, Product, addition, as_channels, as_product, concatenation, part_of
 from .row_regions import PartCall, RowRegion, RowSearch, part_type
-from .tensor_parallel import Member, Region, find_regions
+from .tensor_parallel import Region, find_regions
 from .ways import CALL
 
 WHOLE, FUSED, APART, TENSOR = "whole", "fused", "apart", "tensor"
@@ -248,18 +248,17 @@ class _Offers(Rewriter):
 
     def _tensor_parallel(self, region: Region, count: int, value: relax.Call) -> Any:
         """A region in parts, each with its part of all weights, whose results are added at the end."""
-        core, root = region.core, region.roots[count]
+        core, cutting = region.core, region.cuttings[count]
         made = []
         cut: dict[Any, Any] = {}
-        for k in range(count):
+        for part in cutting.parts:
             env: dict[relax.Var, Any] = {}
-            for member in (*region.members[count], Member(core.joint, core.kernel, root, core.operands, core.joint.ty)):
-                given = [
-                    _piece_of(a, axis, k, count) for a, axis in zip(member.arguments, member.cut.axes, strict=True)
-                ]
-                key = member.kernel, str(member.type), count
-                kernel = self._kernel(str(member.kernel.name_hint), partial(getattr, member.cut, "kernel"), key)
-                env[member.variable] = self._part_call(kernel, member.arguments, given, member.type, env, cut)
+            for member in cutting.members:
+                ty = member.part_type(part, cutting.units)
+                key = member.kernel, member.axis, member.units, len(part)
+                kernel = self._kernel(str(member.kernel.name_hint), partial(member.cut.of, len(part)), key)
+                given = member.given(part)
+                env[member.variable] = self._part_call(kernel, member.arguments, given, ty, env, cut)
             made.append(env[core.joint])
         types = [core.joint.ty] * count
         return self._together(self._kernel("add", lambda: addition(types), ("add", str(types))), made, core, value)
@@ -374,14 +373,6 @@ def _cut(function: relax.Function, needs: dict[Any, set[Any]], late: set[Any], h
     tail = [b for b in bindings if b.var not in inside]
     taken = {v for b in tail for v in relax.analysis.free_vars(b.value) if v in inside}
     return _Split(tuple(head), tuple(tail), joint) if tail and taken == {joint} else None
-
-
-def _piece_of(argument: Any, axis: int | None, k: int, count: int) -> Interval | None:
-    """The ``k``-th of some equal parts of an operand."""
-    if axis is None:
-        return None
-    width = int(argument.ty.shape.values[axis]) // count
-    return Interval(axis, k * width, (k + 1) * width)
 
 
 def _union(sets: Iterable[int]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..errors import InputError
-from ..problem import Problem
+from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule
 from ..schedule.bounds import Bound, all_bounds, lower_bound
 from ..schedule.bounds.evidence import Evidence, evidence
@@ -77,13 +77,14 @@ def _lemma(lemma: dict[str, Any]) -> str:
     if lemma["rule"] == "bus":
         return f"{lemma['last']} cannot end before {format_ns(lemma['ns'])}: the buses carry what it and all before it read."
     between = f"from the end of {lemma['first']} to that of {lemma['last']} {format_ns(lemma['ns'])} pass at least: "
-    count = len(lemma["operators"])
+    count = len(lemma.get("operators", ()))
     return (
         between
         + {
             "placement": f"the {count} longest operators between share devices or pay for copies, wherever they run.",
             "work": f"{count} operators between fill the devices.",
             "turns": f"of {count} operators between some run on the same device, one after another.",
+            "path": "so long is the longest path between.",
         }[lemma["rule"]]
     )
 
@@ -97,10 +98,11 @@ def _whole(problem: Problem, found: Evidence, last: dict[str, Any]) -> Iterator[
         yield f"With these, the longest path takes {ns}, each operator on its best device: {shown}."
     elif last["rule"] == "bus":
         index, readers = problem.graph.index, [problem.graph.index.operator_id[name] for name in found.through]
-        read: dict[int, int] = {}  # the least bytes of each tensor: a lookup takes a few rows
+        direct = (problem.costs.direct_ns != FORBIDDEN).any(axis=1)
+        read: dict[int, int] = {}  # of each tensor what that reader needs that takes most: a lookup takes a few rows
         for o in readers:
             for t, size in zip(index.host_inputs[o], index.host_bytes[o], strict=True):
-                read[t] = min(size, read.get(t, size))
+                read[t] = max(size if direct[o] else index.size[t], read.get(t, 0))
         buses = ", ".join(last["multipliers"])
         if "steps" in last:
             yield from _weighed(last)

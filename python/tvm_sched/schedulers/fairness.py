@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -22,6 +22,12 @@ SCHEDULERS = ("anytime", "heft", "peft")
 
 ROUNDS = 3
 """Schedules of all models together."""
+
+WEIGHTS = (1e-100, 1e100)
+"""Least and greatest weight: times slowdowns, which are below 1e19, they are numbers of double precision."""
+
+FAR = 10
+"""A model that counts as this many times the end of all models earlier than another one does not count."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Fairness:
     @property
     def largest(self) -> float:
         """The largest slowdown times the model's weight: what is made least."""
-        return _largest(self.latency_ns, self.alone_ns, self.weights)
+        return float(_largest(self.latency_ns, self.alone_ns, self.weights))
 
 
 def solve_fairly(
@@ -75,13 +81,13 @@ def solve_fairly(
     options, progress, requests
         As of `solve`.
     weights : sequence of float
-        For each model, how much its slowdown counts; none: all alike.
+        For each model, how much its slowdown counts, within `WEIGHTS`; none: all alike.
 
     Raises
     ------
     InputError
         The problem is one model's, its models follow each other, the method does not know of lags, or there is not a weight
-        above 0 for each model.
+        within `WEIGHTS` for each model.
     InfeasibleError
         As `solve`.
     """
@@ -92,8 +98,11 @@ def solve_fairly(
             f"{problem.graph.name!r} is one model; a slowdown among others is of several: give more of them"
         )
     parts = problems_of_models(problem)
-    if len(weights or parts) != len(parts) or not all(0 < weight < inf for weight in weights):
-        raise InputError(f"weights are {list(weights)}; a number above 0 for each of {len(parts)} models is allowed")
+    least, greatest = WEIGHTS
+    if len(weights or parts) != len(parts) or not all(least <= weight <= greatest for weight in weights):
+        raise InputError(
+            f"weights are {list(weights)}; a number from {least} to {greatest} for each of {len(parts)} models is allowed"
+        )
     method = get(name)
     chosen = method.read_options(options)
     if hasattr(chosen, "part"):
@@ -104,13 +113,13 @@ def solve_fairly(
         own = requests_of_part(part, requests) if requests else None
         alone.append(_latency(solve(part, name, chosen, progress, requests=own)))
     found: list[tuple[Schedule, list[int]]] = []
-    aimed = inf
+    lags = [0] * len(parts)
     for _ in range(ROUNDS):
-        schedule = solve(with_lags(problem, _lags(alone, counts, aimed)), name, chosen, progress, requests=requests)
+        schedule = solve(with_lags(problem, lags), name, chosen, progress, requests=requests)
         ends = [each.latency_ns for each in model_latencies(problem, schedule, requests or ())]
         alone = [min(before, end) for before, end in zip(alone, ends, strict=True)]  # who is alone can do that, too
         found.append((schedule, ends))
-        aimed = min(_largest(each, alone, counts) for _, each in found)
+        lags = _lags(alone, counts, [each for _, each in found])
         if schedule.certificate is not None and schedule.certificate.status == "interrupted":
             break
     bound = slowdown_bound(problem, alone, counts, requests)
@@ -141,11 +150,11 @@ def slowdown_bound(
     parts = problems_of_models(problem)
     paces = _paces(alone_ns, weights)
     order = sorted(range(len(parts)), key=paces.__getitem__)
-    bounds = [_bound([part], requests) / pace for part, pace in zip(parts, paces, strict=True)]
+    bounds = [Fraction(_bound([part], requests)) / pace for part, pace in zip(parts, paces, strict=True)]
     if len(requests or ()) < 2:  # which model is the last may differ from run to run
         for count in range(2, len(parts) + 1):
             bounds.append(_bound([parts[m] for m in order[:count]], requests) / paces[order[count - 1]])
-    return max(bounds)
+    return float(max(bounds))
 
 
 def _bound(parts: Sequence[Problem], requests: Sequence[Request] | None) -> int:
@@ -160,18 +169,25 @@ def _bound(parts: Sequence[Problem], requests: Sequence[Request] | None) -> int:
     return weighted_mean(requests, [lower_bound(merge_problems(run)).ns for run in runs])
 
 
-def _paces(alone_ns: Sequence[int], weights: Sequence[float]) -> list[float]:
-    """By model: nanoseconds that are a weighted slowdown of 1."""
-    return [max(alone, 1) / weight for alone, weight in zip(alone_ns, weights, strict=True)]
+def _paces(alone_ns: Sequence[int], weights: Sequence[float]) -> list[Fraction]:
+    """By model: nanoseconds that are a weighted slowdown of 1; exact, so that bounds and lags are right for all weights."""
+    return [max(alone, 1) / Fraction(weight) for alone, weight in zip(alone_ns, weights, strict=True)]
 
 
-def _lags(alone_ns: Sequence[int], weights: Sequence[float], aimed: float) -> list[int]:
-    """By how much each model counts as later, so that what ends before one moment has a slowdown below the one aimed at."""
+def _lags(alone_ns: Sequence[int], weights: Sequence[float], found_ns: Sequence[Sequence[int]]) -> list[int]:
+    """By how much each model counts as later, so that what ends before one moment is slowed down less than what was found.
+
+    ``found_ns`` are the ends of the models in each schedule so far. Lags are at most `FAR` times the last of these: more
+    changes nothing in schedules that are of use, and times have 64 bits.
+    """
     paces = _paces(alone_ns, weights)
-    return [0 if aimed == inf else round(aimed * (max(paces) - pace)) for pace in paces]
+    aimed = min(_largest(ends, alone_ns, weights) for ends in found_ns)
+    lags = [round(aimed * (max(paces) - pace)) for pace in paces]
+    too_far = max(lags) - FAR * max(max(ends) for ends in found_ns)
+    return [max(0, lag - max(0, too_far)) for lag in lags]
 
 
-def _largest(ends_ns: Sequence[int], alone_ns: Sequence[int], weights: Sequence[float]) -> float:
+def _largest(ends_ns: Sequence[int], alone_ns: Sequence[int], weights: Sequence[float]) -> Fraction:
     """The largest weighted slowdown."""
     return max(end / pace for end, pace in zip(ends_ns, _paces(alone_ns, weights), strict=True))
 

@@ -1,10 +1,11 @@
-"""The command ``python -m tvm_sched_check.partitions instance.json partition.json``.
+"""The command ``python -m tvm_sched_check.partitions instance.json partition.json [evidence.json]``.
 
-Status 0: no partition is cheaper; 1: the simple bound leaves that open; 2: a file is wrong.
+Status 0: the bound of the evidence is proved, or, without evidence, that no partition is cheaper; 1: that is left open;
+2: a file is wrong.
 """
 
 from ..command import run
 from . import check
 
 if __name__ == "__main__":
-    run(__doc__, check, 2)
+    run(__doc__, check, 2, 3)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import InputError
-from .base import Answer, Kind, Proof
+from .base import Answer, Checked, Kind, Proof
 from .cluster import ClusterKind
 from .latency import LatencyKind
 from .placement import PlacementKind
 from .throughput import ThroughputKind
 
-__all__ = ["KINDS", "Answer", "Kind", "Proof", "kind_of"]
+__all__ = ["KINDS", "Answer", "Checked", "Kind", "Proof", "kind_of"]
 
 KINDS: dict[str, Kind[Any]] = {
     kind.name: kind for kind in (LatencyKind(), ThroughputKind(), PlacementKind(), ClusterKind())

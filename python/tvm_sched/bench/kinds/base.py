@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,17 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """What another implementation has checked: its name, empty where none covers the instance, and the bound it proves.
+
+    Without evidence nothing of the bound is ``proved``: None.
+    """
+
+    by: str = ""
+    proved: float | None = None
+
+
+@dataclass(frozen=True)
 class Answer:
     """What a method found: its worth, the document to hand in, the seconds of the method alone, the bound that it proved."""
 
@@ -38,13 +50,15 @@ class Kind(ABC, Generic[Task]):
 
     Attributes
     ----------
-    name, unit : str
+    name, unit, measure : str
+        Of the kind, of what solutions are worth, and what that is.
     most : bool
         Whether a solution of larger worth is better; of others the least is.
     """
 
     name: ClassVar[str]
     unit: ClassVar[str]
+    measure: ClassVar[str] = "cost"
     most: ClassVar[bool] = False
 
     @abstractmethod
@@ -71,9 +85,16 @@ class Kind(ABC, Generic[Task]):
     def proof(self, task: Task) -> Proof:
         """The package's bound for the instance."""
 
-    def check(self, task: Task, solution: bytes, proof: Proof, where: str) -> str:
-        """Check a solution and a bound by an implementation of their own; says which, empty where there is none."""
-        return ""
+    def prove(self, task: Task, value: float, known: Proof, iterations: int) -> Proof:
+        """A bound with evidence, found anew for an instance with a solution worth ``value``; `proof` where that says all."""
+        return self.proof(task)
+
+    def check(self, task: Task, solution: bytes, proof: Proof, where: str) -> Checked:
+        """Check a solution and the evidence of a bound by an implementation of their own.
+
+        Raises `InputError` where that refuses one of them, and `SchedulerError` where a solution is worth something else.
+        """
+        return Checked()
 
     def document(self, task: Task) -> bytes:
         """The instance as a file, for methods outside of this package; empty where there is no format."""
@@ -82,6 +103,12 @@ class Kind(ABC, Generic[Task]):
     def better(self, value: float, than: float | None) -> bool:
         """Whether a worth is better than another one."""
         return than is None or (value > than if self.most else value < than)
+
+    def holds(self, proof: Proof, found: Checked) -> bool:
+        """Whether a bound claims no more than its evidence proves, but for rounding."""
+        if found.proved is None:
+            return False
+        return not self.better(found.proved, proof.bound) or math.isclose(proof.bound, found.proved, rel_tol=1e-12)
 
     def ratio(self, value: float, best: float) -> float:
         """How many times worse than ``best``: 1 where it is as good."""

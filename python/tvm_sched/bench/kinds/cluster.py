@@ -22,7 +22,7 @@ from ...cluster.evidence import evidence
 from ...cluster.registry import ALLOCATORS
 from ...cluster.search import ClusterSearch
 from ...errors import InputError, SchedulerError
-from .base import Answer, Kind, Proof, has_seed, limited
+from .base import Answer, Checked, Kind, Proof, has_seed, limited
 
 STAGES = {
     "service1": (2, 3),
@@ -105,10 +105,10 @@ class ClusterKind(Kind[Demand]):
         found = evidence(task.search, task.services, task.requests)
         return Proof(found.bound, "mixes", found.to_json())
 
-    def check(self, task: Demand, solution: bytes, proof: Proof, where: str) -> str:
+    def check(self, task: Demand, solution: bytes, proof: Proof, where: str) -> Checked:
         """Rules, figures and bound by `tvm_sched_check.clusters`."""
         if proof.evidence is None:
-            return ""
+            return Checked()
         with tempfile.TemporaryDirectory() as folder:
             files = [Path(folder) / name for name in ("allocation.json", "evidence.json")]
             for file, content in zip(files, (solution, proof.evidence), strict=True):
@@ -117,9 +117,9 @@ class ClusterKind(Kind[Demand]):
                 found = independent_check(*files)
             except Refused as error:
                 raise InputError(f"{where}: refused by tvm_sched_check.clusters: {error}") from None
-        if (found.placed, found.proved) != (self.worth(task, solution, where), proof.bound):
+        if found.placed != self.worth(task, solution, where):
             raise SchedulerError(f"{where}: package and tvm_sched_check.clusters differ: please report this")
-        return "tvm_sched_check.clusters"
+        return Checked("tvm_sched_check.clusters", found.proved)
 
 
 def combinations(seed: int) -> list[dict[str, int]]:

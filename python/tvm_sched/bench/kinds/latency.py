@@ -15,13 +15,13 @@ from ...schedule import Schedule
 from ...schedule.bounds import lower_bound
 from ...schedule.bounds.evidence import evidence
 from ...schedulers.registry import SCHEDULERS, certificate, solve
-from .base import Answer, Kind, Proof, has_seed, limited
+from .base import Answer, Checked, Kind, Proof, has_seed, limited
 
 
 class LatencyKind(Kind[Problem]):
     """Schedules of least latency."""
 
-    name, unit = "latency", "ns"
+    name, unit, measure = "latency", "ns", "latency"
 
     def methods(self) -> Sequence[str]:
         """The registered schedulers."""
@@ -57,10 +57,10 @@ class LatencyKind(Kind[Problem]):
         found = evidence(task)
         return Proof(found.proved_ns, found.argument, found.to_json())
 
-    def check(self, task: Problem, solution: bytes, proof: Proof, where: str) -> str:
+    def check(self, task: Problem, solution: bytes, proof: Proof, where: str) -> Checked:
         """Replay and proof by `tvm_sched_check`, for problems that it covers."""
         if proof.evidence is None:
-            return ""
+            return Checked()
         with tempfile.TemporaryDirectory() as folder:
             files = [Path(folder) / name for name in ("problem.json", "schedule.json", "evidence.json")]
             for file, content in zip(files, (task.to_json(), solution, proof.evidence), strict=True):
@@ -69,9 +69,9 @@ class LatencyKind(Kind[Problem]):
                 found = independent_check(*files)
             except Refused as error:
                 raise InputError(f"{where}: refused by tvm_sched_check: {error}") from None
-        if found.latency_ns != self.worth(task, solution, where) or found.proved_ns > proof.bound:
+        if found.latency_ns != self.worth(task, solution, where):
             raise SchedulerError(f"{where}: simulator and tvm_sched_check differ: please report this")
-        return f"tvm_sched_check{'' if found.proved_ns == proof.bound else ', latency alone'}"
+        return Checked("tvm_sched_check", found.proved_ns)
 
     def document(self, task: Problem) -> bytes:
         """The problem file."""

@@ -18,11 +18,15 @@ from tvm_sched_check.partitions import check as independent_check
 from ...errors import FormatError, InputError, SchedulerError
 from ...files import convert, decode_document, encode_document
 from ...pipeline import Partition, PartitionProblem
+from ...pipeline.partition_evidence import partition_evidence
 from ...pipeline.programs import simple_bound
 from ...pipeline.registry import PARTITIONERS, partition
-from .base import Answer, Kind, Proof, has_seed, limited
+from .base import Answer, Checked, Kind, Proof, has_seed, limited
 
 FORMAT, VERSION = "tvm_sched.partition", 1
+
+_NAMES = {"average": "simple", "operator": "node"}
+"""Of bounds, by the rule of evidence, where these differ."""
 
 
 @dataclass(frozen=True)
@@ -89,20 +93,26 @@ class ThroughputKind(Kind[Pipeline]):
         """The simple bound; methods that prove more say so in their results."""
         return Proof(simple_bound(task.graph, task.stages), "simple")
 
-    def check(self, task: Pipeline, solution: bytes, proof: Proof, where: str) -> str:
-        """The cost by `tvm_sched_check.partitions`; of bounds it knows the simple one alone."""
+    def prove(self, task: Pipeline, value: float, known: Proof, iterations: int) -> Proof:
+        """The strongest argument that can be stored: a formula, a node, ideals where these gave the bound, multipliers."""
+        ideals = known.bound if known.by == "ideals" else 0.0
+        found = partition_evidence(task.graph, task.stages, value, ideals=ideals, iterations=iterations)
+        return Proof(found.bound, _NAMES.get(found.rule, found.rule), found.to_json(self.digest(task)))
+
+    def check(self, task: Pipeline, solution: bytes, proof: Proof, where: str) -> Checked:
+        """Cost and evidence by `tvm_sched_check.partitions`; without evidence it proves the simple bound."""
         with tempfile.TemporaryDirectory() as folder:
-            files = [Path(folder) / name for name in ("instance.json", "partition.json")]
-            for file, content in zip(files, (self.document(task), solution), strict=True):
-                file.write_bytes(content)
+            contents = {"instance": self.document(task), "partition": solution, "evidence": proof.evidence}
+            files = [Path(folder) / f"{name}.json" for name, content in contents.items() if content is not None]
+            for file in files:
+                file.write_bytes(contents[file.stem] or b"")
             try:
                 found = independent_check(*files)
             except Refused as error:
                 raise InputError(f"{where}: refused by tvm_sched_check.partitions: {error}") from None
         if not math.isclose(found.cost, self.worth(task, solution, where), rel_tol=1e-9):
             raise SchedulerError(f"{where}: package and tvm_sched_check.partitions differ: please report this")
-        is_proved = found.proved >= proof.bound * (1 - 1e-12)
-        return f"tvm_sched_check.partitions{'' if is_proved else ', cost alone'}"
+        return Checked("tvm_sched_check.partitions", float(found.proved))
 
     def document(self, task: Pipeline) -> bytes:
         """Nodes and tensors, as `PartitionProblem` has them."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ...relax.inspection import Inspection
-from .benchmarks import Benchmarked, Instances, Scored, Standing
+from .benchmarks import Benchmarked, Instances, Proved, Scored, Standing
 from .benchmarks import Checked as CheckedSolutions
 from .clusters import (
     Bounded,
@@ -37,6 +37,7 @@ from .pipelines import DeploymentStatus, Partitioned, Pipelined, RanPipeline, Re
 from .plans import Planned
 from .schedules import (
     Checked,
+    CheckedPartition,
     Comparison,
     Comparisons,
     Compiled,
@@ -57,7 +58,7 @@ RESULTS: dict[str, Any] = {
     "schedule": Scheduled,
     "simulate": Simulated,
     "verify": Verified,
-    "check": Checked,
+    "check": (Checked, CheckedPartition),
     "explain": Explained,
     "compare": (Comparison, Comparisons),
     "pipeline": (Pipelined, Partitioned),
@@ -75,6 +76,7 @@ RESULTS: dict[str, Any] = {
     "topology check": CheckedTopology,
     "topology detect": DetectedTopology,
     "bench check": CheckedSolutions,
+    "bench prove": Proved,
     "bench list": Instances,
     "bench run": Benchmarked,
     "bench score": Scored,

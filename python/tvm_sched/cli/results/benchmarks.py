@@ -25,9 +25,27 @@ class Instances(Result, frozen=True):
 
 
 class Checked(Result, frozen=True):
-    """``bench check``: by instance, which other implementation has checked its best known solution; empty: none has."""
+    """``bench check``: by instance, which other implementation has checked its best known solution; empty: none has.
+
+    ``unproved``: a line for each bound that claims more than its evidence proves.
+    """
 
     checked: dict[str, str]
+    unproved: list[str]
+
+
+class ProvedBound(Result, frozen=True):
+    """A bound that was kept with evidence: what was known ``before``, and by which argument the new one holds."""
+
+    before: float
+    bound: float
+    by: str
+
+
+class Proved(Result, frozen=True):
+    """``bench prove``: by instance, the bounds that have changed."""
+
+    changed: dict[str, ProvedBound]
 
 
 class Benchmarked(Result, frozen=True):

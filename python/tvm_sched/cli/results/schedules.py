@@ -198,6 +198,14 @@ class Checked(Result, frozen=True):
     devices: list[str] | None = None
 
 
+class CheckedPartition(Result, frozen=True):
+    """``check`` of a partition of a benchmark's instance: cost of the dearest stage; the bound, as proved and as claimed."""
+
+    cost: float
+    proved: float
+    claimed: float | None
+
+
 class Compared(Result, frozen=True):
     """What one scheduler found, or ``error``: why it found nothing."""
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...errors import InfeasibleError
 from ...problem import Problem
 from .bus import bus_bound
 from .device_work import device_work_bound
@@ -65,6 +66,11 @@ def lower_bound(problem: Problem) -> Bound:
     Bound
         ``name`` is ``"critical path"``, ``"device work"``, ``"bus"`` or ``"path and bus"``.
 
+    Raises
+    ------
+    InfeasibleError
+        The bound is infinite: no schedule exists.
+
     Notes
     -----
     *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
@@ -105,14 +111,25 @@ def _in_turn(problem: Problem) -> Bound | None:
 
 
 def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
-    """Each bound, in order of `lower_bound`'s notes; the last one where it is stronger than those of path or bus."""
+    """Each bound, in order of `lower_bound`'s notes; the last one where it is stronger than those of path or bus.
+
+    Raises
+    ------
+    InfeasibleError
+        As `lower_bound`.
+    """
     if isinstance(relaxation, Problem):
         relaxed = without_variants(without_resident(relaxation))
         if not relaxed.graph.operators:
             return [Bound(0, "critical path")]
         relaxation = Relaxation(relaxed)
+    path = _critical_path(relaxation)
+    if path == math.inf:
+        raise InfeasibleError(
+            "wherever the operators run, a tensor would have to go where no route leads: join more of the devices"
+        )
     found = [
-        Bound(whole_ns(_critical_path(relaxation)), "critical path"),
+        Bound(whole_ns(path), "critical path"),
         Bound(whole_ns(device_work_bound(relaxation)), "device work"),
         Bound(whole_ns(bus_bound(relaxation).ns), "bus"),
     ]

@@ -15,7 +15,10 @@ Array = npt.NDArray[np.float64]
 
 
 class Crossing(NamedTuple):
-    """A time that host tensors need to cross the buses and what follows: those of ``readers``, which ``least`` follows."""
+    """A time that host tensors need to cross the buses and what follows: those of ``readers``, which ``least`` follows.
+
+    Readers stand in the order in which tensors count for them, those first that most follows.
+    """
 
     ns: float
     least: float
@@ -78,7 +81,7 @@ def bus_bound(relaxation: Relaxation) -> Crossing:
         last = k + 1 == len(order) or follows[order[k + 1]] < follows[o]
         if last and carried.total + follows[o] > best.ns:
             best, count = Crossing(carried.total + follows[o], float(follows[o]), []), k + 1
-    return best._replace(readers=sorted(order[:count]))
+    return best._replace(readers=order[:count])
 
 
 def by_what_follows(relaxation: Relaxation) -> tuple[Array, list[int]]:

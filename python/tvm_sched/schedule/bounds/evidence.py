@@ -160,7 +160,8 @@ class _Recorder:
     def bus(self) -> _Whole:
         """Host tensors that cross the buses before what must follow them."""
         ns, least, readers = bus_bound(self.relaxation)
-        return _Whole("bus", ns, self._bus_lemma(least), tuple(("after", o) for o in readers))
+        lemma = {**self._bus_lemma(least), "operators": self._names(readers)}
+        return _Whole("bus", ns, lemma, tuple(("after", o) for o in readers))
 
     def _bus_lemma(self, least: float) -> dict[str, Any]:
         topology = self.relaxation.problem.topology
@@ -177,7 +178,8 @@ class _Recorder:
         weighed = path_and_bus_bound(self.relaxation)
         if weighed is None:
             return []
-        weights, lemma = weighed.weights, self._bus_lemma(weighed.least)
+        weights = weighed.weights
+        lemma = {**self._bus_lemma(weighed.least), "operators": self._names(weighed.readers)}
         shares, names = lemma["multipliers"], ["", *self._names(range(len(self.relaxation.shortest)))]
         total = sum(shares.values())
         lemma["multipliers"] = {bus: weights.buses * share // total for bus, share in shares.items()}
@@ -231,10 +233,12 @@ class _Recorder:
             least = min(float(self.relaxation.host.residual[o]), shortest) if own else shortest
             claim = whole_ns(float(self.relaxation.host.ancestors_on_bus[o]))
             lemmas.append({**self._bus_lemma(least), "last": self._names([o])[0], "ns": claim})
+        stated = {i for what, i in whole.heads if what == "span"}  # steps are of lemmas, whatever these rest on
         for i, reason in sorted(reasons.items()):
-            if reason is not None:
+            if reason is not None or i in stated:
                 first, last = self._names(self.relaxation.spans[i][:2])
-                lemmas.append({**reason, "first": first, "last": last, "ns": whole_ns(self.relaxation.spans[i].ns)})
+                stands = {"first": first, "last": last, "ns": whole_ns(self.relaxation.spans[i].ns)}
+                lemmas.append({**(reason or {"rule": "path"}), **stands})
         return [*lemmas, {**whole.lemma, "ns": whole.ns}]
 
     def through(self, whole: _Whole) -> list[str]:
@@ -268,6 +272,8 @@ class _Recorder:
         for k in self._inside(i):
             inside.add(relaxation.spans[k])
         region = Region(relaxation.problem, span.first, members, relaxation.work, inside)
+        if _reaches(float((region.end + region.after).max()), span.ns):
+            return None
         if region.key not in self.arguments:
             self.arguments[region.key] = max(region.arguments(), key=lambda argument: argument.held.ns)
         found = self.arguments[region.key]

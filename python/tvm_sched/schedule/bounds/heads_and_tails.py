@@ -16,6 +16,10 @@ MOST_WORK = 30_000_000
 """Starts times operators times devices that `between_ends` looks at; the starts are fewer where this needs it."""
 
 
+ROUNDING = 1e-12
+"""By how much more than the largest start and tail counted a bound must be, so that it is for weights in integers, too."""
+
+
 class Side(NamedTuple):
     """Least times between one end of the run and each operator, in nanoseconds.
 
@@ -81,7 +85,7 @@ def between_ends(work: Array, start: Side, after: Side, weights: Array) -> Held:
         before_first, latest = _least_sum(start, late, weights)
         after_last, longest = _least_sum(after, late, weights)
         bound = before_first + np.cumsum(work[late]) + after_last
-        counted = np.where(bound >= latest + longest, bound, 0.0)
+        counted = np.where(bound > (latest + longest) * (1 + ROUNDING), bound, 0.0)
         last = int(counted.argmax())
         if counted[last] > best.ns:
             best = Held(float(counted[last]), late[: last + 1])

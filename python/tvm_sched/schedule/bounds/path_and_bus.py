@@ -51,6 +51,9 @@ Step = tuple[int, int]
 SCALE = 1 << 60
 """Weights are integers whose sum is about this: what is stored as evidence is what was summed up."""
 
+LOST = 1e-6
+"""Part of the weights that may get lost by the solver's tolerance, so that few steps are added for what is lost."""
+
 LARGEST = 4000
 """Operators of a problem at most; the linear program of more takes seconds."""
 
@@ -83,7 +86,7 @@ def path_and_bus_bound(relaxation: Relaxation) -> Weighed | None:
         return None
     known = max(crossing.ns, float((relaxation.end + relaxation.after).max()))
     follows, order = by_what_follows(relaxation)
-    everything = Crossing(0.0, float(follows[order[-1]]), sorted(order))
+    everything = Crossing(0.0, float(follows[order[-1]]), order)
     found = []
     for each in (crossing, everything)[: 1 + (crossing.readers != everything.readers)]:
         dual = _Dual(relaxation, each)
@@ -111,18 +114,12 @@ class _Dual:
         time = [np.where(ns == FORBIDDEN, np.inf, ns.astype(np.float64)) for ns in modes]
         busy = [np.where(ns == FORBIDDEN, np.inf, ns * self.devices) for ns in modes]
         carried = [np.where(np.isfinite(ns), 0.0, np.inf) for ns in time]
-        carried[0][operators] += carried_for(self.relaxation, self._in_order).loads[operators, None]
+        carried[0][operators] += carried_for(self.relaxation, operators).loads[operators, None]
         carried[1][operators] = host.reading[operators]
         all_ways = np.stack([np.concatenate(each, axis=1) for each in (time, busy, carried)])
         _, distinct = np.unique(all_ways, axis=2, return_index=True)
         kept = all_ways[:, :, distinct]
         return kept[0], kept[1], kept[2]
-
-    @property
-    def _in_order(self) -> list[int]:
-        """The readers, those first that are followed by most."""
-        counted = set(self.crossing.readers)
-        return [o for o in by_what_follows(self.relaxation)[1] if o in counted]
 
     @cached_property
     def devices(self) -> Array:
@@ -131,7 +128,7 @@ class _Dual:
         return device_weights(best) if self.relaxation.work.exclusive else np.zeros(best.shape[1])
 
     def value(self, weights: Weights) -> float:
-        """What weights prove, in nanoseconds."""
+        """What weights prove, in nanoseconds; nothing where all are 0."""
         time, busy, carried = self.ways
         along, proved, start = np.zeros(len(time)), 0.0, 0
         for (first, last), weight in weights.steps.items():
@@ -146,8 +143,8 @@ class _Dual:
             for w, each in ((along[:, None], time), (weights.devices, busy), (weights.buses, carried))
         ]
         least = np.where(known, sum(costs), np.inf).min(axis=1)
-        devices = weights.devices if self.relaxation.work.exclusive else 0
-        return float(least.sum() + proved + weights.buses * self.crossing.least) / (start + devices + weights.buses)
+        total = start + weights.buses + (weights.devices if self.relaxation.work.exclusive else 0)
+        return float(least.sum() + proved + weights.buses * self.crossing.least) / total if total else 0.0
 
     @cached_property
     def _span_ns(self) -> dict[Step, float]:
@@ -177,21 +174,31 @@ class _Dual:
         return None if flow is None else self._integers(*flow)
 
     def _integers(self, flow: Mapping[Step, float], devices: float, buses: float) -> Weights:
-        """Whole weights, of which no more goes on from an operator than arrives there."""
+        """Whole weights, of which no more goes on from an operator than arrives there.
+
+        To the solver an operator that takes 1e-8 of the run takes nothing, so that nothing need arrive there; then what goes
+        on from it starts with it.
+        """
         index = self.relaxation.problem.graph.index
+        given = {step: weight for step, weight in flow.items() if weight > 0}
+        arriving, going = ([0.0] * (len(index.inputs) + 1) for _ in range(2))  # the last is the start of the run, -1
+        for (first, last), weight in given.items():
+            going[first] += weight
+            arriving[last] += weight
+        for o in index.order:
+            if (missing := going[o] - arriving[o]) > LOST * going[o]:
+                given[-1, o] = given.get((-1, o), 0.0) + missing
+                arriving[o] = going[o]
+                going[-1] += missing
         leaving: dict[int, list[tuple[int, float]]] = {}
-        arriving = dict.fromkeys(range(-1, len(index.inputs)), 0.0)
-        for (first, last), weight in flow.items():
-            if weight > 0:
-                leaving.setdefault(first, []).append((last, weight))
-                arriving[last] += weight
+        for (first, last), weight in given.items():
+            leaving.setdefault(first, []).append((last, weight))
         steps: dict[Step, int] = {}
-        arrived = dict.fromkeys(range(len(index.inputs)), 0)
+        arrived = [*[0] * len(index.inputs), int(SCALE * going[-1])]
         for o in (-1, *index.order):
-            left = SCALE if o < 0 else arrived[o]
+            left = arrived[o]
             for last, weight in leaving.get(o, ()):
-                total = 1.0 if o < 0 else max(arriving[o], sum(w for _, w in leaving[o]))
-                goes = min(left, int((SCALE if o < 0 else arrived[o]) * (weight / total)))
+                goes = min(left, int(arrived[o] * (weight / max(arriving[o], going[o]))))
                 if goes > 0:
                     steps[o, last] = goes
                     arrived[last] += goes

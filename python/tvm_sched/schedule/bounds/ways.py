@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -93,13 +95,12 @@ def heads_of(ways: Sequence[Way]) -> tuple[tuple[Way, ...], list[Head]]:
         ways, second = [replace(way, rest=()) for way in ways], 0
     found = []
     for count, rest in ((first, False), (second, True)):
+        of = [way.rest if rest else way.heads for way in ways]
+        belongs = [_belongs(each, max(of, key=len)) for each in of]
         for i in range(count):
-            of = [way.rest if rest else way.heads for way in ways]
-            places = tuple(
-                each[i * len(each) // count] if each else way.tail for each, way in zip(of, ways, strict=True)
-            )
-            shares = tuple(share_of(len(each), i, count) if each else first + second for each in of)
-            owners = tuple(parts_of_own(each, i, count) for each in of)
+            places = tuple(each[to[i]] if each else way.tail for each, to, way in zip(of, belongs, ways, strict=True))
+            shares = tuple(to.count(to[i]) if each else first + second for each, to in zip(of, belongs, strict=True))
+            owners = tuple(_owners(each, to, i) for each, to in zip(of, belongs, strict=True))
             found.append(Head(places, shares, owners, rest))
     return tuple(ways), found
 
@@ -151,14 +152,25 @@ def _reads_of_others(way: Way) -> frozenset[str]:
     return frozenset(name for name, reader in way.reads.items() if reader not in heads)
 
 
-def parts_of_own(heads: Sequence[WayOperator], i: int, count: int) -> int:
-    """How many of ``count`` heads have parts of the host tensor of which head ``i`` has one."""
+def _belongs(heads: Sequence[WayOperator], finest: Sequence[WayOperator]) -> list[int]:
+    """For each head of the relaxed problem the one of a way to which it belongs, in order.
+
+    By the bytes of host tensors: where half of those of the way with the most heads, up to and with it, fall in this way.
+    Where one would get none so, and where there are no bytes, each gets as many as the others.
+    """
+    count = len(finest)
+    ends = list(accumulate(max(head.own, 0) for head in finest))
+    mine = list(accumulate(max(head.own, 0) for head in heads))
+    if mine and mine[-1] and ends[-1]:
+        twice = [before + end for before, end in pairwise([0, *ends])]
+        found = [min(bisect_right(mine, at * mine[-1] // (2 * ends[-1])), len(mine) - 1) for at in twice]
+        if len(set(found)) == len(heads):
+            return found
+    return [i * len(heads) // count for i in range(count)]
+
+
+def _owners(heads: Sequence[WayOperator], belongs: Sequence[int], i: int) -> int:
+    """How many heads of the relaxed problem have parts of the host tensor of which head ``i`` has one."""
     if not heads:
-        return count
-    name = heads[i * len(heads) // count].own_name
-    return sum(heads[j * len(heads) // count].own_name == name for j in range(count))
-
-
-def share_of(heads: int, i: int, count: int) -> int:
-    """How many of ``count`` heads belong to the operator of a way to which head ``i`` belongs."""
-    return sum(j * heads // count == i * heads // count for j in range(count))
+        return len(belongs)
+    return sum(heads[other].own_name == heads[belongs[i]].own_name for other in belongs)

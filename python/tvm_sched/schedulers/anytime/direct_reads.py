@@ -57,7 +57,10 @@ class DirectReads:
 
 
 def keeping(problem: Problem, direct: frozenset[int]) -> Problem:
-    """The problem in which these operators read directly wherever they can, and all others nowhere."""
+    """The problem in which these operators read directly wherever they can, and all others nowhere.
+
+    It knows nothing of operators together, which searches over sequences have none of: measured pairs may not run any more.
+    """
     chosen = np.array([o in direct for o in range(len(problem.graph.operators))])[:, None]
     can = problem.costs.direct_ns != FORBIDDEN
     normal = np.where(chosen & can, FORBIDDEN, problem.costs.operator_ns)
@@ -67,9 +70,10 @@ def keeping(problem: Problem, direct: frozenset[int]) -> Problem:
         np.where(left, normal, problem.costs.operator_ns),
         np.where(left, only, problem.costs.direct_ns),
         problem.costs.source,
-        problem.costs.concurrency,
     )
-    return Problem._unchecked(problem.graph, problem.topology, costs).with_resident(problem.resident)
+    kept = Problem._unchecked(problem.graph, problem.topology, costs)
+    kept.lags_ns = problem.lags_ns
+    return kept.with_resident(problem.resident)
 
 
 def sets(problem: Problem) -> list[frozenset[int]]:
@@ -79,6 +83,7 @@ def sets(problem: Problem) -> list[frozenset[int]]:
     readers = [o for o, read in enumerate(index.host_inputs) if read and host.must_cross[o]]
     normal = np.where(problem.costs.operator_ns == FORBIDDEN, np.inf, problem.costs.operator_ns).min(axis=1)
     direct = np.where(problem.costs.direct_ns == FORBIDDEN, np.inf, problem.costs.direct_ns).min(axis=1)
+    normal = np.where(np.isfinite(normal), normal, direct)  # what can only read directly does so in each set
     loads = carried_for(relaxation, readers).loads
     gains = {o: loads[o] - host.least_read[o] for o in readers if host.least_read[o] < loads[o]}
     ranked = sorted(gains, key=lambda o: ((direct[o] - normal[o]) / gains[o], o))

@@ -25,6 +25,9 @@ SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.5)
 MOST_PLACES = 4_000_000
 """Operators times devices that are tried in all."""
 
+FEW_PLACES = MOST_PLACES // 20
+"""The same for one of several problems."""
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -114,15 +117,17 @@ def _deal(position: list[float], rounds: int, pattern: list[tuple[float, int]]) 
     return dealt
 
 
-def starts(problem: Problem, searches: Searches, memory_scale: float = 1.0) -> Iterator[tuple[Array, Rule]]:
+def starts(
+    problem: Problem, searches: Searches, memory_scale: float = 1.0, most_places: int = MOST_PLACES
+) -> Iterator[tuple[Array, Rule]]:
     """The schedules by all rules as sequences, each with the rule that made it.
 
-    As many as a limit on the work allows, at least the first few; those that do not fit into ``memory_scale`` of the memory
-    are left out.
+    As many as a limit on operators times devices allows, at least the first few; those that do not fit into
+    ``memory_scale`` of the memory are left out.
     """
     places = max(len(problem.graph.operators) * len(problem.topology.devices), 1)
     for i, rule in enumerate(rules(problem)):
-        if i >= 4 and i * places > MOST_PLACES:
+        if i >= 4 and i * places > most_places:
             return
         found = searches.construct(rule.choices, rule.choice, memory_scale)
         if found is not None:

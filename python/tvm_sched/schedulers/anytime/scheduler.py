@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
 
 import msgspec
 
 from ...anytime import Budget, Turn, budget_of, improve
-from ...errors import InfeasibleError, require_at_least
+from ...errors import require_at_least
 from ...problem import FORBIDDEN, Problem
-from ...schedule import INTERRUPTED, Certificate, Request, Schedule, counted, with_choice
+from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
 from ..common.native import nothing_contends
 from ..common.requests import mix_of
 from ..registry import SCHEDULERS, register
 from .direct_reads import DirectReads
 from .improvers import Annealing, Blocks, LocalSearch
-from .rules import groups
+from .race import Racer, race
+from .rules import FEW_PLACES, MOST_PLACES, groups
 from .starts import ALWAYS, ListScheduling, LowerBound, QuickMethods, quick_methods
 from .state import ScheduleState
 from .variants import SHARE, choose
@@ -88,9 +89,9 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     blocks of operators and local search over events each have a share of the work; where the costs know operators
     together, annealing into stages has most of it. The schedule's notes say to what latency each improver came.
 
-    Of a problem with variants, list scheduling chooses among the ways first (`tvm_sched.schedulers.anytime.variants`),
-    with a fifth of the work; the rest goes on with what it chose, and with the graph's own ways where these are nearly
-    as fast.
+    Of a problem with variants, quick schedules choose among the ways first (`tvm_sched.schedulers.anytime.variants`), with
+    a fifth of the work; a race of the most promising choices (`tvm_sched.schedulers.anytime.race`) has four tenths of the
+    rest, and the best of them what is left.
 
     Raises
     ------
@@ -99,53 +100,33 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     """
     budget = options.budget()
     if problem.variants is None:
-        return _search(problem, options, budget, mix=mix_of(problem))[0]
+        state = ScheduleState(problem, options.seed, mix_of(problem))
+        status = improve(state, turns(problem, options, budget.work), budget)
+        return state.answer().replace(certificate=Certificate.unchecked(status))
     return _search_variants(problem, options, budget)
 
 
 def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) -> Schedule:
-    """The best schedule of the choices that list scheduling found; of the graph's own ways where these have none."""
+    """The best schedule of the choices that quick schedules found; of the graph's own ways where these have none."""
     choosing = budget.part(SHARE * budget.work)
-    choosing.deadline = min(budget.deadline, time.monotonic() + SHARE * budget.seconds)
+    now = time.monotonic()
+    choosing.deadline = now + SHARE * (budget.deadline - now)  # without a time limit the clock decides nothing
     choices, interrupted = choose(problem, choosing, options.seed)
     if interrupted:
-        budget = Budget(0.0, time.monotonic())
-    found: list[Schedule] = []
-    refusals: list[InfeasibleError] = []
-    for k, choice in enumerate(choices if {} in choices else [*choices, {}]):
-        if k == len(choices) and found:
-            break
-        part = budget.part(budget.left / max(len(choices) - k, 1))
-        try:
-            schedule, done = _search(problem.resolve(choice), options, part, problem, mix_of(problem))
-        except InfeasibleError as error:
-            refusals.append(error)
-            continue
-        found.append(with_choice(problem, schedule, choice))
-        interrupted = interrupted or schedule.certificate == INTERRUPTED
-        if done or interrupted:
-            break
-    if not found:
-        raise refusals[0]
-    best = min(found, key=lambda schedule: counted(problem, schedule, mix_of(problem)))
-    return best.replace(certificate=INTERRUPTED) if interrupted else best
+        budget, choices = Budget(0.0, time.monotonic()), choices[:1]
+    mix = mix_of(problem)
+    racers = [Racer(each, ScheduleState(problem.resolve(each), options.seed, mix)) for each in choices]
 
+    def turns_of(racer: Racer, work: float, number: int) -> list[Turn[ScheduleState]]:
+        found = turns(racer.state.problem, options, work, problem, brief=number >= 0)
+        return [turn for turn in found if number <= 0 or not math.isinf(turn.share)]
 
-def _search(
-    problem: Problem,
-    options: AnytimeOptions,
-    budget: Budget,
-    bound_of: Problem | None = None,
-    mix: Sequence[Request] = (),
-) -> tuple[Schedule, bool]:
-    """The search on a problem without variants, and whether no other is of use: it is proved, or was interrupted.
-
-    ``bound_of`` is the problem whose bound holds, with more ways; ``mix`` are the runs that count, see `ScheduleState`.
-    """
-    state = ScheduleState(problem, options.seed, mix)
-    status = improve(state, turns(problem, options, budget.work, bound_of), budget)
-    schedule = state.answer().replace(certificate=Certificate.unchecked(status))
-    return schedule, state.proved or status == "interrupted"
+    best, status = race(racers, budget, turns_of)
+    if best.state.best is None and best.choice:  # the graph's own ways may fit where others do not
+        best, status = race([Racer({}, ScheduleState(problem.resolve({}), options.seed, mix))], budget, turns_of)
+    status = "interrupted" if interrupted else status
+    schedule = with_choice(problem, best.state.answer(), best.choice)
+    return schedule.replace(certificate=INTERRUPTED if status == "interrupted" else Certificate.unchecked(status))
 
 
 SCHEDULERS.alias("auto", "anytime")
@@ -158,9 +139,12 @@ SCHEDULERS.alias(
 
 
 def turns(
-    problem: Problem, options: AnytimeOptions, work: float, bound_of: Problem | None = None
+    problem: Problem, options: AnytimeOptions, work: float, bound_of: Problem | None = None, brief: bool = False
 ) -> list[Turn[ScheduleState]]:
-    """The improvers for a problem, with their shares of the work; the bound is that of ``bound_of``, by default its own."""
+    """The improvers for a problem, with their shares of the work; the bound is that of ``bound_of``, by default its own.
+
+    ``brief``: only a few of those whose work is not counted.
+    """
     index, topology = problem.graph.index, problem.topology
     loads = any(index.host_inputs) and not all(device.shares_host_memory for device in topology.devices)
     stages = problem.costs.concurrency is not None and options.stage > 1
@@ -171,10 +155,11 @@ def turns(
     chosen = (Annealing(), Blocks(), LocalSearch())
     found: list[Turn[ScheduleState]] = [
         Turn(QuickMethods(ALWAYS, options.stage)),
-        Turn(ListScheduling()),
+        Turn(ListScheduling(FEW_PLACES if brief else MOST_PLACES)),
         Turn(LowerBound(bound_of)),
-        Turn(QuickMethods(quick_methods(problem, work), options.stage)),
     ]
+    if not brief:
+        found.append(Turn(QuickMethods(quick_methods(problem, work), options.stage)))
     if loads and (problem.costs.direct_ns != FORBIDDEN).any():
         found.append(Turn(DirectReads(), DIRECT_SHARE))
     found += [Turn(each, (1 - staged) * shares[each.name]) for each in chosen if each.name in shares]

@@ -19,7 +19,7 @@ from ..common.native import SCALES
 from ..common.partial import PartialSchedule
 from ..registry import get
 from .blocks import Found
-from .rules import starts
+from .rules import MOST_PLACES, starts
 from .state import ScheduleState
 
 BOLD_SCALES = (1.2, 1.6, 2.5)
@@ -43,11 +43,17 @@ class ListScheduling:
     """List schedules by one rule after another; with ever less memory where it does not suffice.
 
     Where memory suffices for none, a frugal list schedule is tried.
+
+    Parameters
+    ----------
+    most_places : int
+        Operators times devices that are tried in all, but for the first rules.
     """
 
     name = "list scheduling"
 
-    def __init__(self) -> None:
+    def __init__(self, most_places: int = MOST_PLACES) -> None:
+        self._most_places = most_places
         self._attempts: Iterator[bool] | None = None
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
@@ -56,11 +62,10 @@ class ListScheduling:
         self._attempts = self._attempts or self._all(state)
         return next(self._attempts, False)
 
-    @staticmethod
-    def _all(state: ScheduleState) -> Iterator[bool]:
+    def _all(self, state: ScheduleState) -> Iterator[bool]:
         for scale in (*SCALES, *BOLD_SCALES):
             state.memory_scale = scale
-            for sequence, rule in starts(state.problem, state.searches, scale):
+            for sequence, rule in starts(state.problem, state.searches, scale, self._most_places):
                 latency = state.offer_sequence(sequence, scale)
                 if latency is not None and (state.listed is None or latency < state.listed.latency_ns):
                     state.listed = Found(latency, sequence, rule)

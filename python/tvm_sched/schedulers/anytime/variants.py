@@ -1,14 +1,17 @@
-"""`anytime` on problems with variants: list scheduling chooses among the ways, and the search goes on with that."""
+"""`anytime` on problems with variants: which choices of ways are worth a search, by quick schedules of each."""
 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
 from ...anytime import Budget
+from ...errors import InfeasibleError
 from ...problem import Problem
 from ...progress import report_progress
+from ..common.native import HEFT, PEFT, fit, list_order
 from ..common.search import Searches
 from ..common.variants import Choice, ChoiceSearch
 from .improvers import PLACES_PER_SECOND
@@ -21,25 +24,28 @@ MOST_FAILED = 40
 """Changes in a row that gain nothing, after which choosing ends."""
 
 RULES = 3
-"""Rules by which each choice is list-scheduled."""
+"""Rules by which each choice is list-scheduled, beside HEFT and PEFT."""
 
 OPERATORS_PER_SECOND = 40_000
 """Operators of which problems are made in a second, roughly, on one core of a server."""
 
-RIVAL = 1.05
-"""The graph's own ways are searched too where list scheduling finds them at most this factor slower than the best choice."""
+MOST_CHOICES = 6
+"""Choices to search with."""
+
+APART = 0.1
+"""Part of the groups in which two of them differ at least."""
 
 
 @dataclass
 class _Prices:
-    """List schedules of choices, counted as work."""
+    """Quick schedules of choices, counted as work."""
 
     problem: Problem
     budget: Budget
     known: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
 
     def of(self, choice: Choice) -> float:
-        """Latency in nanoseconds of the best list schedule by the first rules."""
+        """Latency in nanoseconds of the best quick schedule: by the first rules of list scheduling, HEFT and PEFT."""
         key = tuple(sorted(choice.items()))
         if key not in self.known:
             report_progress("variants", int(self.budget.spent * 1000), int(self.budget.work * 1000))
@@ -48,16 +54,35 @@ class _Prices:
             places = RULES * count * len(problem.topology.devices)
             self.budget.spend(places / PLACES_PER_SECOND + count / OPERATORS_PER_SECOND)
             searches = Searches(problem)
-            found = [searches.construct(rule.choices, rule.choice) for rule in islice(rules(problem), RULES)]
-            self.known[key] = min((float(each[1]) for each in found if each is not None), default=math.inf)
+            listed = [searches.construct(rule.choices, rule.choice) for rule in islice(rules(problem), RULES)]
+            found = [float(each[1]) for each in listed if each is not None]
+            for method in (HEFT, PEFT):
+                with suppress(InfeasibleError):
+                    found.append(float(fit(list_order(problem, method)).counted_ns))
+            self.known[key] = min(found, default=math.inf)
         return self.known[key]
+
+    def best(self) -> list[Choice]:
+        """The choices of least price that differ from each other, the graph's own among them; at least one."""
+        groups = self.problem.variants.groups if self.problem.variants else ()
+        ranked = sorted(self.known, key=lambda key: self.known[key])
+        found: list[Choice] = []
+        for choice in map(dict, ranked):
+            apart = all(_differing(choice, other) >= APART * len(groups) for other in found)
+            if apart and math.isfinite(self.of(choice)):
+                found.append(choice)
+        own = [choice for choice in found if not choice]
+        found = found[:MOST_CHOICES]
+        return ([*found[: MOST_CHOICES - 1], *own] if own and {} not in found else found) or [{}]
+
+
+def _differing(one: Choice, other: Choice) -> int:
+    """In how many groups two choices differ."""
+    return sum(one.get(group) != other.get(group) for group in one.keys() | other.keys())
 
 
 def choose(problem: Problem, budget: Budget, seed: int) -> tuple[list[Choice], bool]:
-    """The choices to search with, and whether Ctrl-C ended the choosing.
-
-    The most promising comes first: the best, then the graph's own where that is near.
-    """
+    """The choices to search with, the most promising first, and whether Ctrl-C ended the choosing."""
     prices = _Prices(problem, budget)
     search = ChoiceSearch(problem, prices.of, seed)
     interrupted = False
@@ -69,7 +94,4 @@ def choose(problem: Problem, budget: Budget, seed: int) -> tuple[list[Choice], b
             failed = 0 if search.vary() else failed + 1
     except KeyboardInterrupt:
         interrupted = True
-    if not search.best:
-        return [{}], interrupted
-    near = prices.of({}) <= RIVAL * search.cost
-    return [search.best, {}] if near and not interrupted else [search.best], interrupted
+    return prices.best(), interrupted

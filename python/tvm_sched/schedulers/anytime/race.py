@@ -1,0 +1,66 @@
+"""A race of several choices of ways: each is searched for a little, the better half for more, the best for the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...anytime import Budget, Status, Turn, improve
+from ..common.variants import Choice
+from .state import ScheduleState
+
+RACE = 0.4
+"""Part of the work for the race; then the best goes on alone."""
+
+LEAST_WORK = 0.02
+"""Seconds of work of each choice in the first round; with less fewer take part."""
+
+
+@dataclass
+class Racer:
+    """A choice, and what the search on it has found."""
+
+    choice: Choice
+    state: ScheduleState
+
+    @property
+    def cost(self) -> float:
+        """Of the best schedule; infinite where there is none."""
+        return self.state.cost
+
+
+def race(
+    racers: Sequence[Racer],
+    budget: Budget,
+    turns: Callable[[Racer, float, int], list[Turn[ScheduleState]]],
+) -> tuple[Racer, Status]:
+    """The choice with the best schedule, and how its search ended: successive halving, those that were first of equal ones.
+
+    Parameters
+    ----------
+    racers : sequence of Racer
+        The most promising first, one at least.
+    budget : Budget
+    turns : callable
+        The improvers of a racer's search with so much work, in a round from 0 on; in round -1 it goes on alone.
+    """
+    entries = int(RACE * budget.left / LEAST_WORK / max(1, _rounds(len(racers))))
+    left = list(racers[: max(1, entries)])
+    rounds = _rounds(len(left))
+    each = RACE * budget.left / max(rounds, 1)
+    for number in range(rounds):
+        part = budget.part(each)
+        for k, racer in enumerate(left):
+            own = part.part(part.left / (len(left) - k))
+            status = improve(racer.state, turns(racer, own.work, number), own)
+            if status == "interrupted" or racer.state.proved:
+                return min(racers, key=lambda r: r.cost), status
+        left = sorted(left, key=lambda r: r.cost)[: math.ceil(len(left) / 2)]
+    (leader,) = left
+    return leader, improve(leader.state, turns(leader, budget.left, -1), budget)
+
+
+def _rounds(racers: int) -> int:
+    """After how many halvings one is left."""
+    return math.ceil(math.log2(max(racers, 1)))

@@ -1,0 +1,122 @@
+"""Arguments for lower bounds of partitions: how dear the dearest stage of any partition is, by the most stages allowed."""
+
+from __future__ import annotations
+
+from collections import deque
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+from ..document import Refused, count
+from . import semidefinite
+from .graph import Graph, Tensor
+
+STEPS = 3_000_000
+"""Sets of nodes that are looked at."""
+
+
+def bound_of(graph: Graph, stages: int, evidence: dict[str, Any], claimed: Fraction) -> Fraction:
+    """The bound that evidence proves; only by rule ``ideals`` it depends on the one that is claimed."""
+    rule = evidence["rule"]
+    if not count(stages):
+        raise Refused("a pipeline has at least one stage")
+    if rule == "average":
+        return Fraction(sum(graph.work), stages) * graph.unit
+    if rule == "operator":
+        return least_around(graph, count(evidence["operator"])) * graph.unit
+    if rule == "ideals":
+        return Fraction(0) if can_be_cut(graph, stages, ceil(claimed / graph.unit)) else claimed
+    if rule == "semidefinite":
+        return semidefinite.bound_of(graph, stages, evidence)
+    raise Refused(f"there is no rule {rule!r}; 'average', 'operator', 'ideals' and 'semidefinite' are")
+
+
+def least_around(graph: Graph, node: int) -> int:
+    """Least work and transfers of any set of nodes that holds this one: a minimum cut, by a largest flow.
+
+    A set pays for each node in it; for each tensor that comes in; and for each that is made inside and read, or
+    sent by the model, outside. So a tensor is paid for where some of its members are in and some are out.
+    """
+    left = dict[Any, dict[Any, int]]()
+    endless = sum(graph.work) + sum(tensor.transfer for tensor in graph.tensors) + 1
+
+    def arc(a: Any, b: Any, capacity: int) -> None:
+        left.setdefault(a, {})[b] = capacity
+        left.setdefault(b, {}).setdefault(a, 0)
+
+    for v, work in enumerate(graph.work):
+        arc(v, "out", work)
+    for t, tensor in enumerate(graph.tensors):
+        arc(("in", t), ("cut", t), tensor.transfer)
+        for v in tensor.members:
+            arc(v, ("in", t), endless)
+            arc(("cut", t), v, endless)
+        if tensor.always:
+            arc(("cut", t), "out", endless)
+    flow = 0
+    while way := _way(left, node, "out"):
+        amount = min(left[a][b] for a, b in way)
+        for a, b in way:
+            left[a][b] -= amount
+            left[b][a] += amount
+        flow += amount
+    return flow
+
+
+def _way(left: dict[Any, dict[Any, int]], source: Any, sink: Any) -> list[tuple[Any, Any]]:
+    """Arcs of a shortest way along which some capacity is left; none where there is no way."""
+    came, queue = {source: source}, deque([source])
+    while queue and sink not in came:
+        at = queue.popleft()
+        for b, capacity in left[at].items():
+            if capacity and b not in came:
+                came[b] = at
+                queue.append(b)
+    way = []
+    while sink in came and sink != source:
+        way.append((came[sink], sink))
+        sink = came[sink]
+    return way
+
+
+def can_be_cut(graph: Graph, stages: int, limit: int) -> bool:
+    """Whether some partition into at most ``stages`` stages has none of ``limit`` or more; all of them are looked at.
+
+    After each stage the nodes so far are closed under what they read. Of those sets only the ones that are reached
+    by fewest stages matter, and a stage only grows dearer in work.
+    """
+    whole, steps = (1 << graph.size) - 1, STEPS
+    before = [sum(1 << b for b in each) for each in graph.before]
+    paying = [[t for t in graph.tensors if v in t.members] for v in range(graph.size)]
+    reached, newest = {0}, {0}
+    for _ in range(stages):
+        found = set[int]()
+        for ideal in newest:
+            seen, left = {ideal}, [(ideal, 0, 0)]
+            while left:
+                now, work, cost = left.pop()
+                for v in range(graph.size):
+                    grown = now | 1 << v
+                    if grown == now or before[v] & ~now or grown in seen or work + graph.work[v] >= limit:
+                        continue
+                    steps -= 1
+                    if steps < 0:
+                        raise Refused(f"more than {STEPS} sets of nodes to look at")
+                    dearer = cost + graph.work[v] + sum(_added(t, v, now & ~ideal) for t in paying[v])
+                    seen.add(grown)
+                    left.append((grown, work + graph.work[v], dearer))
+                    if dearer < limit and grown not in reached:
+                        found.add(grown)
+        if whole in found:
+            return True
+        reached |= found
+        newest = found
+    return not whole
+
+
+def _added(tensor: Tensor, v: int, stage: int) -> int:
+    """What a stage pays more for a tensor with a member that follows the stage."""
+    inside = sum(stage >> u & 1 for u in tensor.members)
+    if inside == 0:
+        return tensor.transfer if tensor.always or len(tensor.members) > 1 else 0
+    return 0 if tensor.always or inside + 1 < len(tensor.members) else -tensor.transfer

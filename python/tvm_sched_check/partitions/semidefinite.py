@@ -1,0 +1,225 @@
+"""The rule ``semidefinite``: multipliers of what every partition obeys, and one matrix that they leave; all in integers.
+
+Let X(u, v) be 1 where nodes u and v share a stage, else 0; k the number of stages allowed, B the cost of the dearest one.
+Then X - J/k is positive semidefinite, J being all ones, and its trace is n (1 - 1/k). The multipliers show that what all
+transfers take is at least ``constant - slope B`` plus the sum over pairs u < v of S(u, v) X(u, v), S being a symmetric
+matrix whose diagonal they give, too. With e a lower bound of S's eigenvalues, e <= 0, ``<S, X - J/k> >= e n (1 - 1/k)``;
+this bounds that sum. All stages together cost at most k B: so B is at least (work + constant + sum) / (k + slope).
+
+Any multipliers give a bound, since those of inequalities are from 0 and each pair has one: the matrix is symmetric by
+construction. That of the eigenvalues is exact, too: S is compared with L Lᵀ, for an L of integers, which has none below 0,
+and no eigenvalue of the difference is larger than a row's sum of absolute values (theorems of Weyl and Gershgorin, 4.3.1 and
+6.1.1 of Horn and Johnson, *Matrix Analysis*, 1985). L comes from Cholesky's factorisation in floating point; where that goes
+wrong the difference is large, and the bound weak, but it holds.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import sqrt
+from operator import mul
+from typing import Any
+
+from ..document import Refused, count
+from .cost import number
+from .graph import Graph
+
+ONE = 1 << 20
+"""What stands for 1 among multipliers of stages, and of weights and slopes of tensors."""
+GRAINS = 1100
+"""Largest exponent of two of what other multipliers count in, up or down: that of double precision."""
+DIGITS = 60
+"""Binary digits of the factor, at least: a few more than double precision has."""
+
+Matrix = list[list[int]]
+
+
+def bound_of(graph: Graph, stages: int, evidence: dict[str, Any]) -> Fraction:
+    """What multipliers prove for any partition, or ``below``, where that is less."""
+    cheaper = evidence.get("below")
+    proof = Proof(graph, evidence, None if cheaper is None else number(cheaper) / graph.unit)
+    n, matrix = graph.size, proof.matrix
+    diagonal = sum(matrix[v][v] for v in range(n))
+    everything = sum(map(sum, matrix))
+    least = -_negative(matrix) * n * Fraction(stages - 1, stages)
+    pairs = (Fraction(everything, stages) - diagonal + least) / 2
+    costs = sum(graph.work) * proof.scale + proof.constant + pairs
+    bound = costs / (stages * proof.scale + proof.slope) * graph.unit
+    return bound if cheaper is None else min(bound, number(cheaper))
+
+
+class Proof:
+    """What multipliers show, times ``scale``, in the graph's unit: ``constant``, ``slope`` and ``matrix``, S above.
+
+    ``below``: only partitions that cost less are looked at.
+    """
+
+    def __init__(self, graph: Graph, evidence: dict[str, Any], below: Fraction | None) -> None:
+        self.graph, n = graph, graph.size
+        grain = evidence["grain"]
+        if type(grain) is not int or abs(grain) > GRAINS:
+            raise Refused(f"the grain is {grain!r}; an integer of at most {GRAINS} is allowed, up or down")
+        unit = Fraction(2) ** grain / graph.unit
+        self.grain, fine = unit.numerator * ONE * ONE, unit.denominator
+        self.scale = ONE * ONE * fine  # times are multiplied by ONE twice, for a tensor's weight and slope
+        self.one = ONE * fine
+        self.constant = self.slope = 0
+        self.matrix: Matrix = [[0] * n for _ in range(n)]
+        self.leads = _paths(graph)
+        self._tensors(evidence["tensors"])
+        self._stages(
+            [count(r) for r in evidence["stage_costs"]], _triangle(evidence["near"], n), count(evidence["width"])
+        )
+        self._cuts(evidence["triangles"], evidence["convexity"])
+        self._entries(_triangle(evidence["entries"], n), below)
+        diagonal = evidence["diagonal"]
+        if [type(y) for y in diagonal] != [int] * n:
+            raise Refused("the diagonal is not one integer for each node")
+        for v, y in enumerate(diagonal):
+            self.matrix[v][v] = y * self.grain
+
+    def _add(self, u: int, v: int, amount: int) -> None:
+        """Count a pair."""
+        self.matrix[u][v] += amount
+        self.matrix[v][u] += amount
+
+    def _tensors(self, terms: list[Any]) -> None:
+        """What transfers take in all stages: a mean, by weights, of lower bounds of each tensor.
+
+        A tensor with members in m stages costs m transfers where it always costs some, else m, or 0 for m = 1. With some
+        ``first`` members in s stages, which at least so many of their pairs share, s plus ``slope`` times these pairs is at
+        least its least value over s. Each further member is in one more stage unless it shares that of one before.
+        """
+        weights = dict[int, int]()
+        for t, weight, slope, first, members in terms:
+            tensor = self.graph.tensors[count(t)]
+            if not 0 < count(first) <= len(set(members)) == len(members) or not set(members) <= set(tensor.members):
+                raise Refused(f"a bound of tensor {t} names none, others than its members, or one twice")
+            weights[t] = weights.get(t, 0) + count(weight)
+            amount, sent = tensor.transfer * weight * (self.one // ONE), not tensor.always
+            least = [ONE * (s - (sent and s == 1)) + count(slope) * _fewest(first, s) for s in range(1, first + 1)]
+            self.constant += amount * (min(least) + ONE * (len(members) - first))
+            for i, v in enumerate(members):
+                for u in members[:i]:
+                    self._add(u, v, -amount * (slope if i < first else ONE))
+        if any(weight > ONE for weight in weights.values()):
+            raise Refused("weights of some tensor's bounds are more than 1")
+
+    def _stages(self, multipliers: list[int], near: Matrix, width: int) -> None:
+        """What the stage of each node costs is at most B.
+
+        It does the work of all nodes in it, and pays for a tensor of which it has a member, unless it has all and need not:
+        at least one mean of the members' entries in X, less another one. Any two means do; they are taken of members whose
+        entries in ``near`` are less than ``width`` from the largest, and from the least one.
+        """
+        if len(multipliers) != self.graph.size or not width:
+            raise Refused("there is not one multiplier for each stage, or the width is 0")
+        paying = [(t, t.members, t.transfer * self.one // ONE) for t in self.graph.tensors if t.transfer and t.members]
+        for v, r in enumerate(multipliers):
+            row = [work * self.one for work in self.graph.work] if r else []
+            for tensor, members, transfer in paying if r else ():
+                for u, share in _mean(v, near[v], members, width, most=True):
+                    row[u] += transfer * share
+                for u, share in _mean(v, near[v], members, width, most=False) if not tensor.always else ():
+                    row[u] -= transfer * share
+            self.slope += r * self.one
+            for u, amount in enumerate(row):
+                if u == v:
+                    self.constant += r * amount
+                else:
+                    self._add(u, v, r * amount)
+
+    def _cuts(self, triangles: list[Any], convexity: list[Any]) -> None:
+        """X(a, b) + X(b, c) - X(a, c) <= 1; and X(a, c) <= X(a, b) for b on a path from a to c, or from c to a."""
+        for a, b, c, multiplier in triangles:
+            amount = count(multiplier) * self.grain
+            if len({count(a), count(b), count(c)}) < 3:
+                raise Refused("a triangle has fewer than three nodes")
+            self.constant -= amount
+            for u, v, sign in ((a, b, 1), (b, c, 1), (a, c, -1)):
+                self._add(u, v, sign * amount)
+        for a, b, c, multiplier in convexity:
+            leads, amount = self.leads, count(multiplier) * self.grain
+            if not (leads[count(a)] >> count(b) & leads[b] >> count(c) & 1 or leads[c] >> b & leads[b] >> a & 1):
+                raise Refused(f"no path leads over node {b} between {a} and {c}")
+            self._add(a, c, amount)
+            self._add(a, b, -amount)
+
+    def _entries(self, multipliers: Matrix, below: Fraction | None) -> None:
+        """X(u, v) is from 0, and 0 where all that must be in a stage with u and v is too much work for it."""
+        for u, row in enumerate(multipliers):
+            for v in range(u + 1, self.graph.size):
+                if row[v] < 0 and (below is None or self._between(u, v) < below):
+                    raise Refused(f"the multiplier of nodes {u} and {v}, which may share a stage, is below 0")
+                self._add(u, v, -row[v] * self.grain)
+
+    def _between(self, u: int, v: int) -> int:
+        """Work of two nodes and of all on paths from one to the other, if there are some."""
+        leads = self.leads
+        a, b = (u, v) if leads[u] >> v & 1 else (v, u)
+        if not leads[a] >> b & 1:
+            return 0
+        return sum(work for w, work in enumerate(self.graph.work) if w in (a, b) or leads[a] >> w & leads[w] >> b & 1)
+
+
+def _paths(graph: Graph) -> list[int]:
+    """For each node the set, as bits, of those to which paths lead from it."""
+    leads = [0] * graph.size
+    changed = True
+    while changed:  # at most once for each node of a longest path, and once more
+        changed = False
+        for v in reversed(range(graph.size)):
+            for u in graph.before[v]:
+                more = leads[u] | leads[v] | 1 << v
+                changed |= more != leads[u]
+                leads[u] = more
+    return leads
+
+
+def _triangle(rows: list[Any], n: int) -> Matrix:
+    """A symmetric matrix of integers from its rows above the diagonal, which is 0."""
+    if [len(row) for row in rows] != list(range(n - 1, -1, -1)) or any(type(x) is not int for row in rows for x in row):
+        raise Refused("a matrix is not one row of integers for each node, of its pairs with those behind it")
+    return [[rows[min(u, v)][abs(u - v) - 1] if u != v else 0 for v in range(n)] for u in range(n)]
+
+
+def _fewest(members: int, stages: int) -> int:
+    """Fewest pairs of members that share one of some stages: those of stages as even as can be."""
+    size, large = divmod(members, stages)
+    return large * size * (size + 1) // 2 + (stages - large) * size * (size - 1) // 2
+
+
+def _mean(v: int, near: list[int], members: list[int], width: int, most: bool) -> list[tuple[int, int]]:
+    """Shares of members, ONE in all: of those with the largest, or least, entries; the node itself has the largest."""
+    if v in members and (most or len(members) == 1):
+        return [(v, ONE)]
+    others = [u for u in members if u != v]
+    end = max(near[u] for u in others) if most else min(near[u] for u in others)
+    close = [(u, width - abs(end - near[u])) for u in others if abs(end - near[u]) < width]
+    total = sum(part for _, part in close)
+    shares = [(u, part * ONE // total) for u, part in close]
+    return [(shares[0][0], shares[0][1] + ONE - sum(share for _, share in shares)), *shares[1:]]
+
+
+def _negative(matrix: Matrix) -> Fraction:
+    """By how much an eigenvalue of a symmetric matrix of integers is below 0 at most."""
+    n, largest = len(matrix), max((abs(x) for row in matrix for x in row), default=0)
+    half = largest.bit_length() // 2 + 1
+    fine = max(0, DIGITS - half)  # more binary digits for the factor than half of the matrix's, where these are few
+    rows, lower = list[list[float]](), list[list[int]]()
+    for i, row in enumerate(matrix):
+        found = list[float]()
+        for j in range(i):
+            rest = row[j] / (1 << 2 * half) - sum(map(mul, found, rows[j]))
+            found.append(rest / rows[j][j] if rows[j][j] else 0.0)
+        left = row[i] / (1 << 2 * half) - sum(map(mul, found, found))
+        found.append(sqrt(left) if left > 0 else 0.0)
+        rows.append(found)
+        lower.append([round(x * (1 << half + fine)) for x in found])
+    missing = [0] * n  # sums of absolute values of the difference, by row
+    for i, row in enumerate(matrix):
+        for j in range(i + 1):
+            difference = abs((row[j] << 2 * fine) - sum(map(mul, lower[i], lower[j])))
+            missing[i] += difference
+            missing[j] += difference if j < i else 0
+    return Fraction(max(missing, default=0), 1 << 2 * fine)

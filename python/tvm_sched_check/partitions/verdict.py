@@ -1,0 +1,61 @@
+"""The check of a partition, and of the evidence of a bound."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+from ..document import Refused, read
+from .bound import bound_of
+from .cost import cost_of, number, places_of
+from .graph import graph_of
+
+
+class Verdict(NamedTuple):
+    """Cost of the dearest stage; what is proved of any partition, and what the evidence claims, if there is some."""
+
+    cost: Fraction
+    proved: Fraction
+    claimed: Fraction | None
+
+    @property
+    def all_proved(self) -> bool:
+        """Whether the bound of the evidence is proved; without evidence, whether the partition is seen to be the best."""
+        return self.proved >= (self.cost if self.claimed is None else self.claimed)
+
+    @property
+    def lines(self) -> list[str]:
+        """What is found, in words."""
+        gap = float(1 - self.proved / self.cost) if self.cost else 0.0
+        proof = f"the simple bound proves {float(self.proved):.12g}"
+        if self.claimed is not None:
+            proof = f"the evidence claims {float(self.claimed):.12g} and proves {float(self.proved):.12g}"
+        return [f"the dearest stage costs {float(self.cost):.12g}", f"{proof}; gap proved: {gap:.2%}"]
+
+
+def check(instance_file: str | Path, solution_file: str | Path, evidence_file: str | Path | None = None) -> Verdict:
+    """Price the partition and prove the bound; raises `Refused` where one of the files is wrong.
+
+    Without evidence it is the simple bound: some stage has the work of the largest node, and some stage the average work.
+    """
+    document, digest = read(instance_file, "tvm_sched.partition_problem", (1,))
+    solution, _ = read(solution_file, "tvm_sched.partition", (1,))
+    evidence = read(evidence_file, "tvm_sched.partition_evidence", (1,))[0] if evidence_file is not None else None
+    try:
+        for name, made_for in (("partition", solution), ("evidence", evidence or {"instance": digest})):
+            if made_for["instance"] != digest:
+                raise Refused(f"the {name} is of instance {made_for['instance']}; the digest of this one is {digest}")
+        place = places_of(document, solution)
+        cost = max((cost_of(document, s, place) for s in range(len(solution["stages"]))), default=Fraction(0))
+        graph, stages = graph_of(document), document["stages"]
+        average = Fraction(sum(graph.work), stages)
+        proved, claimed = max([*map(Fraction, graph.work), average]) * graph.unit, None
+        if evidence is not None:
+            claimed = number(evidence["bound"])
+            proved = max(proved, bound_of(graph, stages, evidence, claimed))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
+    if proved > cost:
+        raise Refused(f"the evidence proves {float(proved)}, but the partition costs {float(cost)}: please report this")
+    return Verdict(cost, proved, claimed)
