@@ -28,17 +28,15 @@ def node_bound(problem: PartitionProblem, stop: Callable[[], bool] = lambda: Fal
     tried in the order of what they cost alone, and those that cost less than the bound found so far cannot raise it.
     Overflow is not counted. Of more than `_MOST_CONVEX` nodes any sets count, paths or not.
     """
-    return dearest_node(problem, stop, convex=problem.size <= _MOST_CONVEX)[0]
+    return dearest_node(problem, stop)[0]
 
 
-def dearest_node(
-    problem: PartitionProblem, stop: Callable[[], bool] = lambda: False, *, convex: bool = False
-) -> tuple[float, int]:
-    """The bound, and the node that gives it; where not ``convex``, of any sets, as evidence has it."""
+def dearest_node(problem: PartitionProblem, stop: Callable[[], bool] = lambda: False) -> tuple[float, int]:
+    """`node_bound`, and the node that gives it."""
     alone = _costs_alone(problem)
     best = 0.0, 0
     network = _Network(problem)
-    before = paths(problem) if convex else None
+    before = paths(problem) if problem.size <= _MOST_CONVEX else None
     for v in np.argsort(-alone, kind="stable"):
         if alone[v] <= best[0] or stop():
             break

@@ -32,10 +32,11 @@ def bound_of(graph: Graph, stages: int, evidence: dict[str, Any], claimed: Fract
 
 
 def least_around(graph: Graph, node: int) -> int:
-    """Least work and transfers of any set of nodes that holds this one: a minimum cut, by a largest flow.
+    """Least work and transfers of any set that a stage with this node can be: a minimum cut, by a largest flow.
 
     A set pays for each node in it; for each tensor that comes in; and for each that is made inside and read, or
-    sent by the model, outside. So a tensor is paid for where some of its members are in and some are out.
+    sent by the model, outside. So a tensor is paid for where some of its members are in and some are out. With a node
+    that leads to this one, or that this one leads to, all on the ways between are in: no edge leads to an earlier stage.
     """
     left = dict[Any, dict[Any, int]]()
     endless = sum(graph.work) + sum(tensor.transfer for tensor in graph.tensors) + 1
@@ -53,6 +54,11 @@ def least_around(graph: Graph, node: int) -> int:
             arc(("cut", t), v, endless)
         if tensor.always:
             arc(("cut", t), "out", endless)
+    after: list[set[int]] = [{w for w in range(graph.size) if v in graph.before[w]} for v in range(graph.size)]
+    for beside, turned in ((_reached(graph.before, node), False), (_reached(after, node), True)):
+        for w in beside:
+            for v in beside & graph.before[w]:
+                arc(*((w, v) if turned else (v, w)), endless)
     flow = 0
     while way := _way(left, node, "out"):
         amount = min(left[a][b] for a, b in way)
@@ -61,6 +67,16 @@ def least_around(graph: Graph, node: int) -> int:
             left[b][a] += amount
         flow += amount
     return flow
+
+
+def _reached(following: list[set[int]], node: int) -> set[int]:
+    """A node and all that can be reached from it."""
+    found, left = {node}, [node]
+    while left:
+        new = following[left.pop()] - found
+        found |= new
+        left += new
+    return found
 
 
 def _way(left: dict[Any, dict[Any, int]], source: Any, sink: Any) -> list[tuple[Any, Any]]:
