@@ -30,10 +30,10 @@ REASONS = {
   program for GoogLeNet and ResNet-50, 4 % for SqueezeNet on v100-server (measured in a prototype); next would be the
   copies of branches in the same program.""",
     "networks, warm": """copies of about the length of the kernels, as for moirai.""",
-    "regal, 32 stages": """the order of stages, and time. Prices of nodes, which see all else, end where parts of stages
-  fill no more than 32: 8.1 % below the best known partition of graph s6, after 520,000 steps, 28 s of a core, where the
-  semidefinite bound left 11.5 %; others take longer. Long annealing, from five times as hot, made the best known
-  partitions up to 5 % cheaper.""",
+    "regal, 32 stages": """graphs s0, s3, s4 and s7. The semidefinite bound stalls (10.5 % of s0 after 800 iterations).
+  Prices of nodes closed s6 (7.4 %); for s0 they were not found: the linear program stood at 32.67 stages after 200 s of a
+  core, where more than 32 means that there may be such prices, and less than 32 that there are none. Long annealing,
+  three runs of 32 million moves, made the best known partitions of this group up to 5 % cheaper, and may do so again.""",
     "placement": """layer graphs (Inception-v3, ResNet-50): branches beside a path take their accelerators' time and copies,
   and the bound follows one path at a time.""",
     "moirai": """copies. With free ones the best schedules found of Inception-v4 and GoogLeNet are 6.3 % and 0.1 % above the
