@@ -99,6 +99,25 @@ def test_a_limit_is_proved_only_below_the_optimum(seed, stages, share):
         assert not proved
 
 
+@given(SEEDS, st.integers(2, 4), st.floats(0.3, 1.0))
+@settings(max_examples=examples(30), deadline=None)
+def test_stages_found_for_a_limit_that_is_not_proved_do_not_count_for_lower_ones(seed, stages, share):
+    problem = small_problem(seed, 6)
+    best = optimum(problem, stages)
+    searches = [PriceBound(problem, stages) for _ in range(2)]
+    assert searches[0].proves(1.5 * best, steps=10**6, seconds=lambda: 60.0) is False
+    first, again = (search.proves(share * best, steps=10**6, seconds=lambda: 60.0) for search in searches)
+    assert first is again is not None
+
+
+def test_limits_that_are_not_proved_do_not_end_the_search():
+    problem = regal_like(0, 24)
+    cost = problem.bottleneck(problem.refine(np.zeros(24), 6, moves=100_000))
+    bound, _ = price_bound(problem, 6, cutoff=cost, steps=60_000)
+    assert PriceBound(problem, 6).proves(0.995 * bound, steps=10**6, seconds=lambda: 60.0)
+    assert not PriceBound(problem, 6).proves(1.005 * bound, steps=10**6, seconds=lambda: 60.0)
+
+
 def test_prices_see_that_nodes_do_not_fit_together():
     # Five nodes of 3 in four stages: some stage has two, where the average work says 3.75.
     problem = PartitionProblem(list("abcde"), np.full(5, 3.0), np.zeros(5), [])

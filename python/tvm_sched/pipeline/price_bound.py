@@ -46,6 +46,8 @@ class PriceBound:
     def __init__(self, problem: PartitionProblem, stages: int) -> None:
         self.problem, self.stages = problem, stages
         self.chosen: Chosen = np.eye(problem.size, dtype=bool)
+        self.costs = np.array([problem.stage_cost([v]) for v in range(problem.size)])
+        """Of the stages chosen; no more than the limit for which one was found."""
         self.prices: Floats | None = None
         self.steps = 0
         """Of all searches for stages so far; a linear program counts for as many as it has stages."""
@@ -54,8 +56,8 @@ class PriceBound:
         """Whether each partition has a stage that costs more than ``limit``; None: not known.
 
         Column generation. Prices prove it where no stage within the limit is worth a ``stages``-th of all nodes: then
-        that many stages cannot hold all. Where the linear program over the stages found fills no more than ``stages``,
-        no prices prove it.
+        that many stages cannot hold all. Where the linear program over the stages found that cost no more fills no more
+        than ``stages``, no prices prove it.
 
         Parameters
         ----------
@@ -65,19 +67,16 @@ class PriceBound:
             Seconds that are left.
         """
         end = self.steps + steps
-        alone = np.array([self.problem.stage_cost([v]) for v in range(self.problem.size)])
-        # What no stage may be, a dear node alone, fills as much as all stages: it is there to have a solution at first.
-        fills = np.where(alone > limit, float(self.problem.size), 1.0)
         while True:
             self.steps += len(self.chosen)
-            value, prices = self._program(fills)
+            value, prices = self._program(limit)
             if value <= self.stages * (1 + 1e-9):
                 return False
             self.prices = prices if self.prices is None else (1 - _MIX) * self.prices + _MIX * prices
             found = self._worth_more(whole(self.prices), limit, end, seconds)
             if not found:
                 return None if found is None else True
-            self._add(found)
+            self._add(found, limit)
 
     def _worth_more(
         self, values: Integers, limit: float, end: int, seconds: Callable[[], float]
@@ -97,28 +96,31 @@ class PriceBound:
             found += more
         return found
 
-    def _program(self, fills: Floats) -> tuple[float, Floats]:
-        """Fewest of the stages found that hold all nodes, in parts where need be, and the dual prices."""
+    def _program(self, limit: float) -> tuple[float, Floats]:
+        """Fewest of the stages within the limit that hold all nodes, in parts where need be, and the dual prices."""
         from scipy.optimize import linprog  # takes long to load
         from scipy.sparse import csc_matrix
 
         count, size = self.chosen.shape
-        costs = np.concatenate([fills, np.ones(count - size)])
-        found = linprog(costs, A_ub=csc_matrix(-self.chosen.T.astype(float)), b_ub=-np.ones(size), method="highs")
+        # A dearer one fills more than all stages can: with it there is a solution from the start.
+        fills = np.where(self.costs > limit, float(size + self.stages), 1.0)
+        found = linprog(fills, A_ub=csc_matrix(-self.chosen.T.astype(float)), b_ub=-np.ones(size), method="highs")
         if found.status != 0:
             return 0.0, np.zeros(size)
         prices = np.maximum(-found.ineqlin.marginals, 0)
         if count > _MOST_STAGES:
-            worth = self.chosen @ prices
+            worth = np.where(self.costs > limit, 0, self.chosen @ prices)
             worth[:size] = np.inf  # a stage for each node alone stays
-            self.chosen = self.chosen[np.sort(np.argsort(-worth, kind="stable")[: _MOST_STAGES // 2])]
+            kept = np.sort(np.argsort(-worth, kind="stable")[: _MOST_STAGES // 2])
+            self.chosen, self.costs = self.chosen[kept], self.costs[kept]
         return float(found.fun), prices
 
-    def _add(self, stages: list[Integers]) -> None:
+    def _add(self, stages: list[Integers], limit: float) -> None:
         rows = np.zeros((len(stages), self.problem.size), dtype=bool)
         for row, nodes in zip(rows, stages, strict=True):
             row[nodes] = True
-        self.chosen = np.concatenate([self.chosen, rows])
+        costs = [min(self.problem.stage_cost(nodes), limit) for nodes in stages]
+        self.chosen, self.costs = np.concatenate([self.chosen, rows]), np.concatenate([self.costs, costs])
 
 
 def whole(prices: Floats) -> Integers:
