@@ -2,6 +2,7 @@
 
 import copy
 import gzip
+import hashlib
 import itertools
 import json
 from fractions import Fraction
@@ -269,6 +270,34 @@ def test_each_rule_by_files(folder, rule):
     document["instance"] = "0" * 16
     files[2].write_text(json.dumps(document))
     with pytest.raises(Refused, match="the evidence is of instance"):
+        check(*files)
+
+
+def test_more_stages_than_can_hold_anything_take_no_time():
+    made = graph(small_problem(8, 7))
+    assert not bound.can_be_cut(made, 10**18, 1)
+    assert bound.can_be_cut(made, 10**18, 10**18)
+
+
+@pytest.mark.parametrize("what", ["bound", "cost"])
+def test_numbers_beyond_double_precision_are_refused(folder, what):
+    problem = small_problem(8, 7)
+    instance = json.loads(KIND.document(Pipeline(problem, 1)))
+    if what == "cost":
+        for node in instance["nodes"]:
+            node["work"] = 1e308
+    files = [folder / f"{what}-{name}.json" for name in ("instance", "partition", "evidence")]
+    files[0].write_text(json.dumps(instance))
+    digest = hashlib.sha256(files[0].read_bytes()).hexdigest()[:16]
+    stage = [problem.names[v] for v in problem.kahn(np.zeros(problem.size))]
+    partition = {"format": "tvm_sched.partition", "version": 1, "instance": digest, "stages": [stage]}
+    evidence = {
+        "format": "tvm_sched.partition_evidence", "version": 1, "instance": digest, "rule": "average",
+        "bound": 10**400 if what == "bound" else 1,
+    }  # fmt: skip
+    for file, document in zip(files[1:], (partition, evidence), strict=True):
+        file.write_text(json.dumps(document))
+    with pytest.raises(Refused, match="finite number" if what == "bound" else "too large"):
         check(*files)
 
 

@@ -125,6 +125,8 @@ def can_be_cut(graph: Graph, stages: int, limit: int) -> bool:
                         found.add(grown)
         if whole in found:
             return True
+        if not found:
+            break
         reached |= found
         newest = found
     return not whole

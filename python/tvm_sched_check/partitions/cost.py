@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -52,7 +52,7 @@ def cost_of(graph: dict[str, Any], s: int, place: Places) -> Fraction:
 
 
 def number(value: float) -> Fraction:
-    """A number of a file, exactly."""
-    if type(value) not in (int, float) or not 0 <= value < math.inf:
+    """A number of a file, exactly; as large as double precision has them."""
+    if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
         raise Refused(f"found {value!r} where a finite number from 0 is allowed")
     return Fraction(value)

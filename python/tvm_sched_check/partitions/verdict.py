@@ -48,6 +48,7 @@ def check(instance_file: str | Path, solution_file: str | Path, evidence_file: s
                 raise Refused(f"the {name} is of instance {made_for['instance']}; the digest of this one is {digest}")
         place = places_of(document, solution)
         cost = max((cost_of(document, s, place) for s in range(len(solution["stages"]))), default=Fraction(0))
+        float(cost)  # raises where it is too large to be shown
         graph, stages = graph_of(document), document["stages"]
         average = Fraction(sum(graph.work), stages)
         proved, claimed = max([*map(Fraction, graph.work), average]) * graph.unit, None
