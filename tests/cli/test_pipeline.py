@@ -38,6 +38,24 @@ def test_plan_trace_and_json(problem, tmp_path):
     assert "this cannot be improved." in (tmp_path / "report.html").read_text()
 
 
+def test_plan_and_evidence_are_checked(problem, tmp_path):
+    files = [str(tmp_path / name) for name in ("plan.json", "evidence.json")]
+    made = run(app, ["pipeline", problem[1], "-k", "2", "--time-limit", "2", "-o", files[0], "--evidence", files[1]])
+    assert made.exit_code == 0, made.output
+    found = run(app, ["check", problem[1], *files])
+    assert found.exit_code == 0, found.output
+
+
+def test_the_plan_is_there_however_the_search_for_evidence_ends(problem, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tvm_sched.cli.pipeline.store_pipeline_evidence", interrupt)
+    files = ["-o", str(tmp_path / "plan.json"), "--evidence", str(tmp_path / "evidence.json")]
+    assert run(app, ["pipeline", problem[1], "-k", "2", "--partitioner", "tarnawski-dp", *files]).exit_code != 0
+    verify(problem[0], PipelinePlan.load(tmp_path / "plan.json"))
+
+
 def test_people_see_bars_and_what_is_known(problem):
     _, path = problem
     result = run(app, ["pipeline", path, "--time-limit", "5"])

@@ -112,11 +112,13 @@ def pipeline(
     stopping = stoppable(out, get(partitioner).answers_interrupt)
     with workers_of(ray), stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]
-    if evidence:
-        plan = store_pipeline_evidence(out, made, plan, count, evidence)
-    if output:
+    if output:  # before the evidence, which may take long
         plan.save(output)
         out.wrote(output, "plan")
+    if evidence:
+        plan = store_pipeline_evidence(out, made, plan, count, evidence)
+        if output:
+            plan.save(output)
     if artifact:
         _compile(out, sources[0], made, plan, ModelOptions(input_shape, shape, constant), costs, artifact)
     run = simulate(made, plan)
