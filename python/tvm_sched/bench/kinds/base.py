@@ -28,7 +28,7 @@ class Proof:
 class Checked:
     """What another implementation has checked: its name, empty where none covers the instance, and the bound it proves.
 
-    Without evidence nothing of the bound is ``proved``: None.
+    ``proved`` is None where it proves none.
     """
 
     by: str = ""
