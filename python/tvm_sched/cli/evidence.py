@@ -13,6 +13,7 @@ from rich.markup import escape
 from ..errors import InputError
 from ..files import read_bytes
 from .inputs import ProblemFile, ScheduleFile, check_directory, load_schedule
+from .interrupt import interruptible
 from .output import FAILURE, Output
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def store_pipeline_evidence(
     from ..pipeline.evidence import certified, evidence
 
     count = stages if isinstance(stages, int) else len(problem.topology.devices)
-    found = evidence(problem, plan, count)
+    with interruptible(out), out.step("Finding evidence"):
+        found = evidence(problem, plan, count)
     found.save(path)
     out.wrote(path, "evidence")
     out.say(
