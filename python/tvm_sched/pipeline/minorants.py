@@ -122,6 +122,12 @@ def _apart_first(near: Floats) -> tuple[Integers, Floats]:
     return np.array(order, dtype=np.int64), np.array(shared)
 
 
+def fewest_pairs(members: int, stages: int) -> float:
+    """Fewest pairs of members that share a stage: where they are in as many stages as even as can be."""
+    size, large = divmod(members, stages)
+    return large * size * (size + 1) / 2 + (stages - large) * size * (size - 1) / 2
+
+
 @cache
 def _facets(m: int, sent: bool) -> tuple[tuple[float, float], ...]:
     """Pairs (a, b): a - b times the pairs of m members in the same stage is a lower bound, and tight for some.
@@ -129,12 +135,7 @@ def _facets(m: int, sent: bool) -> tuple[tuple[float, float], ...]:
     For λ stages the fewest pairs share one when the stages are as even as can be; the lower convex hull of these m
     points has the lines.
     """
-
-    def fewest(stages: int) -> float:
-        size, large = divmod(m, stages)
-        return large * size * (size + 1) / 2 + (stages - large) * size * (size - 1) / 2
-
-    points = [(fewest(stages), stages - 1.0 + (sent and stages > 1)) for stages in range(m, 0, -1)]
+    points = [(fewest_pairs(m, stages), stages - 1.0 + (sent and stages > 1)) for stages in range(m, 0, -1)]
     hull: list[tuple[float, float]] = []
     for x, y in points:  # x ascends, y falls
         while len(hull) > 1:

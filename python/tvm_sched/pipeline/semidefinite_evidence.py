@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from .minorants import Minorant, members, tensor_minorant
+from .minorants import Minorant, fewest_pairs, members, tensor_minorant
 from .partition_problem import Floats, Integers, PartitionProblem
 from .semidefinite import _LOOK_EVERY, _MIX, MOST_NODES, Search, Searches
 
@@ -198,12 +198,7 @@ def _shares(levels: Integers) -> Floats:
 
 def least_stages(first: int, slope: float, always: bool) -> float:
     """What stages of some members, with ``slope`` for each pair that shares one, amount to at least: see the checker."""
-
-    def fewest(stages: int) -> float:
-        size, large = divmod(first, stages)
-        return large * size * (size + 1) / 2 + (stages - large) * size * (size - 1) / 2
-
-    return min(s - (s == 1 and not always) + slope * fewest(s) for s in range(1, first + 1))
+    return min(s - (s == 1 and not always) + slope * fewest_pairs(first, s) for s in range(1, first + 1))
 
 
 def _terms(problem: PartitionProblem, near: Floats) -> list[Term]:
