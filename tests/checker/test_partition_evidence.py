@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import itertools
 import json
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
@@ -46,15 +47,22 @@ def stored(problem, stages, cutoff, iterations=100):
 
 
 @settings(max_examples=examples(12), deadline=None)
-@given(SEEDS, st.integers(2, 3))
-def test_stored_multipliers_prove_what_they_say_and_no_more_than_the_optimum(seed, stages):
-    problem = small_problem(seed, 7)
+@given(SEEDS, st.integers(2, 3), st.booleans())
+def test_stored_multipliers_prove_what_they_say_and_no_more_than_the_optimum(seed, stages, limited):
+    problem = small_problem(seed, 7, limited)
     best = optimum(problem, stages)
     if (found := stored(problem, stages, best)) is not None:
         proved = semidefinite.bound_of(graph(problem), stages, found[0])
         assert found[1] <= proved <= best
         if all(x >= 0 for row in found[0]["entries"] for x in row):
             assert semidefinite.bound_of(graph(problem), stages, {**found[0], "below": None}) <= best
+
+
+def test_multipliers_do_not_claim_what_overflows():
+    """The search counts it, the checker does not."""
+    problem = replace(small_problem(5, 7), memory=1.0, overflow_time=1.0, parameters=np.full(7, 10.0))
+    fields, claimed = stored(problem, 2, 1e9)
+    assert 0 < claimed <= semidefinite.bound_of(graph(problem), 2, fields)
 
 
 def test_storing_loses_little(monkeypatch):

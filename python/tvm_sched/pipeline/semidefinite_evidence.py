@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +56,8 @@ def semidefinite_evidence(
 ) -> SemidefiniteEvidence | None:
     """A semidefinite bound with its multipliers; None where there is none, or the graph is larger than `MOST_NODES`.
 
+    Overflow of parameters is not counted, for the checker does not.
+
     Parameters
     ----------
     cutoff : float
@@ -64,7 +67,7 @@ def semidefinite_evidence(
     """
     if stages < 2 or problem.size > MOST_NODES or not problem.work.any():
         return None
-    search = Searches(problem, stages, cutoff, None)
+    search = Searches(replace(problem, memory=math.inf), stages, cutoff, None)
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         for look in range(max(iterations // _LOOK_EVERY, 1)):
             search.work_on(0, look, lambda: False)
