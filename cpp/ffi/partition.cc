@@ -151,7 +151,7 @@ class PartitionGraphObj : public ffi::Object {
 
   /*! \brief Nodes looked at, steps, then for each stage worth more its length and nodes. */
   ffi::Tensor ValuableStages(ffi::TensorView values, int64_t target, double limit, int64_t first,
-                             int64_t steps, double seconds) const {
+                             int64_t steps, int64_t most, double seconds) const {
     partition::StageValueSettings settings;
     settings.value = Copy<int64_t>("values", values, graph_.nodes());
     int64_t total = 0;
@@ -167,6 +167,7 @@ class PartitionGraphObj : public ffi::Object {
     settings.limit = limit;
     settings.first = static_cast<size_t>(first);
     settings.steps = Positive("steps", steps);
+    settings.most = Positive("most", most);
     const partition::StageValue found =
         partition::MostValuableStages(graph_, settings, Deadline(seconds));
     std::vector<int64_t> row{static_cast<int64_t>(found.next), static_cast<int64_t>(found.steps)};

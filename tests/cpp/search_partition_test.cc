@@ -215,8 +215,10 @@ TEST(MostValuableStages, AreFoundOrProvedNotToBe) {
       }
     }
     EXPECT_LE(settings.target, 120);  // work is a part of the cost
-    const StageValue stopped = MostValuableStages(graph, settings, [] { return true; });
-    EXPECT_LE(stopped.next, graph.nodes());
+    settings.most = 1;
+    const StageValue ended = MostValuableStages(graph, settings, kNever);
+    EXPECT_EQ(ended.steps, 1);
+    EXPECT_LT(ended.next, graph.nodes());
   }
 }
 

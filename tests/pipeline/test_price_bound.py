@@ -1,6 +1,7 @@
 """The bound from prices, the stages worth most, and the bound from single nodes, against sets listed one by one."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 from thorough import examples
 from tvm_sched.anytime import Budget
 from tvm_sched.pipeline import PartitionProblem, StageTensor, partition
-from tvm_sched.pipeline.anytime import turns
+from tvm_sched.pipeline.anytime import _bounds, turns
 from tvm_sched.pipeline.cuts import paths
 from tvm_sched.pipeline.node_bound import dearest_node, node_bound
-from tvm_sched.pipeline.partition_bounds import LEAST_STEPS, PRICED_NODES, STEP_SECONDS, Prices
+from tvm_sched.pipeline.partition_bounds import LEAST_STEPS, PRICED_NODES, STEP_SECONDS, Prices, Semidefinite
 from tvm_sched.pipeline.partition_state import PartitionState
 from tvm_sched.pipeline.price_bound import PriceBound, price_bound, whole
 from tvm_sched.pipeline.semidefinite import semidefinite_bound
@@ -66,6 +67,17 @@ def test_a_search_goes_on_where_it_stopped(seed):
     assert found == [nodes.tolist() for nodes in problem.valuable_stages(values, target, limit)[2]]
 
 
+def test_a_search_tree_of_any_size_ends_with_the_steps():
+    """Of 32 nodes that nothing joins, worth what they take: very many sets are nearly worth enough."""
+    work = np.random.default_rng(0).uniform(1000, 2000, 32)
+    problem, values = PartitionProblem([str(v) for v in range(32)], work, np.zeros(32), []), whole(work)
+    limit, target = work.sum() / 4, int(values.sum()) // 4 + 3
+    assert problem.valuable_stages(values, target, limit, steps=10, most=5000)[:2] == (0, 5000)
+    search = PriceBound(problem, 4)
+    assert search.proves(limit * (1 - 1e-9), steps=500, seconds=lambda: 60.0) is None
+    assert search.steps < 700
+
+
 def test_values_out_of_range_and_clocks_that_are_over():
     problem = small_problem(3, 6)
     for values in ([1, 2, 3], [-1, 0, 0, 0, 0, 0], [1 << 30, 1, 0, 0, 0, 0]):
@@ -80,7 +92,7 @@ def test_values_out_of_range_and_clocks_that_are_over():
 
 @given(SEEDS, st.integers(1, 4), st.booleans())
 @settings(max_examples=examples(40), deadline=None)
-def test_prices_never_exceed_the_optimum_and_often_reach_it(seed, stages, limited):
+def test_prices_never_exceed_the_optimum(seed, stages, limited):
     problem = small_problem(seed, 6, limited)
     best = optimum(problem, stages)
     bound, steps = price_bound(problem, stages, cutoff=best)
@@ -164,9 +176,17 @@ def test_anytime_asks_for_prices_where_stages_have_few_nodes_and_work_is_left():
     Prices().step(state, budget)
     assert state.bound_name == "prices"
     assert 0.9 * state.cost < state.bound <= state.cost
-    assert budget.over
+    assert budget.too_small
     few = LEAST_STEPS * STEP_SECONDS * 9 / 0.6
     assert partition(small_problem(5, 9), 3, "anytime", {"work": 1.1 * few}).status == "optimal"
+
+
+def test_a_semidefinite_search_that_prices_cut_off_did_not_come_to_its_end(monkeypatch):
+    monkeypatch.setattr(Semidefinite, "step", lambda _, state, budget: setattr(budget, "too_small", True))
+    monkeypatch.setattr(Prices, "step", lambda _, state, budget: setattr(budget, "too_small", False))
+    budget = Budget(deadline=time.monotonic() + 1000)
+    _bounds(PartitionState(regal_like(1, 40), 8), budget)
+    assert budget.too_small
 
 
 def test_prices_end_where_all_is_proved():

@@ -307,7 +307,7 @@ class Search {
 
   void Branch(Choice choice) {
     if (found_ || ended_) return;
-    if (++result_.steps % kLookAtClock == 0 && stop_()) {
+    if (result_.steps >= settings_.most || (++result_.steps % kLookAtClock == 0 && stop_())) {
       ended_ = true;
       return;
     }

@@ -2,6 +2,7 @@
 #ifndef TVM_SCHED_SEARCH_PARTITION_STAGE_VALUE_H_
 #define TVM_SCHED_SEARCH_PARTITION_STAGE_VALUE_H_
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct StageValueSettings {
   double limit = 0;            // the most that a stage may cost
   size_t first = 0;            // nodes, dearest first, whose stages have been looked through before
   size_t steps = 1'000'000;    // of the search tree, after which no further node's are
+  size_t most = SIZE_MAX;      // steps after which the search ends, wherever it is
 };
 
 struct StageValue {

@@ -73,7 +73,8 @@ def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> 
 
     Where the graph has few ideals, the program over them comes first, and nothing else where it proves its answer. Then
     genetic search over orders, bounds from formulas, small programs; annealing, neighbouring stages cut anew, and the
-    integer programs of Archer et al. (ICML 2024), while the semidefinite bound has a thread of its own.
+    integer programs of Archer et al. (ICML 2024), while the semidefinite bound has a thread of its own, and after it, where
+    stages have few nodes, the bound from prices.
     """
     budget, state = options.budget(), PartitionState(problem, stages, options.seed, options.threads, options.solver)
     counted = options.work is not None
@@ -136,5 +137,7 @@ def _bounds(state: PartitionState, budget: Budget) -> None:
     if not Prices.pays(state, PRICED_SHARE * budget.seconds):
         Semidefinite().step(state, budget)
         return
-    Semidefinite().step(state, Budget(deadline=budget.deadline - PRICED_SHARE * budget.seconds))
+    first = Budget(deadline=budget.deadline - PRICED_SHARE * budget.seconds)
+    Semidefinite().step(state, first)
     Prices().step(state, budget)
+    budget.too_small |= first.too_small

@@ -80,6 +80,6 @@ class NativeGraph(tvm_ffi.Object):
             """Number of ideals, whether time was over, cost, then the stage of each node if any."""
 
         def valuable_stages(
-            self, values: Integers, target: int, limit: float, first: int, steps: int, seconds: float
+            self, values: Integers, target: int, limit: float, first: int, steps: int, most: int, seconds: float
         ) -> Any:
             """Nodes looked at, steps, then of each stage worth more than the target its length and nodes."""

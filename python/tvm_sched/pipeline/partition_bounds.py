@@ -105,6 +105,7 @@ class Prices:
     def step(self, state: PartitionState, budget: Budget) -> bool:
         """As many steps as the budget allows."""
         each = STEP_SECONDS * state.problem.size
+        steps = int(min(budget.left / each, 1e12))
 
         def watch(bound: float) -> bool:
             state.raise_bound(bound * (1 - 1e-9), "prices")
@@ -118,12 +119,12 @@ class Prices:
             state.stages,
             bound=state.bound,
             cutoff=state.cost,
-            steps=int(min(budget.left / each, 1e12)),
+            steps=steps,
             watch=watch,
             seconds=seconds,
         )[1]
         budget.spend(taken * each)
-        budget.too_small = not state.proved and budget.over
+        budget.too_small = not state.proved and (taken >= steps or budget.late)
         return False
 
 

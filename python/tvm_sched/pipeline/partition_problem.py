@@ -259,6 +259,7 @@ class PartitionProblem:
         *,
         first: int = 0,
         steps: int = 1_000_000,
+        most: int = 1 << 62,
         seconds: float = float("inf"),
     ) -> tuple[int, int, list[Integers]]:
         """Stages that cost at most ``limit`` and are worth more than ``target``, by branch and bound.
@@ -275,6 +276,8 @@ class PartitionProblem:
             Nodes that have been looked at before.
         steps : int
             Of the search trees; after as many no further node is looked at.
+        most : int
+            Steps after which the search ends, wherever it is.
         seconds : float
             After these the search ends, wherever it is.
 
@@ -283,7 +286,7 @@ class PartitionProblem:
         (int, int, list of array of int)
             How many nodes have been looked at, with those before; the steps; and the nodes of each stage found.
         """
-        arguments = _integers(values), target, float(limit), first, steps, float(seconds)
+        arguments = _integers(values), target, float(limit), first, steps, most, float(seconds)
         row = _integers(np.from_dlpack(self._native.valuable_stages(*arguments)))
         found, at = list[Integers](), 2
         while at < len(row):

@@ -90,7 +90,7 @@ class PriceBound:
             if self.steps >= end or (left := seconds()) <= 0:
                 return found or None
             looked, taken, more = self.problem.valuable_stages(
-                values, target, limit, first=looked, steps=_STEPS, seconds=left
+                values, target, limit, first=looked, steps=_STEPS, most=end - self.steps, seconds=left
             )
             self.steps += taken
             found += more
