@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import lzma
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,12 +117,12 @@ class Cell(msgspec.Struct):
 
 
 class Cells:
-    """Finished cells by key; with a file, each is written as soon as it is there. A file ``*.gz`` is compressed."""
+    """Finished cells by key; with a file, each is written as soon as it is there. A file ``*.xz`` is compressed."""
 
     def __init__(self, path: Path | None) -> None:
         self.path, self.done = path, dict[str, Cell]()
         if path is not None and path.is_file():
-            text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+            text = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
             self.done = msgspec.json.decode(text, type=dict[str, Cell])
 
     def add(self, case: Case, cell: Cell) -> None:
@@ -131,7 +131,7 @@ class Cells:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             beside = self.path.with_suffix(".tmp")
             text = msgspec.json.encode(self.done)
-            beside.write_bytes(gzip.compress(text, mtime=0) if self.path.suffix == ".gz" else text)
+            beside.write_bytes(lzma.compress(text, preset=2) if self.path.suffix == ".xz" else text)
             os.replace(beside, self.path)
 
     def get(self, case: Case) -> Cell | None:

@@ -92,7 +92,7 @@ def arguments() -> argparse.Namespace:
         "--total-time-limit", type=float, default=3600.0, help="seconds a case in all, the papers' methods"
     )
     result.add_argument(
-        "--resume", type=Path, metavar="FILE", help="finished cells (JSON, or *.json.gz): read if there, and added to"
+        "--resume", type=Path, metavar="FILE", help="finished cells (JSON, or *.json.xz): read if there, and added to"
     )
     result.add_argument(
         "--no-measure", action="store_true",

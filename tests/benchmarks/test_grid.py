@@ -21,7 +21,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr("_grid.PRESETS", {**PRESETS, "tiny": config})
 
 
-@pytest.mark.parametrize("name", ["cells.json", "cells.json.gz"])
+@pytest.mark.parametrize("name", ["cells.json", "cells.json.xz"])
 def test_finished_cells_are_found_again(tmp_path, name):
     path = tmp_path / name
     case = Case("p4d", "tiny", 1, 8, EXACT)

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 from exhaustive import optimum, small_problem, stage_cost
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from strategies import SEEDS
@@ -46,6 +46,7 @@ def stored(problem, stages, cutoff, iterations=100):
 
 @settings(max_examples=examples(12), deadline=None)
 @given(SEEDS, st.integers(2, 3))
+@example(1943261, 3)  # a bound below 0
 def test_stored_multipliers_prove_what_they_say_and_no_more_than_the_optimum(seed, stages):
     problem = small_problem(seed, 7)
     best = optimum(problem, stages)

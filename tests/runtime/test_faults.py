@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import struct
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -120,7 +122,20 @@ def test_another_machine_is_told(artifact):
     assert differences({}) == []
 
 
-def test_watchdog_names_what_runs_and_what_waits(capfd):
+@contextmanager
+def standard_error_in(path):
+    """What the process writes there, C++ too, goes to a file: `capfd` loses what is written while it is read."""
+    before = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def test_watchdog_names_what_runs_and_what_waits(tmp_path):
     started, go_on = threading.Event(), threading.Event()
     module = blocking_module(started, go_on)
     module.configure(watchdog=1)  # a thread that starts late on a busy machine is nothing to report
@@ -133,13 +148,14 @@ def test_watchdog_names_what_runs_and_what_waits(capfd):
             errors.append(str(error))
 
     thread = threading.Thread(target=run)
-    thread.start()
-    started.wait(20)
     reported = ""
-    while "watchdog" not in reported and thread.is_alive():
-        reported += capfd.readouterr().err
-    go_on.set()
-    thread.join()
+    with standard_error_in(tmp_path / "stderr"):
+        thread.start()
+        started.wait(20)
+        while "\n" not in reported and thread.is_alive():
+            reported = (tmp_path / "stderr").read_text()
+        go_on.set()
+        thread.join()
     assert 'operator "op0"' in reported
     (error,) = errors
     assert "no step has ended for" in error

@@ -163,7 +163,8 @@ class _Storing:
             "entries": _triangle(entries),
             "diagonal": [int(x) for x in diagonal],
         }  # fmt: skip
-        return SemidefiniteEvidence(min(bound, self.cutoff) * (1 - _SAFETY), fields)
+        most = min(bound, self.cutoff)
+        return SemidefiniteEvidence(most - abs(most) * _SAFETY, fields)
 
 
 def stage_means(problem: PartitionProblem, near: Integers) -> Minorant:
