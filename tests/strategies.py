@@ -19,7 +19,7 @@ def problems(
         memory=st.sampled_from(memory),
         style=st.sampled_from(styles),
         all_joined=st.booleans(),
-        longest_ns=st.sampled_from((1000, 5)),  # with times of a few nanoseconds one more or less is often of weight
+        longest_ns=st.sampled_from((1000, 5)),  # of a few nanoseconds one more or less often matters
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from checker.cases import chain_of_readers
 from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.report.explanation import explain
+from tvm_sched.report.explanation import _lemma, explain
 from tvm_sched.schedulers import solve
 from variant_cases import CHOICE, gated
 
@@ -36,6 +36,11 @@ def test_what_the_buses_carry():
 def test_the_path(times, words):
     told = explain(problem := one_bus(times), solve(problem, "single"))
     assert any("the longest path takes" in line and words in line for line in told)
+
+
+def test_a_lemma_that_is_a_path_names_no_operators():
+    told = _lemma({"rule": "path", "first": "a", "last": "b", "ns": 10})
+    assert told == "from the end of a to that of b 10 ns pass at least: so long is the longest path between."
 
 
 def test_path_and_bus():

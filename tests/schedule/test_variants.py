@@ -1,7 +1,9 @@
 """Schedules that choose among variants: times, rules, bounds."""
 
 import itertools
+import math
 from random import Random
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -41,6 +43,7 @@ from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.bounds.variants import without_variants
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime import race, scheduler
+from tvm_sched.schedulers.anytime.variants import _Prices
 from tvm_sched.schedulers.common.variants import ChoiceSearch
 from tvm_sched.testing import random_problem, random_schedule, random_variants
 from variant_cases import CHOICE, gated
@@ -266,6 +269,19 @@ def test_no_bound_exceeds_the_optimum_over_all_choices(seed, operators, devices)
         assert least is None or bound <= least, way
 
 
+@pytest.mark.parametrize(("price", "place"), [(2.0, 1), (100.0, 5), (math.inf, None)])
+def test_the_graphs_own_ways_are_searched_beside_a_better_choice_that_is_alike(price, place):
+    """Of forty groups one has another way; eight others differ in a fifth of the groups."""
+    alike = {"g0": "apart"}
+    others = [{f"g{i}": f"way{k}" for i in range(8)} for k in range(8)]
+    prices = {1.0: alike, price: {}, **{3.0 + k: other for k, other in enumerate(others)}}
+    known = {tuple(sorted(choice.items())): cost for cost, choice in prices.items()}
+    problem = SimpleNamespace(variants=SimpleNamespace(groups=range(40)))
+    found = _Prices(problem, Budget(), known).best()
+    assert (len(found), found[0]) == (6, alike)
+    assert (found.index({}) if {} in found else None) == place
+
+
 def test_an_interrupted_choice_gives_the_best_so_far(monkeypatch):
     """Ctrl-C while list scheduling chooses: the search ends with what it has."""
     tried = []
@@ -295,6 +311,45 @@ def test_an_interrupt_in_the_race_is_said_of_the_best_of_all(monkeypatch):
     schedule = solve(gated(), "anytime", {"work": 0.1})
     assert schedule.choice == CHOICE
     assert schedule.certificate.status == "interrupted"
+
+
+def test_an_interrupt_before_the_second_choice_has_a_schedule_keeps_that_of_the_first(monkeypatch):
+    """Ctrl-C in the first quick method of the graph's own ways."""
+
+    def interrupted_without_choice(state, turns, budget):
+        if "gate" in state.problem.graph.index.operator_id:
+            raise KeyboardInterrupt
+        status = improve(state, turns, budget)
+        state.bound = 0.0  # so that it is not proved
+        return status
+
+    monkeypatch.setattr(race, "improve", interrupted_without_choice)
+    monkeypatch.setattr(scheduler, "choose", lambda *_: ([CHOICE, {}], False))
+    schedule = solve(gated(), "anytime", {"work": 0.1})
+    assert (schedule.choice, schedule.certificate.status) == (CHOICE, "interrupted")
+    monkeypatch.setattr(scheduler, "choose", lambda *_: ([{}, CHOICE], False))
+    with pytest.raises(KeyboardInterrupt):
+        solve(gated(), "anytime", {"work": 0.1})
+
+
+def test_no_choice_enters_a_race_after_its_deadline():
+    """Where one has a schedule: what quick methods take is not counted as work."""
+
+    class Slow:
+        name = ""
+
+        def step(self, state, budget):
+            begun.append(state)
+            race_budget.deadline = 0.0
+            state.cost, state.best = 1.0, True
+            return False
+
+    begun: list[Incumbent] = []
+    racers = [race.Racer({"number": str(k)}, Incumbent()) for k in range(4)]
+    race_budget = Budget(2.0)
+    found, status = race.race(racers, race_budget, lambda *_: [Turn(Slow(), 1.0)])
+    assert begun == [racers[0].state]
+    assert (found, status) == (racers[0], "time limit")
 
 
 def test_the_graphs_own_ways_are_searched_where_no_other_fits(monkeypatch):

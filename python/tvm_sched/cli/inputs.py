@@ -218,7 +218,7 @@ def method_options(
 ) -> dict[str, Any]:
     """Options of ``--option``, ``--time-limit`` and ``--seed``; the last two only where the method knows them."""
     common = common_options(time_limit, seed, known)
-    for key in common.keys() - known:
+    for key in sorted(common.keys() - known):
         out.say(f"{method} has no option {key}; --{key.replace('_', '-')} is ignored")
     return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
 

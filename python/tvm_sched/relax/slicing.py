@@ -1,8 +1,9 @@
 """Kernels that do a part of another kernel's work: of its result along an axis, or of the sum that it computes.
 
 A kernel is cut where it can be proved that each of ``count`` equal parts is the same computation, of parts of some
-arguments and of all of others. So one kernel does for all parts, and it is TVM's own with shorter loops. Parts that follow
-each other are a part too: what each reads lies as far behind what the one before reads as the parts of that tensor do.
+arguments and of all of others. So one kernel does for all parts, and it is TVM's own with shorter loops. Several
+parts that follow each other are computed by one kernel, too: what each of them reads lies directly behind what the part
+before it reads.
 """
 
 from __future__ import annotations

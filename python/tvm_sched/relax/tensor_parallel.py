@@ -23,7 +23,7 @@ from .main_calls import Division, MainCalls
 from .slicing import Slice, slice_result, slice_sum, terms_of
 
 MOST_UNITS = 64
-"""Into how many equal units what has no equal parts is cut at most, of which parts have as many as they can."""
+"""Most equal units into which a region is cut that has no equal parts; each part gets about as many of them."""
 
 UNEVEN = 1.3
 """How many times its equal share the largest part has at most."""
@@ -182,7 +182,7 @@ class _Search:
         return found
 
     def _units(self, core: Core, count: int) -> Iterator[int]:
-        """Into how many units a region may be cut for so many parts: as many, else more, of which each has about as many."""
+        """Numbers of units to try for so many parts: one for each part, else more, of which each part gets about as many."""
         yield count
         if core.kernel not in self._terms:
             self._terms[core.kernel] = terms_of(self.mod[core.kernel])

@@ -27,7 +27,8 @@ WEIGHTS = (1e-100, 1e100)
 """Least and greatest weight: times slowdowns, which are below 1e19, they are numbers of double precision."""
 
 FAR = 10
-"""A model that counts as this many times the end of all models earlier than another one does not count."""
+"""Lags are at most this many times the end of the last model: where one model's is larger than another's by so much, the
+other decides nothing."""
 
 
 @dataclass(frozen=True)

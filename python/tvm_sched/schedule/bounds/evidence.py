@@ -233,7 +233,7 @@ class _Recorder:
             least = min(float(self.relaxation.host.residual[o]), shortest) if own else shortest
             claim = whole_ns(float(self.relaxation.host.ancestors_on_bus[o]))
             lemmas.append({**self._bus_lemma(least), "last": self._names([o])[0], "ns": claim})
-        stated = {i for what, i in whole.heads if what == "span"}  # steps are of lemmas, whatever these rest on
+        stated = {i for what, i in whole.heads if what == "span"}  # steps refer to lemmas, also to those that are paths
         for i, reason in sorted(reasons.items()):
             if reason is not None or i in stated:
                 first, last = self._names(self.relaxation.spans[i][:2])

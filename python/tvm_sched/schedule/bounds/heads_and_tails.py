@@ -15,9 +15,8 @@ THRESHOLDS = 256
 MOST_WORK = 30_000_000
 """Starts times operators times devices that `between_ends` looks at; the starts are fewer where this needs it."""
 
-
 ROUNDING = 1e-12
-"""By how much more than the largest start and tail counted a bound must be, so that it is for weights in integers, too."""
+"""Part by which a bound must exceed the largest start and tail counted, so that with weights in integers it does so, too."""
 
 
 class Side(NamedTuple):

@@ -7,10 +7,10 @@ a *tail*, which reads them and makes all that others read; or *any* in which one
 read. Of the last form the heads are the operators with a host tensor of their own that is not small beside the largest,
 those first that read what others make, then the larger ones, and the *rest*, operators without such a tensor that take
 long; the tail may be one of them, and keeps a nanosecond then. Let ``n`` be the most heads of any way. The group becomes
-``n`` heads and a tail, and each way's own operators do their work: heads that follow each other belong to one head of a way
-of fewer, to each about as many as its host tensor has bytes, the tail to the tail, and all of them to the operator of a way
-of one. Where all ways but those of one operator
-have a rest, there are as many heads for it as for the longest, to which its operators belong in the same manner; they read
+``n`` heads and a tail, and each way's own operators do their work: where a way has fewer heads, several that follow each
+other belong to one of its heads, their number about in proportion to the bytes of its host tensor; the tail belongs to the
+tail, and all of them to the operator of a way of one. Where all ways but those of one operator have a rest, there are as
+many heads for it as for the longest, to which its operators belong in the same manner; they read
 no host tensor, and nobody reads what they make unless there are no others. Take any schedule of any choice, and let each
 operator of it do what belongs to it, one after another on its own device, the heads first. That is a schedule of the relaxed
 problem, and it ends no later, because

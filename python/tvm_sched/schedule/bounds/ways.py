@@ -155,8 +155,9 @@ def _reads_of_others(way: Way) -> frozenset[str]:
 def _belongs(heads: Sequence[WayOperator], finest: Sequence[WayOperator]) -> list[int]:
     """For each head of the relaxed problem the one of a way to which it belongs, in order.
 
-    By the bytes of host tensors: where half of those of the way with the most heads, up to and with it, fall in this way.
-    Where one would get none so, and where there are no bytes, each gets as many as the others.
+    By bytes: the host tensors of each way are laid end to end, and scaled to the same length; a head belongs to the one of
+    this way in whose tensor the middle of its own falls. Where one would get none so, and where there are no bytes, each
+    gets about as many as the others.
     """
     count = len(finest)
     ends = list(accumulate(max(head.own, 0) for head in finest))

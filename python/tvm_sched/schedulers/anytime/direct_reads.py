@@ -59,7 +59,7 @@ class DirectReads:
 def keeping(problem: Problem, direct: frozenset[int]) -> Problem:
     """The problem in which these operators read directly wherever they can, and all others nowhere.
 
-    It knows nothing of operators together, which searches over sequences have none of: measured pairs may not run any more.
+    Costs of operators together are left out: sequences have none, and a measured pair may no longer be able to run.
     """
     chosen = np.array([o in direct for o in range(len(problem.graph.operators))])[:, None]
     can = problem.costs.direct_ns != FORBIDDEN

@@ -14,7 +14,7 @@ RACE = 0.4
 """Part of the work for the race; then the best goes on alone."""
 
 LEAST_WORK = 0.02
-"""Seconds of work of each choice in the first round; with less fewer take part."""
+"""Seconds of work of each choice in the first round; where there is less, fewer take part."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ def race(
     budget: Budget,
     turns: Callable[[Racer, float, int], list[Turn[ScheduleState]]],
 ) -> tuple[Racer, Status]:
-    """The choice with the best schedule, and how its search ended: successive halving, those that were first of equal ones.
+    """The choice with the best schedule, and how its search ended: by successive halving; of equally good ones the first.
 
     Parameters
     ----------
@@ -44,6 +44,11 @@ def race(
     budget : Budget
     turns : callable
         The improvers of a racer's search with so much work, in a round from 0 on; in round -1 it goes on alone.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Ctrl-C came before there was any answer.
     """
     entries = int(RACE * budget.left / LEAST_WORK / max(1, _rounds(len(racers))))
     left = list(racers[: max(1, entries)])
@@ -53,9 +58,17 @@ def race(
         part = budget.part(each)
         for k, racer in enumerate(left):
             own = part.part(part.left / (len(left) - k))
-            status = improve(racer.state, turns(racer, own.work, number), own)
+            try:
+                status = improve(racer.state, turns(racer, own.work, number), own)
+            except KeyboardInterrupt:  # this one has no answer yet, but others may
+                if all(each.state.best is None for each in racers):
+                    raise
+                status = "interrupted"
+            best = min(racers, key=lambda r: r.cost)
             if status == "interrupted" or racer.state.proved:
-                return min(racers, key=lambda r: r.cost), status
+                return best, status
+            if budget.late and best.state.best is not None:
+                return best, "time limit"
         left = sorted(left, key=lambda r: r.cost)[: math.ceil(len(left) / 2)]
     (leader,) = left
     return leader, improve(leader.state, turns(leader, budget.left, -1), budget)

@@ -68,7 +68,7 @@ class _Prices:
         ranked = sorted(self.known, key=lambda key: self.known[key])
         found: list[Choice] = []
         for choice in map(dict, ranked):
-            apart = all(_differing(choice, other) >= APART * len(groups) for other in found)
+            apart = not choice or all(_differing(choice, other) >= APART * len(groups) for other in found)
             if apart and math.isfinite(self.of(choice)):
                 found.append(choice)
         own = [choice for choice in found if not choice]
