@@ -117,6 +117,16 @@ def test_check_of_evidence_that_is_refused(fails, kept):
     assert "refused by tvm_sched_check" in fails(2, "bench", "check", kept)
 
 
+def test_bounds_without_evidence_are_kept_where_they_say_more_by_far(run, kept, tmp_path):
+    name, evidence = "random/problem-cold", kept / "best" / "random" / "problem-cold.evidence.json.gz"
+    bound = change_best(kept, name)["bound"]
+    for part, stays in ((0.9995, True), (0.9, False)):
+        change_best(kept, name, bound=part * bound)
+        run("bench", "table", kept, tmp_path / "run", "--keep-bounds")
+        assert change_best(kept, name)["bound"] == (part * bound if stays else bound)
+        assert evidence.exists() == stays
+
+
 def test_prove_keeps_evidence(run, kept):
     """A bound without evidence, and one that is too weak, give way to what is proved; others stay."""
     change_best(kept, "chain/chain-s2", bound=10.0, bound_by="nobody")

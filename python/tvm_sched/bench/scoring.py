@@ -176,7 +176,8 @@ def prove_kept(best: BestKnown, cases: Iterable[Case], iterations: int = 2000) -
 def raise_bounds(best: BestKnown, suite: Suite, results: Iterable[Result]) -> list[Case]:
     """Keep the bounds of results that say more than the best known ones; the instances of which some did.
 
-    These are methods' words: the evidence of a bound that was kept before goes with it, see `prove_kept`.
+    These are methods' words: the evidence of a bound that was kept before goes with it, see `prove_kept`. So a bound with
+    evidence stays where the other one says no more than `ROUNDING` beyond it.
     """
     changed = []
     for result in results:
@@ -184,7 +185,8 @@ def raise_bounds(best: BestKnown, suite: Suite, results: Iterable[Result]) -> li
         known = best.of(case) if case is not None else None
         if case is None or known is None or result.digest != known.digest or not result.bound_by:
             continue
-        if case.kind.better(known.bound, result.bound):
+        least = 1 + ROUNDING if best.evidence(case) is not None else 1.0
+        if case.kind.better(known.bound, result.bound) and case.kind.ratio(result.bound, known.bound) > least:
             solution = best.solution(case)
             checked, _ = _checked(case, solution, Proof(result.bound, result.bound_by))
             new = Known(known.digest, known.value, known.method, result.bound, result.bound_by, checked)
