@@ -5,6 +5,7 @@ import pytest
 
 from tvm_sched.errors import InputError
 from tvm_sched.relax.importers.constants import check_constants
+from tvm_sched.relax.importers.model import ModelWarning
 from tvm_sched.relax.importers.shapes import DeclaredInput, Expression, expand_shapes
 
 PAIR = [DeclaredInput("x", ("batch", 3, "h")), DeclaredInput("mask", ("batch", None))]
@@ -51,6 +52,24 @@ def test_defaults_and_numbers_fill_what_is_open():
     ]
     declared = [DeclaredInput("sr", ("n", 2)), DeclaredInput("t", None)]
     assert shapes(None, declared, numbers={"sr", "t"}) == [{"sr": (1, 2), "t": ()}]
+
+
+def test_inputs_that_contradict_each_other_about_a_symbol():
+    """As in LORE's table recognition, whose exporter calls the third dimension of each input ``width``."""
+    declared = [DeclaredInput("feat", ("n", "h", "w")), DeclaredInput("dets", ("n", "h", "w"))]
+    given = {"feat": (1, 54, 256), "dets": (1, 54, 8)}
+    with pytest.warns(ModelWarning, match="different sizes for 'w', which the model says are one"):
+        assert shapes(given, declared, loose=True) == [given]
+    with pytest.raises(InputError, match="one symbol has one size"):
+        shapes(given, declared)
+    for mistaken in ({"feat": (1, 54, 256), "n": 2}, {**given, "w": 8}):
+        with pytest.raises(InputError, match="one symbol has one size"):
+            shapes(mistaken, declared, loose=True)
+    square = [DeclaredInput("x", ("n", "n"))]
+    with pytest.raises(InputError, match="one symbol has one size"):
+        shapes({"x": (2, 3)}, square, loose=True)
+    with pytest.warns(ModelWarning), pytest.raises(InputError, match=r"'third'.*'w'.*no fixed size"):
+        shapes(given, [*declared, DeclaredInput("third", ("w",))], loose=True)
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,8 @@ class PriceBound:
         # A dearer one fills more than all stages can: with it there is a solution from the start.
         fills = np.where(self.costs > limit, float(size + self.stages), 1.0)
         found = linprog(fills, A_ub=csc_matrix(-self.chosen.T.astype(float)), b_ub=-np.ones(size), method="highs")
-        if found.status != 0:
-            return 0.0, np.zeros(size)
+        if found.status != 0:  # nothing is known of this limit
+            return math.inf, np.zeros(size)
         prices = np.maximum(-found.ineqlin.marginals, 0)
         if count > _MOST_STAGES:
             worth = np.where(self.costs > limit, 0, self.chosen @ prices)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from numbers import Integral
 from typing import Any, TypeAlias
 
 from ...errors import InputError
 from ...problem.graph import MOST_BYTES
+from .model import ModelWarning
 
 Sizes: TypeAlias = "int | set[int] | frozenset[int]"
 InputShapes: TypeAlias = "Mapping[str, Sequence[Sizes] | Sizes]"
 """Input to its shape, symbol to its size; a set of sizes stands for several shapes."""
+Checked: TypeAlias = "tuple[frozenset[int], ...] | frozenset[int]"
+"""An input's shape or a symbol's sizes, with a set wherever there is a size."""
 StaticShapes: TypeAlias = "dict[str, tuple[int, ...]]"
 
 _NO_NAMES = ("", "?", "-1", "None", "*")
@@ -91,6 +95,7 @@ def expand_shapes(
     where: str,
     numbers: Collection[str] = (),
     defaults: Mapping[str, int] | None = None,
+    loose: bool = False,
 ) -> list[StaticShapes]:
     """All static shapes that sets of sizes stand for: the product over symbols, and over dimensions without one.
 
@@ -107,6 +112,8 @@ def expand_shapes(
         Inputs that are one number in all places: dimensions of theirs that nothing else says are 1.
     defaults : mapping of str to int, optional
         Sizes of symbols that are not given.
+    loose : bool
+        Whether two inputs may be given different sizes for one symbol, as ONNX Runtime allows; a `ModelWarning` says so.
 
     Returns
     -------
@@ -119,8 +126,11 @@ def expand_shapes(
         An unknown name, a wrong rank, a size that is no whole number of 0 or more, two inputs with different sizes for one
         symbol, a dimension that contradicts the model or is left open.
     """
+    checked = _checked(given, where)
+    if loose:
+        declared = _without_contradicted(declared, checked, where)
     assigned = _Assignment(declared, where, numbers)
-    for name, allowed in _checked(given, where).items():
+    for name, allowed in checked.items():
         assigned.take(name, allowed)
     for symbol, size in (defaults or {}).items():
         assigned.sizes.setdefault(symbol, frozenset([size]))
@@ -132,12 +142,46 @@ def expand_shapes(
     return found
 
 
+def _without_contradicted(
+    declared: Sequence[DeclaredInput], given: Mapping[str, Checked], where: str
+) -> Sequence[DeclaredInput]:
+    """The inputs; a symbol for which two of them are given different sizes is no symbol in those that are given.
+
+    Exporters name dimensions by their position, so that ``width`` of one input may have nothing to do with another's.
+    """
+    said: dict[str, set[frozenset[int]]] = {}
+    for item in declared:
+        dims, own = given.get(item.name), dict[str, set[frozenset[int]]]()
+        if isinstance(dims, tuple) and len(dims) == len(item.shape or ()):
+            for dimension, sizes in zip(item.shape or (), dims, strict=True):
+                if isinstance(dimension, str) and len(sizes) == 1:
+                    own.setdefault(dimension, set()).add(sizes)
+        for symbol, found in own.items():
+            if len(found) == 1:  # one that an input contradicts by itself is a mistake
+                said.setdefault(symbol, set()).update(found)
+    apart = {symbol for symbol, sizes in said.items() if len(sizes) > 1 and symbol not in given}
+    if not apart:
+        return declared
+    warnings.warn(
+        f"{where}: inputs are given different sizes for {', '.join(map(repr, sorted(apart)))}, which the model says are "
+        "one; each input has its own",
+        ModelWarning,
+        stacklevel=2,
+    )
+    return [
+        replace(item, shape=tuple(None if d in apart else d for d in item.shape or ()))
+        if item.name in given and item.shape is not None
+        else item
+        for item in declared
+    ]
+
+
 def bind_shapes(
-    declared: Sequence[DeclaredInput], given: InputShapes | None, where: str
+    declared: Sequence[DeclaredInput], given: InputShapes | None, where: str, loose: bool = False
 ) -> tuple[StaticShapes, dict[str, int]]:
     """Find the static shape of each input and the value of each symbol, where one shape is given for each input.
 
-    A symbol that one input's shape binds is bound in all inputs that declare it.
+    A symbol that one input's shape binds is bound in all inputs that declare it; ``loose`` as for `expand_shapes`.
 
     Returns
     -------
@@ -150,7 +194,7 @@ def bind_shapes(
     InputError
         As `expand_shapes`; and where sets of sizes are given.
     """
-    found = expand_shapes(declared, given, where)
+    found = expand_shapes(declared, given, where, loose=loose)
     if len(found) > 1:
         raise InputError(f"{where}: {len(found)} shapes are given; one is allowed here, only `compile` takes several")
     symbols: dict[str, int] = {}
@@ -176,7 +220,7 @@ class _Assignment:
         self.ranks: dict[str, int] = {}
         self._said_by: dict[Key, str] = {}
 
-    def take(self, name: str, sizes: tuple[frozenset[int], ...] | frozenset[int]) -> None:
+    def take(self, name: str, sizes: Checked) -> None:
         """Note what is given under a name."""
         if isinstance(sizes, frozenset):
             if name in self.inputs and name not in self.symbols:
@@ -279,12 +323,12 @@ class _Assignment:
         )
 
 
-def _checked(given: Any, where: str) -> dict[str, tuple[frozenset[int], ...] | frozenset[int]]:
+def _checked(given: Any, where: str) -> dict[str, Checked]:
     """Shapes with sets for sizes; NumPy's integers are taken, too."""
     shapes: Any = {} if given is None else given
     if not isinstance(shapes, Mapping):
         raise InputError(f"{where}: input_shapes is {shapes!r}; a mapping from input names to shapes is allowed")
-    checked: dict[str, tuple[frozenset[int], ...] | frozenset[int]] = {}
+    checked: dict[str, Checked] = {}
     for name, dims in shapes.items():
         if isinstance(dims, (set, frozenset)):
             checked[name] = _set_of(dims, f"{where}: symbol {name!r} is given as")

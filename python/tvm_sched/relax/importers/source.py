@@ -61,6 +61,8 @@ class ModelSource:
         Returns a `Description`.
     defaults : mapping of str to int
         Sizes of symbols that are not given.
+    loose : bool
+        Whether inputs may contradict each other about a symbol, see `expand_shapes`.
     """
 
     name: str
@@ -69,6 +71,7 @@ class ModelSource:
     import_with: Importer
     describe: Callable[[], Description]
     defaults: Mapping[str, int] = field(default_factory=dict)
+    loose: bool = False
 
     def combinations(
         self, shapes: InputShapes | None = None, constants: Constants | None = None
@@ -91,7 +94,7 @@ class ModelSource:
         if values and (shapes is None or isinstance(shapes, Mapping)):
             given = {**(shapes or {}), **{name: v.shape for name, v in values.items() if name not in numbers}}
         found = []
-        for static in expand_shapes(self.inputs, given, self.where, numbers, self.defaults):
+        for static in expand_shapes(self.inputs, given, self.where, numbers, self.defaults, self.loose):
             frozen = {name: np.broadcast_to(v, static[name]).copy() for name, v in values.items()}
             found.append(({name: shape for name, shape in static.items() if name not in values}, frozen))
         return found

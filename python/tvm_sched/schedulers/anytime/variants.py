@@ -71,9 +71,8 @@ class _Prices:
             apart = not choice or all(_differing(choice, other) >= APART * len(groups) for other in found)
             if apart and math.isfinite(self.of(choice)):
                 found.append(choice)
-        own = [choice for choice in found if not choice]
-        found = found[:MOST_CHOICES]
-        return ([*found[: MOST_CHOICES - 1], *own] if own and {} not in found else found) or [{}]
+        own = [choice for choice in found[MOST_CHOICES:] if not choice]
+        return [*found[: MOST_CHOICES - len(own)], *own] or [{}]
 
 
 def _differing(one: Choice, other: Choice) -> int:

@@ -42,7 +42,7 @@ def from_onnx(
             f"{where}: ONNX IR version {model.ir_version}; 3 and above can be read, convert it with onnx.version_converter"
         )
     declared = [item for item in declared_inputs(model) if item.name not in (constants or {})]
-    static, _ = bind_shapes(declared, shapes, where)
+    static, _ = bind_shapes(declared, shapes, where, loose=True)
     prepared = prepare(model, static, constants, where)
     from .convert import check_operators, convert
 

@@ -30,7 +30,9 @@ def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSour
         return from_onnx(model, shapes, name, where, constants)
 
     inputs = declared_inputs(model)
-    return ModelSource(name or model.graph.name or "model", where, inputs, import_with, lambda: _describe(model))
+    return ModelSource(
+        name or model.graph.name or "model", where, inputs, import_with, lambda: _describe(model), loose=True
+    )
 
 
 def _describe(model: onnx.ModelProto) -> Description:
