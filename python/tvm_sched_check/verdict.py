@@ -41,7 +41,8 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
     try:
         for name, made_for in (("schedule", schedule["problem"]), ("evidence", evidence["problem"])):
             if made_for != digest:
-                raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}")
+                saved = "a file written by hand is to be saved once by tvm_sched: Problem.load(path).save(path)"
+                raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}; {saved}")
         certificate = schedule.get("certificate") or {}
         if certificate.get("requests"):
             raise Refused("the schedule is for warm runs (certificate.requests); this checker covers cold ones only")

@@ -43,7 +43,8 @@ def check(problem_file: str | Path, plan_file: str | Path, evidence_file: str | 
     try:
         for name, made_for in (("plan", plan["problem"]), ("evidence", evidence["problem"])):
             if made_for != digest:
-                raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}")
+                saved = "a file written by hand is to be saved once by tvm_sched: Problem.load(path).save(path)"
+                raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}; {saved}")
         if document["costs"].get("concurrency") is not None:  # of no account here: stages run their operators in turn
             document["costs"].pop("concurrency")
         problem, certificate = Problem(document), plan.get("certificate") or {}
