@@ -32,7 +32,8 @@ def load_model(
         folder of Hugging Face.
     input_shapes : mapping, optional
         Shape of inputs, and size of symbols, by name. Needed where the model leaves a dimension open; a symbol that one
-        input binds is bound in all of them.
+        input binds is bound in all of them; where two of an ONNX model are given different sizes, each has its own
+        (`ModelWarning`).
     name : str, optional
         Name of the model; else the stem of the file, or the graph's own name.
     constants : mapping, optional
