@@ -1,4 +1,4 @@
-"""One way from a method to an answer, for schedules, partitions, pipelines and services: run, price, verify, certify."""
+"""Run a method and price, verify and certify its answer: for schedules, partitions, pipelines and services alike."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Found(Generic[Raw]):
+class MethodResult(Generic[Raw]):
     """What a method found, before it is priced.
 
     Attributes
@@ -64,7 +64,7 @@ def certify(
     options: Mapping[str, Any] | msgspec.Struct | None,
     kind: type[Raw] | tuple[type[Raw], ...],
     run: Callable[[Callable[..., Any], Any], Raw],
-    price: Callable[[Found[Raw]], Answer],
+    price: Callable[[MethodResult[Raw]], Answer],
     verify: Callable[[Answer], None],
     progress: Progress | None = None,
 ) -> Answer:
@@ -102,7 +102,7 @@ def certify(
             f"{method.what} {method.name!r} returned a {type(answer).__name__}; a {expected} is expected"
         )
     try:
-        whole = price(Found(answer, method.name, chosen, seconds))
+        whole = price(MethodResult(answer, method.name, chosen, seconds))
         verify(whole)
     except ScheduleError as error:
         raise SchedulerError(f"the answer of {method.what} {method.name!r} breaks a rule: {error}") from error

@@ -43,7 +43,7 @@ from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.bounds.variants import without_variants
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime import race, scheduler
-from tvm_sched.schedulers.anytime.variants import _Prices
+from tvm_sched.schedulers.anytime.variants import _ChoicePrices
 from tvm_sched.schedulers.common.variants import ChoiceSearch
 from tvm_sched.testing import random_problem, random_schedule, random_variants
 from variant_cases import CHOICE, gated
@@ -277,7 +277,7 @@ def test_the_graphs_own_ways_are_searched_beside_a_better_choice_that_is_alike(p
     prices = {1.0: alike, price: {}, **{3.0 + k: other for k, other in enumerate(others)}}
     known = {tuple(sorted(choice.items())): cost for cost, choice in prices.items()}
     problem = SimpleNamespace(variants=SimpleNamespace(groups=range(40)))
-    found = _Prices(problem, Budget(), known).best()
+    found = _ChoicePrices(problem, Budget(), known).best()
     assert (len(found), found[0]) == (6, alike)
     assert (found.index({}) if {} in found else None) == place
 

@@ -13,10 +13,10 @@ from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.schedule import simulate
 from tvm_sched.schedule.bounds import all_bounds, lower_bound, path_and_bus, regions, whole_ns
-from tvm_sched.schedule.bounds.bus import Crossing, by_what_follows
+from tvm_sched.schedule.bounds.bus import Crossing, readers_by_tail
 from tvm_sched.schedule.bounds.device_work import device_work_bound
 from tvm_sched.schedule.bounds.heads_and_tails import Side, between_ends, device_weights
-from tvm_sched.schedule.bounds.neighbours import Beside, together_or_apart
+from tvm_sched.schedule.bounds.neighbours import Neighbour, together_or_apart
 from tvm_sched.schedule.bounds.ramp import before, behind
 from tvm_sched.schedule.bounds.relaxation import Relaxation
 from tvm_sched.schedulers import solve
@@ -45,7 +45,7 @@ def test_path_and_bus_hold_by_any_weights(seed, operators, devices, data):
     """Not by those of the linear program alone, for the transfers of any number of operators."""
     problem = random_problem(seed, operators, devices, style="bus")
     relaxation = Relaxation(problem)
-    follows, order = by_what_follows(relaxation)
+    follows, order = readers_by_tail(relaxation)
     if not order:
         return
     try:
@@ -200,12 +200,12 @@ def test_unequal_devices_share_the_work():
 
 def test_neighbours_share_a_device_or_pay_for_copies():
     # Two of 100 from time 0, copies of 30: together 200; one apart, 130 with the other here at 100: the least is 130.
-    assert together_or_apart([Beside(0, 100, 130), Beside(0, 100, 130)]) == 130
+    assert together_or_apart([Neighbour(0, 100, 130), Neighbour(0, 100, 130)]) == 130
     # Copies of 300: both together, 200. One may start only at 150: 250.
-    assert together_or_apart([Beside(0, 100, 400), Beside(0, 100, 400)]) == 200
-    assert together_or_apart([Beside(0, 100, 400), Beside(150, 100, 550)]) == 250
+    assert together_or_apart([Neighbour(0, 100, 400), Neighbour(0, 100, 400)]) == 200
+    assert together_or_apart([Neighbour(0, 100, 400), Neighbour(150, 100, 550)]) == 250
     # One copy is long, the other short: the first here, 100, the second's copy at 110.
-    assert together_or_apart([Beside(0, 100, 400), Beside(0, 100, 110)]) == 110
+    assert together_or_apart([Neighbour(0, 100, 400), Neighbour(0, 100, 110)]) == 110
 
 
 def test_work_between_both_ends():

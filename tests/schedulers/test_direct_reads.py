@@ -10,27 +10,27 @@ from tvm_sched.anytime import Budget
 from tvm_sched.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, merge_problems, with_lags
 from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.anytime.direct_reads import DirectReads, keeping, sets
+from tvm_sched.schedulers.anytime.direct_reads import DirectReads, candidate_sets, with_direct_reads
 from tvm_sched.schedulers.anytime.state import ScheduleState
 
 
 def test_as_many_read_directly_as_balance_path_and_buses():
     # Of n operators k read directly: the path takes 10 n + 150 k, the bus carries 200 n - 50 k, for 20 balanced by k = 19.
-    chosen = sets(chain_of_readers(20))
+    chosen = candidate_sets(chain_of_readers(20))
     assert [len(each) for each in chosen] == [19, 17, 15, 12, 10, 6, 20]
     assert all(small < large for small, large in zip(chosen[1:6][::-1], chosen[:5][::-1], strict=True))
-    assert sets(bus_problem()) == []  # none can
+    assert candidate_sets(bus_problem()) == []  # none can
 
 
 def test_what_can_run_in_no_other_way_keeps_its_way():
     problem = bus_problem(direct=np.array([[110, FORBIDDEN], [60, 60]]))
-    kept = keeping(problem, frozenset([0])).costs
+    kept = with_direct_reads(problem, frozenset([0])).costs
     assert kept.operator_ns.tolist() == [[FORBIDDEN, 10], [10, 10]]
     assert kept.direct_ns.tolist() == [[110, FORBIDDEN], [FORBIDDEN, FORBIDDEN]]
-    assert keeping(problem.with_resident(["w"]), frozenset()).resident == {"w"}
+    assert with_direct_reads(problem.with_resident(["w"]), frozenset()).resident == {"w"}
     chain = chain_of_readers(2)
     only_directly = Problem(chain.graph, chain.topology, Costs(np.array([[FORBIDDEN], [10]]), chain.costs.direct_ns))
-    assert keeping(only_directly, frozenset()).costs.direct_ns.tolist() == [[160], [FORBIDDEN]]
+    assert with_direct_reads(only_directly, frozenset()).costs.direct_ns.tolist() == [[160], [FORBIDDEN]]
 
 
 def test_what_can_only_read_directly_hides_no_set():
@@ -42,7 +42,7 @@ def test_what_can_only_read_directly_hides_no_set():
     normal = chain.costs.operator_ns.copy()
     normal[3] = FORBIDDEN
     # 10 * 19 + 160 and 150 for each of k, beside 200 * 19 + 100 less 50 for each.
-    assert len(sets(Problem(graph, chain.topology, Costs(normal, chain.costs.direct_ns)))[0]) == 18
+    assert len(candidate_sets(Problem(graph, chain.topology, Costs(normal, chain.costs.direct_ns)))[0]) == 18
 
 
 def test_measured_pairs_disturb_nobody():
@@ -52,17 +52,17 @@ def test_measured_pairs_disturb_nobody():
     problem = Problem(
         chain.graph, chain.topology, Costs(chain.costs.operator_ns, chain.costs.direct_ns, concurrency=together)
     )
-    assert keeping(problem, frozenset([0])).costs.operator_ns[0, 0] == FORBIDDEN
+    assert with_direct_reads(problem, frozenset([0])).costs.operator_ns[0, 0] == FORBIDDEN
     schedule = solve(problem, "anytime", {"work": 0.05})
     assert schedule.certificate.latency_ns <= solve(problem, "heft").certificate.latency_ns
 
 
 def test_lags_of_models_stay():
     problem = with_lags(merge_problems([chain_of_readers(2), chain_of_readers(2)]), [0, 7])
-    assert keeping(problem, frozenset([0])).lags_ns == (0, 7)
+    assert with_direct_reads(problem, frozenset([0])).lags_ns == (0, 7)
     warm = problem.with_resident(["chain/o0 a"])
-    assert keeping(warm, frozenset([0])).lags_ns == (0, 7)
-    assert keeping(warm, frozenset([0])).resident == {"chain/o0 a"}
+    assert with_direct_reads(warm, frozenset([0])).lags_ns == (0, 7)
+    assert with_direct_reads(warm, frozenset([0])).resident == {"chain/o0 a"}
 
 
 @settings(max_examples=25, deadline=None)

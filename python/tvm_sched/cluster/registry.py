@@ -1,4 +1,4 @@
-"""Allocators by name: each maps a state and a service to an embedding in what is free; `place` calls one."""
+"""Allocators by name: functions from a state and a service to an embedding in the free resources; `place` calls one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..certify import Found, certify
+from ..certify import MethodResult, certify
 from ..errors import InfeasibleError, InputError, ScheduleError
 from ..registry import Methods
 from .placement import ServicePlacement
@@ -37,7 +37,7 @@ def try_place(
     given = method.read_options(options)
     state.asked[service.name] += 1
 
-    def price(found: Found[Embedding | None]) -> ServicePlacement | None:
+    def price(found: MethodResult[Embedding | None]) -> ServicePlacement | None:
         if found.answer is None:
             return None
         return state.draft(request, found.answer, found.method, found.seconds)

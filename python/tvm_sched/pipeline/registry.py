@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ..anytime import Status
-from ..certify import Found, Proof, certify, final_status
+from ..certify import MethodResult, Proof, certify, final_status
 from ..errors import InputError, ScheduleError
 from ..progress import Progress
 from ..registry import Methods
@@ -89,7 +89,7 @@ def partition(
     if stages < 1:
         raise InputError(f"stages is {stages}; 1 or more are allowed")
 
-    def price(found: Found[Partition]) -> Partition:
+    def price(found: MethodResult[Partition]) -> Partition:
         _check(problem, stages, found.answer)
         cost = problem.bottleneck(found.answer.stage_of, found.answer.order)
         bound, name = found.answer.bound, found.answer.bound_name

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from ..certify import Found, Proof, certify, final_status
+from ..certify import MethodResult, Proof, certify, final_status
 from ..errors import InfeasibleError, InputError
 from ..problem import Problem
 from ..progress import Progress
@@ -76,7 +76,7 @@ def plan_pipeline(
         found = partition(relaxed, count, method.name, given, progress)
         return _Planned(found, _on_devices(problem, relaxed, found, chosen, count, goal, given, place))
 
-    def price(found: Found[_Planned]) -> PipelinePlan:
+    def price(found: MethodResult[_Planned]) -> PipelinePlan:
         return PipelinePlan(
             problem=problem.digest,
             stages=tuple(found.answer.candidate.stages),

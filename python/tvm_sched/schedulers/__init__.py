@@ -1,4 +1,4 @@
-"""One method a file, registered by name; each maps a Problem to a Schedule."""
+"""Schedulers, registered by name, a file or folder each: functions from a `Problem` to a `Schedule`."""
 
 from ..progress import report_progress
 from ..registry import NoOptions

@@ -1,4 +1,4 @@
-"""Several problems at once: each with its own submodels and searches, on the workers there are (`tvm_sched.worker_pool`)."""
+"""Solve several problems in parallel on the available workers (`tvm_sched.worker_pool`)."""
 
 from __future__ import annotations
 

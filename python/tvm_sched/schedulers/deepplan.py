@@ -1,4 +1,4 @@
-"""Scheduler `deepplan`: one device computes; its parameters are loaded, sent through neighbours or read directly."""
+"""Scheduler `deepplan`: one device computes; its parameters are loaded, copied through neighbours, or read directly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..problem import FORBIDDEN, HOST, Problem
 from ..progress import report_progress
 from ..schedule import ENDED, INTERRUPTED, Schedule
 from .common.events import Move, Run
-from .common.merging import LIMITLESS, Priced
+from .common.merging import LIMITLESS, PricedSchedule
 from .common.partial import PartialSchedule
 from .registry import register
 
@@ -66,12 +66,14 @@ def deepplan(problem: Problem, options: DeepPlanOptions) -> Schedule:
     names = [device.name for device in problem.topology.devices]
     if options.device and options.device not in names:
         raise InputError(f"scheduler 'deepplan' has no device {options.device!r}; there are {', '.join(names)}")
-    found = _straight(problem, [d for d, name in enumerate(names) if options.device in ("", name)], options)
+    found = _plans_without_direct_reads(
+        problem, [d for d, name in enumerate(names) if options.device in ("", name)], options
+    )
     best, status = found[0][0], ENDED
     if options.direct_host_access:
         for i, (_, plan) in enumerate(found[:CANDIDATES]):
             try:
-                priced = Priced.of(_choose_direct(plan, i, min(len(found), CANDIDATES)).to_index())
+                priced = PricedSchedule.of(_choose_direct(plan, i, min(len(found), CANDIDATES)).to_index())
             except KeyboardInterrupt:
                 status = INTERRUPTED
                 break
@@ -79,7 +81,9 @@ def deepplan(problem: Problem, options: DeepPlanOptions) -> Schedule:
     return best.index.to_schedule(certificate=status)
 
 
-def _straight(problem: Problem, devices: list[int], options: DeepPlanOptions) -> list[tuple[Priced, _LoadingPlan]]:
+def _plans_without_direct_reads(
+    problem: Problem, devices: list[int], options: DeepPlanOptions
+) -> list[tuple[PricedSchedule, _LoadingPlan]]:
     """All plans without optional direct reads that fit, the fastest first.
 
     Raises
@@ -87,8 +91,8 @@ def _straight(problem: Problem, devices: list[int], options: DeepPlanOptions) ->
     InfeasibleError
         There is none.
     """
-    plans = [plan for d in devices for plan in _ways(problem, d, options)]
-    priced = [(Priced.of(plan.run().to_index()), plan) for plan in plans]
+    plans = [plan for d in devices for plan in _loading_plans(problem, d, options)]
+    priced = [(PricedSchedule.of(plan.run().to_index()), plan) for plan in plans]
     if not priced:
         raise InfeasibleError("no single device can run the model: each lacks a latency for some operator")
     found = [entry for entry in priced if entry[0].fits]
@@ -166,7 +170,7 @@ def _needed(problem: Problem, direct: frozenset[int]) -> list[int]:
     return list(dict.fromkeys(t for o in index.order if o not in direct for t in index.host_inputs[o]))
 
 
-def _ways(problem: Problem, d: int, options: DeepPlanOptions) -> Iterator[_LoadingPlan]:
+def _loading_plans(problem: Problem, d: int, options: DeepPlanOptions) -> Iterator[_LoadingPlan]:
     """Plans without optional direct access: straight, and through one neighbour on each of 1, 2, ... other buses."""
     costs = problem.costs
     loaded, direct = costs.operator_ns[:, d] != FORBIDDEN, costs.direct_ns[:, d] != FORBIDDEN
@@ -176,7 +180,7 @@ def _ways(problem: Problem, d: int, options: DeepPlanOptions) -> Iterator[_Loadi
     yield straight
     neighbours = _neighbours(problem, d) if options.parallel_transmission else []
     for count in range(1, len(neighbours) + 1):
-        yield replace(straight, through=_cut(problem, straight, neighbours[:count]))
+        yield replace(straight, through=_assign_neighbours(problem, straight, neighbours[:count]))
 
 
 def _neighbours(problem: Problem, d: int) -> list[int]:
@@ -188,7 +192,7 @@ def _neighbours(problem: Problem, d: int) -> list[int]:
     return list(on_bus.values())
 
 
-def _cut(problem: Problem, plan: _LoadingPlan, neighbours: list[int]) -> dict[int, int]:
+def _assign_neighbours(problem: Problem, plan: _LoadingPlan, neighbours: list[int]) -> dict[int, int]:
     """Through which neighbour each tensor comes: stretches of the order of use, their bytes as the ways' bandwidths."""
     speeds = [problem.route(HOST, plan.device).bandwidth]
     speeds += [min(problem.route(HOST, s).bandwidth, problem.route(s, plan.device).bandwidth) for s in neighbours]
@@ -209,7 +213,7 @@ def _choose_direct(plan: _LoadingPlan, number: int, count: int) -> PartialSchedu
     index, d = plan.problem.graph.index, plan.device
     direct_ns, loaded_ns = plan.problem.costs.direct_ns[:, d].tolist(), plan.problem.costs.operator_ns[:, d].tolist()
     state = plan.run()
-    waits = _waits(state)
+    waits = _stalled_operators(state)
     seen: list[tuple[int, int]] = []
     for i, o in enumerate(index.order):
         report_progress("layers", number * len(index.order) + i, count * len(index.order))
@@ -219,12 +223,12 @@ def _choose_direct(plan: _LoadingPlan, number: int, count: int) -> PartialSchedu
             candidate = replace(plan, direct=plan.direct | {heapq.heappop(seen)[1]})
             after = candidate.run()
             if after.latency <= state.latency:  # an equal one leaves the bus to the next
-                plan, state, waits = candidate, after, _waits(after)
+                plan, state, waits = candidate, after, _stalled_operators(after)
     report_progress("layers", (number + 1) * len(index.order), count * len(index.order))
     return state
 
 
-def _waits(state: PartialSchedule) -> set[int]:
+def _stalled_operators(state: PartialSchedule) -> set[int]:
     """Operators before which the device stands idle."""
     found, before = set(), 0
     for event, end, start in zip(state.events, state.ends, state.starts, strict=True):

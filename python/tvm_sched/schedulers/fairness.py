@@ -1,4 +1,4 @@
-"""Schedules of several models that make the largest slowdown least: how much longer a model takes than alone."""
+"""Fair schedules of several models: minimise the largest slowdown, the latency of a model relative to its latency alone."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Fairness:
     @property
     def largest(self) -> float:
         """The largest slowdown times the model's weight: what is made least."""
-        return float(_largest(self.latency_ns, self.alone_ns, self.weights))
+        return float(_largest_slowdown(self.latency_ns, self.alone_ns, self.weights))
 
 
 def solve_fairly(
@@ -124,7 +124,7 @@ def solve_fairly(
         if schedule.certificate is not None and schedule.certificate.status == "interrupted":
             break
     bound = slowdown_bound(problem, alone, counts, requests)
-    best, ends = min(found, key=lambda each: _largest(each[1], alone, counts))
+    best, ends = min(found, key=lambda each: _largest_slowdown(each[1], alone, counts))
     fairness = Fairness(list(problem.graph.models), counts, alone, ends, bound)
     return best, fairness
 
@@ -149,7 +149,7 @@ def slowdown_bound(
         The runs over which latencies are means.
     """
     parts = problems_of_models(problem)
-    paces = _paces(alone_ns, weights)
+    paces = _unit_slowdowns(alone_ns, weights)
     order = sorted(range(len(parts)), key=paces.__getitem__)
     bounds = [Fraction(_bound([part], requests)) / pace for part, pace in zip(parts, paces, strict=True)]
     if len(requests or ()) < 2:  # which model is the last may differ from run to run
@@ -170,7 +170,7 @@ def _bound(parts: Sequence[Problem], requests: Sequence[Request] | None) -> int:
     return weighted_mean(requests, [lower_bound(merge_problems(run)).ns for run in runs])
 
 
-def _paces(alone_ns: Sequence[int], weights: Sequence[float]) -> list[Fraction]:
+def _unit_slowdowns(alone_ns: Sequence[int], weights: Sequence[float]) -> list[Fraction]:
     """By model: nanoseconds that are a weighted slowdown of 1; exact, so that bounds and lags are right for all weights."""
     return [max(alone, 1) / Fraction(weight) for alone, weight in zip(alone_ns, weights, strict=True)]
 
@@ -181,16 +181,16 @@ def _lags(alone_ns: Sequence[int], weights: Sequence[float], found_ns: Sequence[
     ``found_ns`` are the ends of the models in each schedule so far. Lags are at most `FAR` times the last of these: more
     changes nothing in schedules that are of use, and times have 64 bits.
     """
-    paces = _paces(alone_ns, weights)
-    aimed = min(_largest(ends, alone_ns, weights) for ends in found_ns)
+    paces = _unit_slowdowns(alone_ns, weights)
+    aimed = min(_largest_slowdown(ends, alone_ns, weights) for ends in found_ns)
     lags = [round(aimed * (max(paces) - pace)) for pace in paces]
     too_far = max(lags) - FAR * max(max(ends) for ends in found_ns)
     return [max(0, lag - max(0, too_far)) for lag in lags]
 
 
-def _largest(ends_ns: Sequence[int], alone_ns: Sequence[int], weights: Sequence[float]) -> Fraction:
+def _largest_slowdown(ends_ns: Sequence[int], alone_ns: Sequence[int], weights: Sequence[float]) -> Fraction:
     """The largest weighted slowdown."""
-    return max(end / pace for end, pace in zip(ends_ns, _paces(alone_ns, weights), strict=True))
+    return max(end / pace for end, pace in zip(ends_ns, _unit_slowdowns(alone_ns, weights), strict=True))
 
 
 def _latency(schedule: Schedule) -> int:

@@ -1,4 +1,4 @@
-"""One device that computes while it loads, and keeps no parameter longer than needed where memory is short."""
+"""Scheduler `pipelined`: one device computes while it loads, and evicts parameters early where memory is short."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..certify import Found, Proof, certify, final_status
+from ..certify import MethodResult, Proof, certify, final_status
 from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import Problem
 from ..progress import Progress
@@ -92,7 +92,7 @@ def solve(
             except ScheduleError as error:
                 raise SchedulerError(f"the answer of scheduler {name!r} breaks a rule: {error}") from error
 
-    def price(found: Found[Schedule]) -> Schedule:
+    def price(found: MethodResult[Schedule]) -> Schedule:
         return found.answer.replace(
             scheduler=found.method,
             options=msgspec.to_builtins(found.options),

@@ -1,4 +1,4 @@
-"""The baseline of all the papers: one device, everything loaded, then run."""
+"""Scheduler `single`, the baseline of the papers: one device loads everything, then runs."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from thorough import examples
 from tvm_sched.problem import HOST, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.schedule import ScheduleIndex, simulate
-from tvm_sched.schedulers.anytime.blocks import BlockSearch, Found
+from tvm_sched.schedulers.anytime.blocks import BlockSearch, RuleSchedule
 from tvm_sched.schedulers.anytime.rules import groups, rules, starts
 from tvm_sched.schedulers.common.events import DIRECT, MOVE, RUN, Move, Run, events_of, sequence_of
 from tvm_sched.schedulers.common.search import Choice, Searches
@@ -134,7 +134,7 @@ def test_blocks_move_between_groups_and_nothing_gets_worse():
     problem, rule = islands(), next(rules(islands()))
     searches = Searches(problem)
     sequence, latency = searches.construct([Choice([0])], [0] * 6)
-    search = BlockSearch(problem, searches, Found(latency, sequence, type(rule)([Choice([0])], [0] * 6)))
+    search = BlockSearch(problem, searches, RuleSchedule(latency, sequence, type(rule)([Choice([0])], [0] * 6)))
     for _ in range(300):
         search.step()
     assert search.best.latency_ns < latency

@@ -92,11 +92,11 @@ def lower_bound(problem: Problem) -> Bound:
     """
     found = _known.get(problem)
     if found is None:
-        found = _known[problem] = _in_turn(problem) or max(all_bounds(problem), key=lambda bound: bound.ns)
+        found = _known[problem] = _single_device_bound(problem) or max(all_bounds(problem), key=lambda bound: bound.ns)
     return found
 
 
-def _in_turn(problem: Problem) -> Bound | None:
+def _single_device_bound(problem: Problem) -> Bound | None:
     """What every schedule takes of a device alone that loads nothing and runs one operator at a time; None of others.
 
     No other bound is above it, and all of them take seconds for thousands of operators.

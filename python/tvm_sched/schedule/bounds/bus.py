@@ -1,4 +1,4 @@
-"""Host tensors cross the buses before what reads them can go on."""
+"""Lower bounds from the buses: host tensors must cross a bus before the operators behind them can run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Crossing(NamedTuple):
     readers: list[int]
 
 
-class Carried:
+class BusTraffic:
     """What the buses carry for some operators, as a share of the run: each loads its tensors or reads them directly.
 
     A tensor that several of them read is counted once, for the one that reads most of it directly, or cannot; of equal ones
@@ -64,9 +64,9 @@ class Carried:
         self.total += min(self.loads[o], read) - before
 
 
-def carried_for(relaxation: Relaxation, operators: Iterable[int]) -> Carried:
+def bus_traffic(relaxation: Relaxation, operators: Iterable[int]) -> BusTraffic:
     """What the buses carry for some operators."""
-    carried = Carried(relaxation)
+    carried = BusTraffic(relaxation)
     for o in operators:
         carried.add(o)
     return carried
@@ -74,8 +74,8 @@ def carried_for(relaxation: Relaxation, operators: Iterable[int]) -> Carried:
 
 def bus_bound(relaxation: Relaxation) -> Crossing:
     """Operators sorted by what must follow the last byte of their host tensors; what a prefix needs crosses before that."""
-    follows, order = by_what_follows(relaxation)
-    carried, best, count = Carried(relaxation), Crossing(0.0, 0.0, []), 0
+    follows, order = readers_by_tail(relaxation)
+    carried, best, count = BusTraffic(relaxation), Crossing(0.0, 0.0, []), 0
     for k, o in enumerate(order):
         carried.add(o)
         last = k + 1 == len(order) or follows[order[k + 1]] < follows[o]
@@ -84,7 +84,7 @@ def bus_bound(relaxation: Relaxation) -> Crossing:
     return best._replace(readers=order[:count])
 
 
-def by_what_follows(relaxation: Relaxation) -> tuple[Array, list[int]]:
+def readers_by_tail(relaxation: Relaxation) -> tuple[Array, list[int]]:
     """Least time that follows the last byte of each operator; those whose tensors must cross, the longest time first."""
     host: HostTraffic = relaxation.host
     follows = host.residual + relaxation.after

@@ -1,4 +1,4 @@
-"""Work that devices must do between what precedes and what follows it."""
+"""Lower bounds from the work of all devices, between the least times before and after it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def work_arguments(relaxation: Relaxation) -> Iterator[Argument]:
     start, after = Side.level(relaxation.start), Side.level(relaxation.after)
     for busy in relaxation.busy:
         weights = device_weights(busy)
-        yield Argument(WORK, between_ends(_weighed(busy, weights), start, after, weights), weights)
-        ramps = between_ends(_weighed(busy, weights), before(relaxation), behind(relaxation), weights)
+        yield Argument(WORK, between_ends(_least_weighted(busy, weights), start, after, weights), weights)
+        ramps = between_ends(_least_weighted(busy, weights), before(relaxation), behind(relaxation), weights)
         yield Argument(WORK_ON_RAMPS, ramps, weights)
     if relaxation.work.exclusive:  # where operators run together one need not be busy all the time until its end
         # An operator that ends at ``end`` or later is busy for its shortest time after ``end - shortest``, even where a slow
@@ -36,5 +36,5 @@ def work_arguments(relaxation: Relaxation) -> Iterator[Argument]:
         yield Argument(WORK_BEFORE_ENDS, between_ends(least, late, after, weights), weights)
 
 
-def _weighed(busy: Array, weights: Array) -> Array:
+def _least_weighted(busy: Array, weights: Array) -> Array:
     return np.where(np.isfinite(busy), busy * weights, np.inf).min(axis=1)

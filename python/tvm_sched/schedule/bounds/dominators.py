@@ -1,4 +1,4 @@
-"""Regions of the graph: what lies between an operator and one that it dominates."""
+"""Find regions of the graph: the operators between an operator and one that it dominates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lower bound rests on, as a list of lemmas that anyone can check (``docs/formats/evidence.md``).
+"""Write the evidence of a lower bound: its argument as a list of lemmas for the checker (``docs/formats/evidence.md``).
 
 The lemmas are those of `tvm_sched_check`, which knows nothing of this package: spans between operators, each by the places
 of operators, by work or by operators in turn; ends of operators by what the buses carry; and last the argument about the
@@ -127,7 +127,7 @@ class _WithoutRegions(Relaxation):
 
 
 @dataclass(frozen=True)
-class _Whole:
+class _RunArgument:
     """An argument about the whole run: its bound, its lemma, and the operators whose heads and tails it counts."""
 
     name: str
@@ -151,17 +151,17 @@ class _Recorder:
     walked: set[tuple[str, int]] = field(default_factory=set)
     arguments: dict[bytes, Argument] = field(default_factory=dict)
 
-    def critical_path(self) -> _Whole:
+    def critical_path(self) -> _RunArgument:
         """The operator with the longest head and tail."""
         through = self.relaxation.end + self.relaxation.after
         o = int(through.argmax())
-        return _Whole("critical path", float(through[o]), {"rule": "path"}, (("end", o), ("after", o)))
+        return _RunArgument("critical path", float(through[o]), {"rule": "path"}, (("end", o), ("after", o)))
 
-    def bus(self) -> _Whole:
+    def bus(self) -> _RunArgument:
         """Host tensors that cross the buses before what must follow them."""
         ns, least, readers = bus_bound(self.relaxation)
         lemma = {**self._bus_lemma(least), "operators": self._names(readers)}
-        return _Whole("bus", ns, lemma, tuple(("after", o) for o in readers))
+        return _RunArgument("bus", ns, lemma, tuple(("after", o) for o in readers))
 
     def _bus_lemma(self, least: float) -> dict[str, Any]:
         topology = self.relaxation.problem.topology
@@ -173,7 +173,7 @@ class _Recorder:
             "multipliers": dict(zip(bandwidth, _integers(list(bandwidth.values())), strict=True)),
         }
 
-    def path_and_bus(self) -> list[_Whole]:
+    def path_and_bus(self) -> list[_RunArgument]:
         """Paths, devices and buses weighed together, where that is of use."""
         weighed = path_and_bus_bound(self.relaxation)
         if weighed is None:
@@ -191,9 +191,9 @@ class _Recorder:
         ]
         rests = tuple(("after", o) for o in weighed.readers)
         spans = tuple(("span", self._span_of[step]) for step in weights.steps if step in self._span_of)
-        return [_Whole("path and bus", weighed.ns, lemma, rests + spans)]
+        return [_RunArgument("path and bus", weighed.ns, lemma, rests + spans)]
 
-    def device_work(self) -> list[_Whole]:
+    def device_work(self) -> list[_RunArgument]:
         """Work between heads and tails."""
         found = []
         for argument in work_arguments(self.relaxation):
@@ -203,7 +203,7 @@ class _Recorder:
             on = range(len(self.relaxation.shortest)) if argument.rule == WORK_ON_RAMPS else operators
             needs = tuple((side, o) for o in on for side in (*heads, "after"))
             lemma = self._work_lemma(argument, operators)
-            found.append(_Whole("device work", argument.held.ns if operators else 0.0, lemma, needs))
+            found.append(_RunArgument("device work", argument.held.ns if operators else 0.0, lemma, needs))
         return found
 
     def _work_lemma(self, argument: Argument, operators: Iterable[int]) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class _Recorder:
     def _names(self, operators: Iterable[int]) -> list[str]:
         return [self.relaxation.problem.graph.operators[o].name for o in operators]
 
-    def lemmas_for(self, whole: _Whole) -> list[dict[str, Any]]:
+    def lemmas_for(self, whole: _RunArgument) -> list[dict[str, Any]]:
         """The lemmas that an argument needs, in order, with its own last."""
         self._walk(whole.heads)
         reasons: dict[int, dict[str, Any] | None] = {}
@@ -241,7 +241,7 @@ class _Recorder:
                 lemmas.append({**(reason or {"rule": "path"}), **stands})
         return [*lemmas, {**whole.lemma, "ns": whole.ns}]
 
-    def through(self, whole: _Whole) -> list[str]:
+    def through(self, whole: _RunArgument) -> list[str]:
         """Names of the operators on which an argument rests."""
         if whole.lemma["rule"] == "work":
             return list(whole.lemma["operators"])
@@ -272,12 +272,12 @@ class _Recorder:
         for k in self._inside(i):
             inside.add(relaxation.spans[k])
         region = Region(relaxation.problem, span.first, members, relaxation.work, inside)
-        if _reaches(float((region.end + region.after).max()), span.ns):
+        if _explains(float((region.end + region.after).max()), span.ns):
             return None
         if region.key not in self.arguments:
             self.arguments[region.key] = max(region.arguments(), key=lambda argument: argument.held.ns)
         found = self.arguments[region.key]
-        if not _reaches(found.held.ns, span.ns):
+        if not _explains(found.held.ns, span.ns):
             return None
         return self._work_lemma(found, [members[k] for k in found.held.operators.tolist()])
 
@@ -299,12 +299,12 @@ class _Recorder:
 
     def _before_end(self, o: int) -> list[tuple[str, int]]:
         relaxation, target = self.relaxation, self.relaxation.end[o]
-        if _reaches(relaxation.host.ancestors_on_bus[o], target):
+        if _explains(relaxation.host.ancestors_on_bus[o], target):
             self.bus_heads.add(o)
             return []
         for i in self._spans_to.get(o, ()):
             span = relaxation.spans[i]
-            if _reaches(relaxation.end[span.first] + span.ns, target):
+            if _explains(relaxation.end[span.first] + span.ns, target):
                 self.used_spans.add(i)
                 return [("end", span.first)]
         return self._before_start(o)
@@ -318,7 +318,7 @@ class _Recorder:
         ready = max(before, key=lambda p: relaxation.end[p], default=None)
         if ready is None:
             return []
-        if _reaches(relaxation.end[ready], relaxation.ready_at[o]):
+        if _explains(relaxation.end[ready], relaxation.ready_at[o]):
             return [("end", ready)]
         return [(side, p) for p in before for side in ("end", "start")]
 
@@ -326,12 +326,12 @@ class _Recorder:
         relaxation, target = self.relaxation, self.relaxation.after[o]
         for i in self._spans_of.get(o, ()):
             span = relaxation.spans[i]
-            if _reaches(span.ns + relaxation.after[span.last], target):
+            if _explains(span.ns + relaxation.after[span.last], target):
                 self.used_spans.add(i)
                 return [("after", span.last)]
         behind = relaxation.problem.graph.index.successors[o]
         through = max(behind, key=lambda s: relaxation.shortest[s] + relaxation.after[s], default=None)
-        if through is None or _reaches(relaxation.shortest[through] + relaxation.after[through], target):
+        if through is None or _explains(relaxation.shortest[through] + relaxation.after[through], target):
             return [] if through is None else [("after", through)]
         return [("after", s) for s in behind]
 
@@ -343,21 +343,21 @@ class _Recorder:
 
     @cached_property
     def _spans_to(self) -> dict[int, list[int]]:
-        return _by(span.last for span in self.relaxation.spans)
+        return _positions_by_key(span.last for span in self.relaxation.spans)
 
     @cached_property
     def _spans_of(self) -> dict[int, list[int]]:
-        return _by(span.first for span in self.relaxation.spans)
+        return _positions_by_key(span.first for span in self.relaxation.spans)
 
 
-def _by(keys: Iterable[int]) -> dict[int, list[int]]:
+def _positions_by_key(keys: Iterable[int]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for i, key in enumerate(keys):
         found.setdefault(key, []).append(i)
     return found
 
 
-def _reaches(value: float, target: float) -> bool:
+def _explains(value: float, target: float) -> bool:
     """Whether a value explains another one, but for rounding."""
     return value >= target * (1 - 1e-12)
 

@@ -1,4 +1,4 @@
-"""Work between heads and tails, the least times before and after each operator, however it is spread over the devices."""
+"""Lower bounds on the time of operators with given heads and tails (least times before and after them)."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class Side(NamedTuple):
         return cls(anywhere, anywhere, 0)
 
 
-class Held(NamedTuple):
+class DeviceTime(NamedTuple):
     """A time that devices need, and the operators (positions in the arrays given) that hold them up so long."""
 
     ns: float
     operators: npt.NDArray[np.int64]
 
 
-_NOBODY = Held(0.0, np.zeros(0, np.int64))
+_NOBODY = DeviceTime(0.0, np.zeros(0, np.int64))
 
 
-def between_ends(work: Array, start: Side, after: Side, weights: Array) -> Held:
+def between_ends(work: Array, start: Side, after: Side, weights: Array) -> DeviceTime:
     """Time that devices need for operators that start late and are followed by much.
 
     A device that works on some of a set of operators does so for no longer than the latency less the start of the first of
@@ -79,7 +79,7 @@ def between_ends(work: Array, start: Side, after: Side, weights: Array) -> Held:
     starts = np.unique(start.elsewhere[np.isfinite(start.elsewhere)])
     most = min(THRESHOLDS, max(8, MOST_WORK // (len(work) * len(weights))), len(starts))
     best = _NOBODY
-    for s in _some(starts, most):
+    for s in _sample_values(starts, most):
         late = order[start.elsewhere[order] >= s]
         before_first, latest = _least_sum(start, late, weights)
         after_last, longest = _least_sum(after, late, weights)
@@ -87,7 +87,7 @@ def between_ends(work: Array, start: Side, after: Side, weights: Array) -> Held:
         counted = np.where(bound > (latest + longest) * (1 + ROUNDING), bound, 0.0)
         last = int(counted.argmax())
         if counted[last] > best.ns:
-            best = Held(float(counted[last]), late[: last + 1])
+            best = DeviceTime(float(counted[last]), late[: last + 1])
     return best
 
 
@@ -142,7 +142,7 @@ WINDOWS = 12
 """Starts, and ends, at most that `several_in_turn` looks at."""
 
 
-def several_in_turn(busy: Array, start: Array, after: Array, devices: int) -> Held:
+def several_in_turn(busy: Array, start: Array, after: Array, devices: int) -> DeviceTime:
     """Largest of ``s + time of k + 1 operators on one device + a``, over k and windows from ``s`` to ``a`` before the end.
 
     Of any ``k * devices + 1`` operators, ``k + 1`` run on the same device, one after another: no less than the shortest
@@ -159,8 +159,8 @@ def several_in_turn(busy: Array, start: Array, after: Array, devices: int) -> He
     best = _NOBODY
     if len(busy) <= devices:
         return best
-    for s in _some(start, WINDOWS):
-        for a in _some(after, WINDOWS):
+    for s in _sample_values(start, WINDOWS):
+        for a in _sample_values(after, WINDOWS):
             inside = np.flatnonzero((start >= s) & (after >= a))
             longest = inside[np.argsort(-busy[inside], kind="stable")]
             rounds = np.arange(1, (len(longest) - 1) // devices + 1)
@@ -169,11 +169,11 @@ def several_in_turn(busy: Array, start: Array, after: Array, devices: int) -> He
                 in_turn = total[rounds * devices + 1] - total[rounds * devices - rounds]
                 most = int(in_turn.argmax())
                 if s + a + in_turn[most] > best.ns:
-                    best = Held(float(s + a + in_turn[most]), longest[: rounds[most] * devices + 1])
+                    best = DeviceTime(float(s + a + in_turn[most]), longest[: rounds[most] * devices + 1])
     return best
 
 
-def _some(values: Array, most: int) -> Array:
+def _sample_values(values: Array, most: int) -> Array:
     """The different values, or as many of them, from the least to the greatest."""
     distinct = np.unique(values)
     return distinct[np.unique(np.linspace(0, len(distinct) - 1, most).astype(np.int64))]

@@ -1,4 +1,4 @@
-"""What host tensors cost at least: how soon they can arrive, and how long they keep the buses busy."""
+"""Least costs of host tensors: when they can arrive at the earliest, and how long they occupy the buses."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""An operator and its neighbours share a device or pay for copies."""
+"""Least time between an operator and its neighbours, which either share its device or pay for copies."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class Beside(NamedTuple):
+class Neighbour(NamedTuple):
     """A neighbour of an operator, seen from that operator: times count towards it, whichever way it lies.
 
     ``head`` is before the neighbour's work at least, ``work`` is that work, ``apart`` is when the operator can go on if the
@@ -17,7 +17,7 @@ class Beside(NamedTuple):
     apart: float
 
 
-def together_or_apart(neighbours: list[Beside]) -> float:
+def together_or_apart(neighbours: list[Neighbour]) -> float:
     """Least time at which an operator can go on for the sake of all its neighbours on one side.
 
     Whatever the set of those on its own device, it waits for the slowest of the others, and the set holds all that are
@@ -25,7 +25,7 @@ def together_or_apart(neighbours: list[Beside]) -> float:
     these. The least over all sets is over as many as there are neighbours.
     """
     by_apart = sorted(neighbours, key=lambda n: -n.apart)
-    together: list[Beside] = []
+    together: list[Neighbour] = []
     best, longest = by_apart[0].apart, 0.0
     for i, neighbour in enumerate(by_apart):
         together.append(neighbour)

@@ -1,4 +1,4 @@
-"""Paths, devices and buses weighed together, since an operator that spares the bus takes longer: it reads directly.
+"""A lower bound from paths, devices and buses together: direct reads spare the bus but make an operator slower.
 
 The bound
 ---------
@@ -19,8 +19,8 @@ from the start of the run, times the latency.
 
 *Buses* carry one transfer at a time: direct reads, and loads of host tensors. Only operators count that a certain time must
 follow, after the last byte of their host tensors has crossed: all transfers counted end so long before the run does. Each of
-their tensors counts for one of them (`bus.Carried`): where that runs on a device with a bus without direct host access, the
-tensor was loaded once at least, over whatever bus, and copied from there perhaps, which is free here.
+their tensors counts for one of them (`bus.BusTraffic`): where that runs on a device with a bus without direct host access,
+the tensor was loaded once at least, over whatever bus, and copied from there perhaps, which is free here.
 
 The weights are the multipliers of a linear program, the least latency if operators may be divided among their ways. They
 come from a solver, but any give a bound, and what they give is summed up here.
@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...problem import FORBIDDEN
-from .bus import Crossing, bus_bound, by_what_follows, carried_for
+from .bus import Crossing, bus_bound, bus_traffic, readers_by_tail
 from .heads_and_tails import device_weights
 from .relaxation import Relaxation
 
@@ -66,7 +66,7 @@ class Weights(NamedTuple):
     buses: int
 
 
-class Weighed(NamedTuple):
+class WeightedBound(NamedTuple):
     """A bound in nanoseconds, its weights, and the operators whose host tensors it counts, followed by ``least``.
 
     ``devices`` are the multipliers of the devices among each other.
@@ -79,20 +79,20 @@ class Weighed(NamedTuple):
     readers: list[int]
 
 
-def path_and_bus_bound(relaxation: Relaxation) -> Weighed | None:
+def path_and_bus_bound(relaxation: Relaxation) -> WeightedBound | None:
     """The bound; None where those of path or buses alone are as strong, or there are more operators than `LARGEST`."""
     crossing = bus_bound(relaxation)
     if not any(relaxation.host.direct[o] for o in crossing.readers) or len(relaxation.shortest) > LARGEST:
         return None
     known = max(crossing.ns, float((relaxation.end + relaxation.after).max()))
-    follows, order = by_what_follows(relaxation)
+    follows, order = readers_by_tail(relaxation)
     everything = Crossing(0.0, float(follows[order[-1]]), order)
     found = []
     for each in (crossing, everything)[: 1 + (crossing.readers != everything.readers)]:
         dual = _Dual(relaxation, each)
         weights = dual.solved() if dual.at_most > known else None
         if weights is not None:
-            found.append(Weighed(dual.value(weights), weights, dual.devices, each.least, each.readers))
+            found.append(WeightedBound(dual.value(weights), weights, dual.devices, each.least, each.readers))
     return max(found, key=lambda weighed: weighed.ns, default=None)
 
 
@@ -114,7 +114,7 @@ class _Dual:
         time = [np.where(ns == FORBIDDEN, np.inf, ns.astype(np.float64)) for ns in modes]
         busy = [np.where(ns == FORBIDDEN, np.inf, ns * self.devices) for ns in modes]
         carried = [np.where(np.isfinite(ns), 0.0, np.inf) for ns in time]
-        carried[0][operators] += carried_for(self.relaxation, operators).loads[operators, None]
+        carried[0][operators] += bus_traffic(self.relaxation, operators).loads[operators, None]
         carried[1][operators] = host.reading[operators]
         all_ways = np.stack([np.concatenate(each, axis=1) for each in (time, busy, carried)])
         _, distinct = np.unique(all_ways, axis=2, return_index=True)

@@ -1,4 +1,4 @@
-"""How long devices must stand idle at both ends of a run, since what they work on has to be copied there or from there."""
+"""Least idle times of devices at both ends of a run, while their first inputs arrive and their last results leave."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .heads_and_tails import Side
-from .neighbours import Beside, together_or_apart
+from .neighbours import Neighbour, together_or_apart
 from .relaxation import Relaxation
 
 Array = npt.NDArray[np.float64]
@@ -48,7 +48,7 @@ def _side(
             elsewhere[o] = np.inf
             seeds += 1
             continue
-        beside = [Beside(elsewhere[p], relaxation.share[p], passed[p] + copy(o, p)) for p in neighbours[o]]
+        beside = [Neighbour(elsewhere[p], relaxation.share[p], passed[p] + copy(o, p)) for p in neighbours[o]]
         paths = [min(b.head + relaxation.shortest[p], b.apart) for b, p in zip(beside, neighbours[o], strict=True)]
         elsewhere[o] = max(elsewhere[o], together_or_apart(beside), *paths)
     return Side(anywhere, elsewhere, seeds)

@@ -1,4 +1,4 @@
-"""Least time between an operator and one that it dominates, by all the work in between."""
+"""Least time between an operator and one that it dominates, from the work of all operators in between."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...problem import Problem
 from .dominators import joins
-from .heads_and_tails import Held, Side, between_ends, device_weights, several_in_turn
+from .heads_and_tails import DeviceTime, Side, between_ends, device_weights, several_in_turn
 from .regions import Span
 
 Array = npt.NDArray[np.float64]
@@ -33,7 +33,7 @@ class Argument(NamedTuple):
     """Why a region takes as long as it does: work that fills devices of some weights, or operators in turn on one device."""
 
     rule: str
-    held: Held
+    held: DeviceTime
     weights: Array
 
 

@@ -1,4 +1,4 @@
-"""What the bounds have in common: how soon each operator can run, and how much must follow it."""
+"""`Relaxation`: the quantities that all bounds share, such as least times before and after each operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...problem import FORBIDDEN, Problem
 from .._compiled import compiled
 from .host_traffic import HostTraffic
-from .neighbours import Beside, together_or_apart
+from .neighbours import Neighbour, together_or_apart
 from .region_work import Work, work_spans
 from .regions import MOST_DEVICES, Span, spans
 from .shared_regions import fastest_copies, shared_spans
@@ -89,7 +89,7 @@ class Relaxation:
                 len(index.successors[o]) > 1
             ):  # those that run where ``o`` did share its device, the others pay for copies
                 beside = [
-                    Beside(after[s], self.share[s], self.shortest[s] + after[s] + self.copies[o, s])
+                    Neighbour(after[s], self.share[s], self.shortest[s] + after[s] + self.copies[o, s])
                     for s in index.successors[o]
                 ]
                 after[o] = max(after[o], together_or_apart(beside))
@@ -155,7 +155,9 @@ class Relaxation:
         ready = max((float(end[p]) for p in before), default=0.0)
         if len(before) > 1:  # those that run where ``o`` will share its device, the others pay for copies
             heads = [self.ready_at[p] for p in before]
-            beside = [Beside(h, self.share[p], end[p] + self.copies[p, o]) for p, h in zip(before, heads, strict=True)]
+            beside = [
+                Neighbour(h, self.share[p], end[p] + self.copies[p, o]) for p, h in zip(before, heads, strict=True)
+            ]
             ready = max(ready, together_or_apart(beside))
         self.ready_at[o] = ready
         return ready

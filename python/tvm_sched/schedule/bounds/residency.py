@@ -1,4 +1,4 @@
-"""Bounds of warm runs: an ordinary problem that lacks the resident parameters."""
+"""Bounds of warm runs: those of an ordinary problem without the resident parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def without_resident(problem: Problem) -> Problem:
         return problem
 
     def reduced(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
-        return tuple(reading_none_of(problem.resident, operator) for operator in operators)
+        return tuple(without_inputs(problem.resident, operator) for operator in operators)
 
     graph, known = problem.graph, problem.variants
     relaxed = Problem._unchecked(
@@ -43,7 +43,7 @@ def without_resident(problem: Problem) -> Problem:
     return relaxed
 
 
-def reading_none_of(gone: Collection[str], operator: Operator) -> Operator:
+def without_inputs(gone: Collection[str], operator: Operator) -> Operator:
     """The operator without these inputs."""
     parts = operator.read_bytes and {name: size for name, size in operator.read_bytes.items() if name not in gone}
     inputs = tuple(name for name in operator.inputs if name not in gone)

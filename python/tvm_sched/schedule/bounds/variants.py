@@ -45,8 +45,8 @@ import numpy as np
 
 from ...problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor, Topology
 from ...problem.costs import concatenate_costs
-from .residency import reading_none_of
-from .ways import SMALL, Array, Head, Way, WayOperator, heads_of, of_any_form, read_by_others, up_to
+from .residency import without_inputs
+from .ways import SMALL, Array, Head, Way, WayOperator, heads_of, needed_by_tail, read_by_others, way_of_any_form
 
 
 class Relaxed(NamedTuple):
@@ -71,7 +71,7 @@ def without_variants(problem: Problem) -> Problem:
 def relaxed(problem: Problem) -> Relaxed:
     """The relaxed problem of one with variants, and what belongs to which operator."""
     assert problem.variants is not None
-    maker = _Maker(problem)
+    maker = _RelaxationBuilder(problem)
     operators: list[Operator] = []
     normal: list[Array] = []
     direct: list[Array] = []
@@ -86,14 +86,14 @@ def relaxed(problem: Problem) -> Relaxed:
             direct += part.direct
             tensors.update((tensor.name, tensor) for tensor in part.tensors)
         elif operator.name not in replaced:
-            operators.append(reading_none_of(maker.left_to_groups, operator))
+            operators.append(without_inputs(maker.left_to_groups, operator))
             times = problem.costs.operator_ns[o], problem.costs.direct_ns[o]
             if not any(tensors[name].kind != "activation" for name in operators[-1].inputs):
                 times = np.minimum(*times), np.full_like(times[1], FORBIDDEN)  # nothing is left to read directly
             normal.append(times[0])
             direct.append(times[1])
     gone = {name for part in parts.values() for name in part.gone}
-    operators = [reading_none_of(gone, operator) for operator in operators]
+    operators = [without_inputs(gone, operator) for operator in operators]
     outputs = tuple(name for name in problem.graph.outputs if name not in gone)
     used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(outputs)
     kept = tuple(tensor for tensor in tensors.values() if tensor.name in used)
@@ -106,7 +106,7 @@ def relaxed(problem: Problem) -> Relaxed:
 
 
 @dataclass
-class _Part:
+class _Replacement:
     """What stands for a group; ``gone`` are tensors of it that others read, and that nothing stands for.
 
     ``runs`` says by way to which operator each belongs.
@@ -120,7 +120,7 @@ class _Part:
     runs: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-class _Maker:
+class _RelaxationBuilder:
     def __init__(self, problem: Problem) -> None:
         assert problem.variants is not None
         self.graph, self.topology = problem.graph, problem.topology
@@ -149,7 +149,7 @@ class _Maker:
         self.alone = {name for name, who in readers.items() if len(who) == 1}
         self.left_to_groups = {name for name in partly & self.alone if readers[name] <= set(group_of.values())}
 
-    def part(self, group: Group) -> _Part:
+    def part(self, group: Group) -> _Replacement:
         """What stands for a group in the relaxed problem."""
         index = self.graph.index
         members = [index.operator_id[name] for name in group.operators]
@@ -171,10 +171,10 @@ class _Maker:
             return found
         return self._least(group, [base, *(alternative.operators for alternative in group.alternatives)], needed)
 
-    def _least(self, group: Group, ways: Sequence[Sequence[Operator]], needed: Sequence[str]) -> _Part:
+    def _least(self, group: Group, ways: Sequence[Sequence[Operator]], needed: Sequence[str]) -> _Replacement:
         """One operator of a nanosecond that makes what is needed, of several operators' the first; none for nothing."""
         if not needed:
-            return _Part([], [], [], [], (), {way: {} for way in group.ways})
+            return _Replacement([], [], [], [], (), {way: {} for way in group.ways})
         makers = max(sum(not set(needed).isdisjoint(o.outputs) for o in way) for way in ways)
         made = needed if makers == 1 else needed[:1]
         runs = [{group.operators[0]: next(o.name for o in way if needed[0] in o.outputs)} for way in ways]
@@ -182,7 +182,7 @@ class _Maker:
         operator = Operator(group.operators[0], outputs=tuple(made))
         gone = [name for name in needed if name not in made]
         times = [np.ones(devices, np.int64)], [np.full(devices, FORBIDDEN)]
-        return _Part([operator], [], *times, gone, dict(zip(group.ways, runs, strict=True)))
+        return _Replacement([operator], [], *times, gone, dict(zip(group.ways, runs, strict=True)))
 
     def _way(
         self, operators: Sequence[Operator], rows: Sequence[int], own: Iterable[Tensor], needed: Sequence[str]
@@ -199,9 +199,9 @@ class _Maker:
         for k, operator in enumerate(operators):
             inner = [name for name in operator.inputs if name in made]
             if (k != tail and inner) or (k == tail and any(made[name] == tail for name in inner)):
-                return of_any_form([described[j] for j in up_to(operators, tail)])
+                return way_of_any_form([described[j] for j in needed_by_tail(operators, tail)])
         if len(operators) > 1 and described[tail].own * SMALL > max(each.own for each in described):
-            return of_any_form([described[j] for j in up_to(operators, tail)])
+            return way_of_any_form([described[j] for j in needed_by_tail(operators, tail)])
         return Way(tuple(each for k, each in enumerate(described) if k != tail), described[tail])
 
     def _operator(
@@ -233,13 +233,13 @@ class _Maker:
         self.taken.add(name)
         return name
 
-    def _joined(self, group: Group, ways: Sequence[Way], needed: Sequence[str]) -> _Part | None:
+    def _joined(self, group: Group, ways: Sequence[Way], needed: Sequence[str]) -> _Replacement | None:
         """Heads and a tail that are no harder than any way; None where their times would be less than a nanosecond."""
         ways, heads = heads_of(ways)
         any_form = any(way.any_form for way in ways)
         count = sum(not head.is_rest for head in heads)
         name = group.operators[0]
-        part = _Part([], [], [], [])
+        part = _Replacement([], [], [], [])
         given: list[str] = []
         sizes = [self._fitting([(p.gives, s) for p, s in zip(head.places, head.shares, strict=True) if p.gives >= 0],
                                self._between) for head in heads]  # fmt: skip
@@ -277,7 +277,7 @@ class _Maker:
             part.runs[way] = dict(zip((operator.name for operator in part.operators), names, strict=True))
         return part
 
-    def _add_first(self, part: _Part, name: str, read: str) -> str:
+    def _add_first(self, part: _Replacement, name: str, read: str) -> str:
         """Put an operator of a nanosecond into a part, which reads an activation; returns what it makes."""
         first = self._new(f"{name}/first")
         devices = len(self.topology.devices)
@@ -365,7 +365,7 @@ def _head(row: Sequence[WayOperator], share: Sequence[int]) -> tuple[Array, Arra
     return found[0], found[1]
 
 
-def _tail(ways: Sequence[Way], part: _Part) -> Array | None:
+def _tail(ways: Sequence[Way], part: _Replacement) -> Array | None:
     """Times of the tail by device: what all heads leave of one operator; None where it is less than a nanosecond."""
     none = np.full_like(ways[0].tail.normal, FORBIDDEN)
     times = none
@@ -377,7 +377,7 @@ def _tail(ways: Sequence[Way], part: _Part) -> Array | None:
     return times if (times >= 1).all() else None
 
 
-def _modes(part: _Part) -> list[Array]:
+def _modes(part: _Replacement) -> list[Array]:
     """Times of the heads while an operator reads directly: those without host tensors take their normal times."""
     return [
         np.where(direct == FORBIDDEN, normal, direct) for normal, direct in zip(part.normal, part.direct, strict=True)

@@ -1,4 +1,4 @@
-"""Ways to compute a group as heads and a tail, which `variants` bounds."""
+"""Reduce each way of computing a group to heads and a tail, the form that `variants` bounds."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def heads_of(ways: Sequence[Way]) -> tuple[tuple[Way, ...], list[Head]]:
     found = []
     for count, rest in ((first, False), (second, True)):
         of = [way.rest if rest else way.heads for way in ways]
-        belongs = [_belongs(each, max(of, key=len)) for each in of]
+        belongs = [_assign_heads(each, max(of, key=len)) for each in of]
         for i in range(count):
             places = tuple(each[to[i]] if each else way.tail for each, to, way in zip(of, belongs, ways, strict=True))
             shares = tuple(to.count(to[i]) if each else first + second for each, to in zip(of, belongs, strict=True))
@@ -105,7 +105,7 @@ def heads_of(ways: Sequence[Way]) -> tuple[tuple[Way, ...], list[Head]]:
     return tuple(ways), found
 
 
-def up_to(operators: Sequence[Operator], tail: int) -> list[int]:
+def needed_by_tail(operators: Sequence[Operator], tail: int) -> list[int]:
     """The operators that the tail needs, directly or not, and the tail as the last one."""
     made = {name: k for k, operator in enumerate(operators) for name in operator.outputs}
     found, stack = {tail}, [tail]
@@ -121,7 +121,7 @@ def _without_rest(way: Way) -> Way:
     return replace(way, heads=tuple(heads), rest=())
 
 
-def of_any_form(operators: Sequence[WayOperator]) -> Way:
+def way_of_any_form(operators: Sequence[WayOperator]) -> Way:
     """A way of the third form, of the operators that the last one needs, and that."""
     tail = operators[-1]
     least = max(each.own for each in operators) / SMALL  # without what only adds a bias, ways have as many heads
@@ -152,7 +152,7 @@ def _reads_of_others(way: Way) -> frozenset[str]:
     return frozenset(name for name, reader in way.reads.items() if reader not in heads)
 
 
-def _belongs(heads: Sequence[WayOperator], finest: Sequence[WayOperator]) -> list[int]:
+def _assign_heads(heads: Sequence[WayOperator], finest: Sequence[WayOperator]) -> list[int]:
     """For each head of the relaxed problem the one of a way to which it belongs, in order.
 
     By bytes: the host tensors of each way are laid end to end, and scaled to the same length; a head belongs to the one of

@@ -1,4 +1,4 @@
-"""Local search over the rules of list scheduling: which group of devices has which part of the model."""
+"""Local search over the rules of list scheduling: which group of devices runs which part of the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass
-class Found:
+class RuleSchedule:
     """A list schedule and the rule that made it."""
 
     latency_ns: int
@@ -37,14 +37,14 @@ class BlockSearch:
     ----------
     problem : Problem
     searches : Searches
-    start : Found
+    start : RuleSchedule
     memory_scale : float
         Share of each device's memory that may be used.
     seed : int
     """
 
     def __init__(
-        self, problem: Problem, searches: Searches, start: Found, memory_scale: float = 1.0, seed: int = 0
+        self, problem: Problem, searches: Searches, start: RuleSchedule, memory_scale: float = 1.0, seed: int = 0
     ) -> None:
         self.best = self._now = start
         self._searches, self._scale, self._random = searches, memory_scale, Random(seed)
@@ -68,7 +68,7 @@ class BlockSearch:
         if found is not None:
             sequence, latency = found
             if latency <= max(self._now.latency_ns, self._history[late]):
-                self._now = Found(latency, sequence, rule)
+                self._now = RuleSchedule(latency, sequence, rule)
             if latency < self.best.latency_ns:
                 self.best, better = self._now, True
         self._history[late] = min(self._history[late], self._now.latency_ns)

@@ -1,4 +1,4 @@
-"""First schedules in which it is decided beforehand which operators read host memory directly.
+"""Start schedules for chosen sets of operators that read host memory directly.
 
 A list schedule decides for the operator at hand, and local search changes one at a time. So neither finds that many
 operators have to read directly before the buses have less to carry, while each of them alone only takes longer.
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...anytime import Budget
 from ...problem import FORBIDDEN, Costs, Problem
-from ...schedule.bounds.bus import carried_for
+from ...schedule.bounds.bus import bus_traffic
 from ...schedule.bounds.relaxation import Relaxation
 from ...schedule.bounds.residency import without_resident
 from ..common.search import Choice, Searches
@@ -40,13 +40,13 @@ class DirectReads:
     def step(self, state: ScheduleState, budget: Budget) -> bool:
         """One set."""
         if self._left is None:
-            self._left = sets(without_resident(state.problem))
+            self._left = candidate_sets(without_resident(state.problem))
         if not self._left:
             return False
         events = int(min(EVENTS, budget.left * EVENTS_PER_SECOND / len(self._left)))
         places = len(state.problem.graph.operators) * len(state.problem.topology.devices)
         budget.spend(events / EVENTS_PER_SECOND + places / PLACES_PER_SECOND)
-        searches, scale = Searches(keeping(state.problem, self._left.pop(0))), state.memory_scale
+        searches, scale = Searches(with_direct_reads(state.problem, self._left.pop(0))), state.memory_scale
         everywhere = Choice(range(len(state.problem.topology.devices)))
         found = searches.construct([everywhere], [0] * len(state.problem.graph.operators), scale)
         if found is not None:
@@ -56,7 +56,7 @@ class DirectReads:
         return True
 
 
-def keeping(problem: Problem, direct: frozenset[int]) -> Problem:
+def with_direct_reads(problem: Problem, direct: frozenset[int]) -> Problem:
     """The problem in which these operators read directly wherever they can, and all others nowhere.
 
     Costs of operators together are left out: sequences have none, and a measured pair may no longer be able to run.
@@ -76,7 +76,7 @@ def keeping(problem: Problem, direct: frozenset[int]) -> Problem:
     return kept.with_resident(problem.resident)
 
 
-def sets(problem: Problem) -> list[frozenset[int]]:
+def candidate_sets(problem: Problem) -> list[frozenset[int]]:
     """Sets of operators to read directly: as many as balance path and buses, and some more or fewer."""
     relaxation = Relaxation(problem)
     host, index = relaxation.host, problem.graph.index
@@ -84,7 +84,7 @@ def sets(problem: Problem) -> list[frozenset[int]]:
     normal = np.where(problem.costs.operator_ns == FORBIDDEN, np.inf, problem.costs.operator_ns).min(axis=1)
     direct = np.where(problem.costs.direct_ns == FORBIDDEN, np.inf, problem.costs.direct_ns).min(axis=1)
     normal = np.where(np.isfinite(normal), normal, direct)  # what can only read directly does so in each set
-    loads = carried_for(relaxation, readers).loads
+    loads = bus_traffic(relaxation, readers).loads
     gains = {o: loads[o] - host.least_read[o] for o in readers if host.least_read[o] < loads[o]}
     ranked = sorted(gains, key=lambda o: ((direct[o] - normal[o]) / gains[o], o))
     if not ranked:

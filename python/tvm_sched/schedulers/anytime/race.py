@@ -1,4 +1,4 @@
-"""A race of several choices of ways: each is searched for a little, the better half for more, the best for the rest."""
+"""Successive halving over choices of ways: all get a short search, the better half a longer one, the best the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many list schedules of one problem, each with other rules of where operators may go: starts for a search.
+"""Start schedules: list scheduling under different rules about which devices each operator may use.
 
 A list schedule decides without looking ahead. So the rules vary what it cannot see: whether direct host access pays
 when a bus has to be kept busy, whether devices that are far from the others are worth using, and for which parts of the
@@ -76,7 +76,7 @@ def _fastest(problem: Problem) -> set[int]:
 
 def _parts(problem: Problem, together: list[list[int]]) -> Iterator[Rule]:
     """Parts of the model in turn on groups of devices."""
-    position = _position(problem)
+    position = _parameter_positions(problem)
     most = max(len(group) for group in together)
     if len(together) == 2:
         first, second = sorted(range(2), key=lambda g: len(together[g]))
@@ -88,10 +88,10 @@ def _parts(problem: Problem, together: list[list[int]]) -> Iterator[Rule]:
     for pattern in patterns:
         for rounds in ROUNDS:
             for order in (pattern, pattern[::-1]):
-                yield Rule(choices, _deal(position, rounds, order))
+                yield Rule(choices, _assign_groups(position, rounds, order))
 
 
-def _position(problem: Problem) -> list[float]:
+def _parameter_positions(problem: Problem) -> list[float]:
     """For each operator, the share of the parameters' bytes that it and those before it read, from 0 to 1."""
     index, rank = problem.graph.index, priorities(problem)
     position, seen, total = [0.0] * len(rank), set[int](), 0
@@ -103,7 +103,7 @@ def _position(problem: Problem) -> list[float]:
     return [at / max(total, 1) for at in position]
 
 
-def _deal(position: list[float], rounds: int, pattern: list[tuple[float, int]]) -> list[int]:
+def _assign_groups(position: list[float], rounds: int, pattern: list[tuple[float, int]]) -> list[int]:
     """The group of each operator: in each round the groups have their shares one after another."""
     ends = [0.0]
     for share, _ in pattern:

@@ -11,7 +11,7 @@ from ...anytime import Budget, Turn, budget_of, improve
 from ...errors import require_at_least
 from ...problem import FORBIDDEN, Problem
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
-from ..common.native import nothing_contends
+from ..common.native import is_contention_free
 from ..common.requests import mix_of
 from ..registry import SCHEDULERS, register
 from .direct_reads import DirectReads
@@ -149,7 +149,7 @@ def turns(
     loads = any(index.host_inputs) and not all(device.shares_host_memory for device in topology.devices)
     stages = problem.costs.concurrency is not None and options.stage > 1
     staged = 0.0 if not stages else STAGED_SHARE_WITH_LOADS if loads else STAGED_SHARE
-    shares = dict(FREE_SHARES if nothing_contends(problem) else SHARES if loads else UNLOADED_SHARES)
+    shares = dict(FREE_SHARES if is_contention_free(problem) else SHARES if loads else UNLOADED_SHARES)
     if "blocks" in shares and len(groups(problem)) < 2:
         shares["local search"] = shares.get("local search", 0.0) + shares.pop("blocks")
     chosen = (Annealing(), Blocks(), LocalSearch())

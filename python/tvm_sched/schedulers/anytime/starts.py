@@ -1,4 +1,4 @@
-"""Improvers that find first schedules: list scheduling by many rules, and every registered method that is quick."""
+"""Improvers that find start schedules: list scheduling by many rules, and every quick registered method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..common.greedy import list_schedule, priorities
 from ..common.native import SCALES
 from ..common.partial import PartialSchedule
 from ..registry import get
-from .blocks import Found
+from .blocks import RuleSchedule
 from .rules import MOST_PLACES, starts
 from .state import ScheduleState
 
@@ -68,7 +68,7 @@ class ListScheduling:
             for sequence, rule in starts(state.problem, state.searches, scale, self._most_places):
                 latency = state.offer_sequence(sequence, scale)
                 if latency is not None and (state.listed is None or latency < state.listed.latency_ns):
-                    state.listed = Found(latency, sequence, rule)
+                    state.listed = RuleSchedule(latency, sequence, rule)
                 yield True
             if state.listed is not None or _frugal(state, scale):
                 return

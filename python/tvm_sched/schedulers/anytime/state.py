@@ -1,4 +1,4 @@
-"""What a search for a schedule has found: the best schedule, and a pool of sequences from which searches start."""
+"""State of a search: the best schedule so far, and a pool of sequences from which improvers start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...schedule.schedule import weighted_mean
 from ..common.events import MOVE, Array, sequence_of
 from ..common.native import shortfall
 from ..common.search import Searches
-from .blocks import Found
+from .blocks import RuleSchedule
 
 MOST_STARTS = 64
 """Sequences that are kept to start from."""
@@ -48,7 +48,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
     ----------
     memory_scale : float
         Share of each device's memory within which list scheduling found something.
-    listed : Found or None
+    listed : RuleSchedule or None
         The best list schedule, with its rule.
     refusal : InfeasibleError or None
         Why the first method that found nothing did not.
@@ -61,7 +61,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         self._runs = [problem.with_resident(known & request.resident) for request in mix]
         self.problem, self.seed, self.searches = problem, seed, Searches(problem)
         self.memory_scale = 1.0
-        self.listed: Found | None = None
+        self.listed: RuleSchedule | None = None
         self.refusal: InfeasibleError | None = None
         self._pool: dict[bytes, Start] = {}
         self._shortfalls: list[tuple[int, str]] = []

@@ -1,4 +1,4 @@
-"""`anytime` on problems with variants: which choices of ways are worth a search, by quick schedules of each."""
+"""`anytime` on problems with variants: select the choices of ways that are worth a search, by quick schedules of each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ APART = 0.1
 
 
 @dataclass
-class _Prices:
+class _ChoicePrices:
     """Quick schedules of choices, counted as work."""
 
     problem: Problem
@@ -68,21 +68,21 @@ class _Prices:
         ranked = sorted(self.known, key=lambda key: self.known[key])
         found: list[Choice] = []
         for choice in map(dict, ranked):
-            apart = not choice or all(_differing(choice, other) >= APART * len(groups) for other in found)
+            apart = not choice or all(_differing_groups(choice, other) >= APART * len(groups) for other in found)
             if apart and math.isfinite(self.of(choice)):
                 found.append(choice)
         own = [choice for choice in found[MOST_CHOICES:] if not choice]
         return [*found[: MOST_CHOICES - len(own)], *own] or [{}]
 
 
-def _differing(one: Choice, other: Choice) -> int:
+def _differing_groups(one: Choice, other: Choice) -> int:
     """In how many groups two choices differ."""
     return sum(one.get(group) != other.get(group) for group in one.keys() | other.keys())
 
 
 def choose(problem: Problem, budget: Budget, seed: int) -> tuple[list[Choice], bool]:
     """The choices to search with, the most promising first, and whether Ctrl-C ended the choosing."""
-    prices = _Prices(problem, budget)
+    prices = _ChoicePrices(problem, budget)
     search = ChoiceSearch(problem, prices.of, seed)
     interrupted = False
     try:

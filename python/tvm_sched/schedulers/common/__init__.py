@@ -1,1 +1,1 @@
-"""What several scheduling methods share: partial schedules, list scheduling, searches, submodels, solvers of programs."""
+"""Code that several schedulers share: partial schedules, list scheduling, searches, submodels, mixed-integer programs."""

@@ -1,4 +1,4 @@
-"""What solvers print by themselves must not get into a command's result on standard output."""
+"""Redirect what solvers print to standard error, so that it does not mix with a command's result on standard output."""
 
 from __future__ import annotations
 

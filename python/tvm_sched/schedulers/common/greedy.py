@@ -1,4 +1,4 @@
-"""List scheduling: operators by priority, each where it ends first. The start and the safety net of better schedulers."""
+"""List scheduling: operators by priority, each where it ends first. Better schedulers start from it and fall back on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From events in a wanted order to a schedule: repaired, priced, and refused where the memory does not suffice."""
+"""Make a schedule of events in a given order: repair it, price it, and refuse it if it does not fit into memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMITLESS = 1e6
 
 
 @dataclass(frozen=True)
-class Priced:
+class PricedSchedule:
     """A schedule, its latency, and the device that is short of most bytes (0 or less: it fits)."""
 
     index: ScheduleIndex
@@ -32,12 +32,12 @@ class Priced:
         return self.shortfall <= 0
 
     @staticmethod
-    def of(index: ScheduleIndex) -> Priced:
+    def of(index: ScheduleIndex) -> PricedSchedule:
         """Price a schedule with the simulator."""
-        return Priced(index, index.times.latency_ns, *shortfall(index))
+        return PricedSchedule(index, index.times.latency_ns, *shortfall(index))
 
 
-def merged(problem: Problem, events: Sequence[Event]) -> Priced:
+def merge_events(problem: Problem, events: Sequence[Event]) -> PricedSchedule:
     """The schedule of a sequence of events, repaired: needless moves are dropped, missing ones added on the fastest way.
 
     Parameters
@@ -64,7 +64,7 @@ def merged(problem: Problem, events: Sequence[Event]) -> Priced:
                 f"operator {names[0]!r} was placed on {names[1]!r}, where its inputs cannot be brought"
             )
         state.place(extension)
-    return Priced.of(state.to_index())
+    return PricedSchedule.of(state.to_index())
 
 
 def _needed(state: PartialSchedule, events: Sequence[Event]) -> set[tuple[int, int]]:
@@ -83,9 +83,9 @@ class ListedSchedule:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.refused: Priced | None = None
+        self.refused: PricedSchedule | None = None
 
-    def refuse(self, found: Priced) -> None:
+    def refuse(self, found: PricedSchedule) -> None:
         """Remember a schedule that does not fit, the nearest to fitting."""
         if self.refused is None or found.shortfall < self.refused.shortfall:
             self.refused = found
@@ -108,7 +108,7 @@ class ListedSchedule:
                 except InfeasibleError as error:
                     refusal = refusal or error
                     continue
-                found = Priced.of(state.to_index())
+                found = PricedSchedule.of(state.to_index())
                 if found.fits:
                     notes = {"instead": "a list schedule: what the method found does not fit into memory"}
                     return found.index.to_schedule(notes=notes)

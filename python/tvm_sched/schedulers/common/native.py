@@ -1,4 +1,4 @@
-"""The search algorithms of ``cpp/search`` on one problem, and what becomes of their answers."""
+"""Call the search algorithms of ``cpp/search`` on a problem, and make schedules of their answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Speed(NamedTuple):
     @staticmethod
     def of(problem: Problem) -> Speed:
         """What is usual for problems of its kind."""
-        if nothing_contends(problem):
+        if is_contention_free(problem):
             return Speed(40_000_000, 20_000_000)
         if any(problem.graph.index.host_inputs):
             return Speed(12_000_000, 12_000_000)
@@ -65,7 +65,7 @@ class Effort(NamedTuple):
         return Effort(int(seconds * (speed.in_stages if stage > 1 else speed.alone)), seed, goal, stage, deadline)
 
 
-def nothing_contends(problem: Problem) -> bool:
+def is_contention_free(problem: Problem) -> bool:
     """Whether nothing has to be loaded and no copy waits for another."""
     return not any(problem.graph.index.host_inputs) and not problem.topology.channels
 
@@ -190,7 +190,7 @@ def fit(index: ScheduleIndex) -> ScheduleIndex:
     runs = [Run(*run) for run in zip(index.operator, index.device, index.direct, strict=True)]
     for scale in () if any(index.stage) else SCALES:
         state = PartialSchedule(problem, scale)
-        if not _place(state, runs):
+        if not _place_runs(state, runs):
             continue
         repaired = state.to_index()
         if shortfall(repaired)[0] <= 0:
@@ -201,7 +201,7 @@ def fit(index: ScheduleIndex) -> ScheduleIndex:
     )
 
 
-def _place(state: PartialSchedule, runs: Sequence[Run]) -> bool:
+def _place_runs(state: PartialSchedule, runs: Sequence[Run]) -> bool:
     """Append operators in their order with what they miss; False where memory does not suffice."""
     for run in runs:
         if not state.needs(*run):

@@ -1,4 +1,4 @@
-"""A schedule while it grows: events are appended one by one, each timed by the rules of ``docs/model.md``.
+"""`PartialSchedule`: a schedule under construction, whose events are timed by the rules of ``docs/model.md``.
 
 Schedulers build their answers with it, so that what they believe of times is what the simulator will say. The work is done
 in ``cpp/search/partial_schedule.cc``.

@@ -83,7 +83,7 @@ def use_submodels(problem: Problem, submodels: Sequence[Sequence[str]] | None) -
     InputError
         They do not hold each operator once, after what it reads.
     """
-    token = _given.set(None if submodels is None else (problem, _numbered(problem, submodels)))
+    token = _given.set(None if submodels is None else (problem, _operator_numbers(problem, submodels)))
     try:
         yield
     finally:
@@ -98,7 +98,7 @@ def submodels_of(problem: Problem, dominators: int, operators: int, weights: Seq
     return split(problem, dominators, operators, weights)
 
 
-def _numbered(problem: Problem, submodels: Sequence[Sequence[str]]) -> list[list[int]]:
+def _operator_numbers(problem: Problem, submodels: Sequence[Sequence[str]]) -> list[list[int]]:
     """Numbers of operators, checked."""
     number = {operator.name: o for o, operator in enumerate(problem.graph.operators)}
     unknown = [name for group in submodels for name in group if name not in number]
@@ -151,7 +151,7 @@ def split(problem: Problem, dominators: int = 0, operators: int = 24, weights: S
         raise InputError(f"weights are {list(weights)}; a number above 0 for each of {len(models)} models is allowed")
     most = max(operators // len(models), 1)
     parts = [_split_model(problem, members, dominators, most) for members in models]
-    return parts[0] if len(parts) == 1 else _joined(problem, parts, weights or [1.0] * len(parts))
+    return parts[0] if len(parts) == 1 else _merge_submodels(problem, parts, weights or [1.0] * len(parts))
 
 
 def _split_model(problem: Problem, members: Sequence[int], dominators: int, operators: int) -> list[list[int]]:
@@ -176,9 +176,9 @@ def _split_model(problem: Problem, members: Sequence[int], dominators: int, oper
     return [group[i : i + operators] for group in groups for i in range(0, len(group), operators)]
 
 
-def _joined(problem: Problem, models: Sequence[list[list[int]]], weights: Sequence[float]) -> list[list[int]]:
+def _merge_submodels(problem: Problem, models: Sequence[list[list[int]]], weights: Sequence[float]) -> list[list[int]]:
     """Submodels of several models, joined in the order of the share of its model's time that is before each."""
-    effort = _effort(problem)
+    effort = _load_and_run_ns(problem)
     waiting: list[tuple[float, int, list[int]]] = []
     for m, groups in enumerate(models):
         ends = list(accumulate(sum(effort[o] for o in group) for group in groups))
@@ -195,7 +195,7 @@ def _joined(problem: Problem, models: Sequence[list[list[int]]], weights: Sequen
     return joined
 
 
-def _effort(problem: Problem) -> list[int]:
+def _load_and_run_ns(problem: Problem) -> list[int]:
     """Nanoseconds for each operator: on its best device, and to load what it is the first to read over the fastest bus."""
     index, devices = problem.graph.index, range(len(problem.topology.devices))
     fastest = np.minimum(problem.costs.operator_ns, problem.costs.direct_ns).min(axis=1, initial=FORBIDDEN).tolist()

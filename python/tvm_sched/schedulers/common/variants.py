@@ -1,4 +1,4 @@
-"""Choosing among the variants of a problem, whatever prices a choice."""
+"""Choose among the variants of a problem by any function that prices a choice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ChoiceSearch:
     def _by_class(self) -> Iterator[bool]:
         shared = dict.fromkeys(way for ways in self._ways.values() for way in reversed(ways[1:]))
         for way in shared if len(self._classes) > 1 else ():
-            alike = {name: _like(way, ways) for name, ways in self._ways.items()}
+            alike = {name: _matching_way(way, ways) for name, ways in self._ways.items()}
             self._try({name: found for name, found in alike.items() if found})
             yield True
         for names in self._classes:
@@ -82,7 +82,7 @@ class ChoiceSearch:
         return False
 
 
-def _like(way: str, ways: tuple[str, ...]) -> str:
+def _matching_way(way: str, ways: tuple[str, ...]) -> str:
     """A way among those of a group, or another one of as many pieces (``columns/4`` for ``tensor/4``); "" where none is."""
     if way in ways:
         return way

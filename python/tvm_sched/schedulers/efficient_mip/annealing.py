@@ -1,4 +1,4 @@
-"""Simulated annealing of placements: ours, past what moves that must each be better can reach."""
+"""Simulated annealing of placements (not in the paper): it leaves local optima that improving moves cannot leave."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def anneal(
     latency = least = ends.latency
     best, first = placement, hot * latency
     for k in range(evaluations):
-        candidate = _changed(instance, placement, neighbours, random)
+        candidate = _random_move(instance, placement, neighbours, random)
         ends = evaluate(instance, _by_operator(instance, groups, candidate))
         if ends is None:
             continue
@@ -64,7 +64,7 @@ def _neighbours(instance: Instance, groups: list[list[int]]) -> list[list[int]]:
     ]
 
 
-def _changed(instance: Instance, placement: list[int], neighbours: list[list[int]], random: Random) -> list[int]:
+def _random_move(instance: Instance, placement: list[int], neighbours: list[list[int]], random: Random) -> list[int]:
     """A placement, by group, that differs: a group goes, mostly to where a neighbour is, and others follow it."""
     result = list(placement)
     g, kind = random.randrange(len(result)), random.random()

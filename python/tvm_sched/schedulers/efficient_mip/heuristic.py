@@ -1,4 +1,4 @@
-"""Placements without a solver: stretches of topological orders by dynamic programming, improved by moving operators."""
+"""Placements without a solver: topological orders cut by dynamic programming, then improved by moving operators."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def best_placement(
     """
     random, groups = Random(seed), _groups(instance)
     found: dict[tuple[int, ...], float] = {}
-    for placement in (*_simple(instance), *_stretches(instance, groups, rounds, random, deadline)):
+    for placement in (*_simple_placements(instance), *_stretches(instance, groups, rounds, random, deadline)):
         ends = evaluate(instance, placement)
         if ends is not None:
             found[tuple(placement)] = ends.latency
@@ -85,7 +85,7 @@ def improve(
     while moved and evaluations > 0:
         moved = False
         for group in groups:
-            for j in _near(instance, placement, group):
+            for j in _nearby_places(instance, placement, group):
                 candidate = list(placement)
                 for v in group:
                     candidate[v] = j
@@ -103,7 +103,7 @@ def _latency(instance: Instance, placement: Sequence[int]) -> float:
     return inf if ends is None else ends.latency
 
 
-def _near(instance: Instance, placement: list[int], group: list[int]) -> list[int]:
+def _nearby_places(instance: Instance, placement: list[int], group: list[int]) -> list[int]:
     """Places worth a try: those of the neighbours, a CPU, and the first empty subgraph of each accelerator."""
     near = dict.fromkeys(placement[u] for v in group for u in (*instance.before[v], *instance.after[v]))
     near[0] = None
@@ -129,7 +129,7 @@ def _groups(instance: Instance) -> list[list[int]]:
     return sorted(components, key=lambda c: position[c[0]])
 
 
-def _simple(instance: Instance) -> Iterator[list[int]]:
+def _simple_placements(instance: Instance) -> Iterator[list[int]]:
     """All on CPUs; all in the first subgraph of one accelerator."""
     for j in (0, *instance.subgraphs[:: instance.q]):
         yield [j] * len(instance.operators)
@@ -143,13 +143,13 @@ def _stretches(
     for number in range(rounds):
         if number and time.monotonic() > deadline:
             return
-        order = _order(after, number, random)
-        placement = _cut(instance, [groups[g] for g in order])
+        order = _topological_order(after, number, random)
+        placement = _cut_order(instance, [groups[g] for g in order])
         if placement is not None:
             yield placement
 
 
-def _order(after: list[set[int]], number: int, random: Random) -> list[int]:
+def _topological_order(after: list[set[int]], number: int, random: Random) -> list[int]:
     """A topological order that ends a branch before it begins the next.
 
     Number 0 takes the first branch first, number 1 the last; in others branches stand in random turn, and now and then the
@@ -177,7 +177,7 @@ def _order(after: list[set[int]], number: int, random: Random) -> list[int]:
     return order
 
 
-def _cut(instance: Instance, order: list[list[int]]) -> list[int] | None:
+def _cut_order(instance: Instance, order: list[list[int]]) -> list[int] | None:
     """Stretches of an order, each on a CPU or in one subgraph of an accelerator of its own, at the least sum of times.
 
     The sum takes stretches one after another, so it is above the latency that `evaluate` says.
@@ -191,7 +191,7 @@ def _cut(instance: Instance, order: list[list[int]]) -> list[int] | None:
         for k in range(most + 1):
             if best[a][k] + cpu < best[a + 1][k]:
                 best[a + 1][k], chosen[a + 1][k] = best[a][k] + cpu, (a, False)
-        for b, cost in _costs(instance, order, a):
+        for b, cost in _stretch_costs(instance, order, a):
             for k in range(most):
                 if best[a][k] + cost < best[b][k + 1]:
                     best[b][k + 1], chosen[b][k + 1] = best[a][k] + cost, (a, True)
@@ -211,7 +211,7 @@ def _cut(instance: Instance, order: list[list[int]]) -> list[int] | None:
     return placement
 
 
-def _costs(instance: Instance, order: list[list[int]], a: int) -> Iterator[tuple[int, float]]:
+def _stretch_costs(instance: Instance, order: list[list[int]], a: int) -> Iterator[tuple[int, float]]:
     """For each end of a stretch from ``a`` that fits an accelerator, the end and the stretch's time."""
     inside: set[int] = set()
     come_in: set[int] = set()

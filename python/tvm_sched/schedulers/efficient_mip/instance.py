@@ -125,7 +125,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Ends:
+class PlacementTimes:
     """When subgraphs and operators of a placement start and end: lists by subgraph and by operator."""
 
     start: list[float]
@@ -138,7 +138,7 @@ class Ends:
         return max(self.ready, default=0.0)
 
 
-def evaluate(instance: Instance, subgraph: Sequence[int]) -> Ends | None:
+def evaluate(instance: Instance, subgraph: Sequence[int]) -> PlacementTimes | None:
     """Times of a placement; None where memory does not suffice, operators are torn apart, or subgraphs not contiguous.
 
     Parameters
@@ -184,7 +184,7 @@ def evaluate(instance: Instance, subgraph: Sequence[int]) -> Ends | None:
             waiting[y] -= 1
             if not waiting[y]:
                 free.append(y)
-    return Ends(start[:count], end[:count], [end[x] for x in unit]) if done == len(units) else None
+    return PlacementTimes(start[:count], end[:count], [end[x] for x in unit]) if done == len(units) else None
 
 
 def _compute(instance: Instance, subgraph: Sequence[int]) -> list[float] | None:

@@ -1,4 +1,4 @@
-"""A lower bound of placements: along a path operators form stretches, each on one accelerator that holds and pays for it."""
+"""A lower bound for placements: the cheapest way to cut a path into stretches, each on one accelerator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lower_bound(instance: Instance) -> float:
     """
     inside = _between(instance)
     paths = {tuple(path) for path in _paths(instance)}
-    return max([instance.critical_path, *(_least(instance, path, inside) for path in paths)])
+    return max([instance.critical_path, *(_cheapest_cut(instance, path, inside) for path in paths)])
 
 
 def _paths(instance: Instance) -> Iterator[list[int]]:
@@ -54,7 +54,7 @@ def _between(instance: Instance) -> tuple[list[int], list[int]]:
     return before, behind
 
 
-def _least(instance: Instance, path: Sequence[int], inside: tuple[list[int], list[int]]) -> float:
+def _cheapest_cut(instance: Instance, path: Sequence[int], inside: tuple[list[int], list[int]]) -> float:
     """The cheapest way to cut a path into stretches on accelerators and operators on CPUs."""
     before, behind = inside
     room = max(instance.capacity, default=0.0) * (1 + _ROUNDING)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InfeasibleError, SchedulerError
 from ..common.milp import Effort, argmax, minimise
 from .heuristic import best_placement
-from .instance import Ends, Instance, evaluate
+from .instance import Instance, PlacementTimes, evaluate
 from .path_bound import lower_bound
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def build(program: mathopt.Model, instance: Instance, latest: float) -> Variable
     return v
 
 
-def hint(instance: Instance, v: Variables, subgraph: list[int], ends: Ends) -> dict[Any, float]:
+def hint(instance: Instance, v: Variables, subgraph: list[int], ends: PlacementTimes) -> dict[Any, float]:
     """The values of all variables in a placement."""
     values: dict[Any, float] = dict.fromkeys((*v.within.values(), *v.come_in.values(), *v.go_out.values()), 0.0)
     leads: dict[tuple[int, int], float] = {}

@@ -1,4 +1,4 @@
-"""Scheduler `efficient-mip`: model parallelism alone, as SortingHat's Section 4.2 compares with it."""
+"""Scheduler `efficient-mip`: pure model parallelism, in the form that SortingHat's Section 4.2 compares with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...problem import FORBIDDEN, HOST, Problem
 from ...progress import report_progress
 from ...schedule import ENDED, INTERRUPTED, Schedule
 from ..common.events import Event, Move, Run
-from ..common.merging import ListedSchedule, merged
+from ..common.merging import ListedSchedule, merge_events
 from ..common.milp import ENOUGH, Effort, ProgramOptions
 from ..common.submodels import submodels_of
 from ..registry import register
@@ -59,16 +59,16 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
             rest = (deadline - time.monotonic()) / (len(groups) - i)
             effort = options.effort(rest)
             try:
-                runs = _runs(problem, operators, room, options.q, effort if rest > 0 else None, known)
+                runs = _place_submodel(problem, operators, room, options.q, effort if rest > 0 else None, known)
             except KeyboardInterrupt:
                 deadline, status = 0.0, INTERRUPTED
-                runs = _runs(problem, operators, room, options.q, None, known)
+                runs = _place_submodel(problem, operators, room, options.q, None, known)
             for run in runs:
                 events += [*_loads(problem, run), run]
     except InfeasibleError:
         return listed.schedule()
     report_progress("submodels", len(groups), len(groups))
-    found = merged(problem, events)
+    found = merge_events(problem, events)
     if not found.fits:
         listed.refuse(found)
         return listed.schedule()
@@ -76,7 +76,7 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
     return found.index.to_schedule([submodel[o] for o in range(len(submodel))], certificate=status)
 
 
-def _runs(
+def _place_submodel(
     problem: Problem,
     operators: list[int],
     room: list[float],
@@ -90,7 +90,7 @@ def _runs(
     index, devices = problem.graph.index, range(len(room))
     number = {o: i for i, o in enumerate(operators)}
     instance = Instance(
-        accelerator=[_one_speed(problem, o) for o in operators],
+        accelerator=[_finite_mean_ns(problem, o) for o in operators],
         cpu=[inf] * len(operators),
         size=[float(sum(index.size[t] for t in (*index.host_inputs[o], *index.outputs[o]))) for o in operators],
         transfer=[_transfer(problem, sum(index.size[t] for t in index.outputs[o])) for o in operators],
@@ -98,7 +98,7 @@ def _runs(
         capacity=list(room),
         q=q,
     )
-    placement = _placed_once(instance, effort, known)
+    placement = _place_cached(instance, effort, known)
     ends = evaluate(instance, placement.subgraph)
     assert ends is not None
     position = {o: i for i, o in enumerate(instance.order)}
@@ -114,7 +114,7 @@ def _runs(
     return runs
 
 
-def _placed_once(
+def _place_cached(
     instance: Instance, effort: Effort | None, known: dict[bytes, tuple[float, SolvedPlacement]]
 ) -> SolvedPlacement:
     """The placement of an instance; that of an equal one before, which ``known`` has with its seconds, where there is one.
@@ -133,7 +133,7 @@ def _placed_once(
     return known[key][1]
 
 
-def _one_speed(problem: Problem, o: int) -> list[float]:
+def _finite_mean_ns(problem: Problem, o: int) -> list[float]:
     """The mean of an operator's latencies on every device that can run it; with direct host access where only so."""
     rows = zip(problem.costs.operator_ns[o].tolist(), problem.costs.direct_ns[o].tolist(), strict=True)
     times = [loaded if loaded != FORBIDDEN else direct for loaded, direct in rows]

@@ -1,4 +1,4 @@
-"""SortingHat (ICS 2025), as the paper describes it: a mixed-integer program for each submodel; the same for CP-SAT."""
+"""SortingHat (ICS 2025) as the paper describes it: a mixed-integer program for each submodel; also for CP-SAT."""
 
 from .scheduler import SortingHatCpSatOptions, SortingHatOptions, sortinghat, sortinghat_cpsat
 

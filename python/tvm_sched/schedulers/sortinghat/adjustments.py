@@ -1,4 +1,4 @@
-"""The latencies that the program is given: those of the problem, adjusted for contention (SortingHat, Section 3.4)."""
+"""Latencies for the program: those of the problem, adjusted for contention (SortingHat, Section 3.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assignments without a solver: simple ones, improved by moving one node at a time. The start of the program."""
+"""Assignments without a solver: simple ones, improved by moving one node at a time. The solver starts from the best."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _on_one_device(s: Submodel) -> Iterator[list[int]]:
             yield alone
             for other in s.devices:
                 if other != d:
-                    yield _through(s, alone, d, other)
+                    yield _with_parallel_transmission(s, alone, d, other)
 
 
 def _spread(s: Submodel, d: int, parts: int) -> list[int]:
@@ -112,7 +112,7 @@ def _spread(s: Submodel, d: int, parts: int) -> list[int]:
     return assignment
 
 
-def _through(s: Submodel, alone: list[int], d: int, other: int) -> list[int]:
+def _with_parallel_transmission(s: Submodel, alone: list[int], d: int, other: int) -> list[int]:
     """Each second parameter is loaded into ``other`` and copied from there (parallel transmission)."""
     assignment = list(alone)
     coming = [w for w in s.parameter_nodes if w not in s.fixed and alone[w] and s.load[w][other] < inf]
@@ -128,7 +128,7 @@ def _where_it_ends_first(s: Submodel) -> Iterator[list[int]]:
     reached = {d: s.of_device(d)[0] for d in s.devices}
     for v in range(s.operators):
         best: tuple[Times, list[int], int] | None = None
-        first, kept = _first(s, v + 1), _kept(s, v + 1)
+        first, kept = _first_operators(s, v + 1), _nodes_of_first(s, v + 1)
         for d in s.devices:
             for j in range(reached[d], min(reached[d] + 3, s.of_device(d)[-1] + 1)):
                 if s.time(v, j) == inf:
@@ -144,15 +144,15 @@ def _where_it_ends_first(s: Submodel) -> Iterator[list[int]]:
     yield assignment
 
 
-def _kept(s: Submodel, count: int) -> list[int]:
+def _nodes_of_first(s: Submodel, count: int) -> list[int]:
     """Nodes of the first ``count`` operators' part of a submodel."""
     held = {u for v in range(count) for u in s.read[v]}
     return [node for node in s.nodes if node < count or (node >= s.operators and (node in held or node in s.fixed))]
 
 
-def _first(s: Submodel, count: int) -> Submodel:
+def _first_operators(s: Submodel, count: int) -> Submodel:
     """The submodel of the first ``count`` operators."""
-    kept = _kept(s, count)
+    kept = _nodes_of_first(s, count)
     number = {node: i for i, node in enumerate(kept)}
     return Submodel(
         operators=count,

@@ -1,4 +1,4 @@
-"""What decided each submodel, for the schedule's notes."""
+"""How each submodel was decided (start, solver, bound, status), for the schedule's notes."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ from ortools.math_opt.python import mathopt
 
 from ..common.milp import Effort, argmax, minimise
 from . import constraints, strengthening
-from .strengthening import begins
+from .strengthening import start_times
 from .submodel import Submodel, Times, copies_into, evaluate
 from .symmetry import equal_buses_are_used_in_order, relabelled, used_so_far
 from .variables import Variables
 
 
-class Solved(NamedTuple):
+class ProgramResult(NamedTuple):
     """What the solver found.
 
     Attributes
@@ -35,7 +35,7 @@ class Solved(NamedTuple):
     seconds: float = 0.0
 
 
-def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = True) -> Solved:
+def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = True) -> ProgramResult:
     """The best solution of the program that the solver finds within its limits.
 
     Parameters
@@ -56,15 +56,15 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     v = build(program, s, known.total, strengthened)
     answer = minimise(program, effort, hint(s, v, start, known))
     if answer is None:
-        return Solved(None)
+        return ProgramResult(None)
     objective, bound = (None if at is None else round(v.clock.when(at)) for at in (answer.objective, answer.bound))
     if answer.values is None:
-        return Solved(None, objective, bound, answer.status, answer.seconds)
+        return ProgramResult(None, objective, bound, answer.status, answer.seconds)
     places = (0, *s.subgraphs)
     found = [places[argmax([answer.values[v.within[node, j]] for j in places])] for node in s.nodes]
     times = evaluate(s, found)
     better = times is not None and times.total < known.total
-    return Solved(found if better else None, objective, bound, answer.status, answer.seconds)
+    return ProgramResult(found if better else None, objective, bound, answer.status, answer.seconds)
 
 
 def build(program: mathopt.Model, s: Submodel, latest: float, strengthened: bool = True) -> Variables:
@@ -80,7 +80,7 @@ def build(program: mathopt.Model, s: Submodel, latest: float, strengthened: bool
 def hint(s: Submodel, v: Variables, assignment: list[int], times: Times) -> dict[Any, float]:
     """The values of all variables in an assignment."""
     values: dict[Any, float] = dict.fromkeys((*v.within.values(), *v.edge_in.values(), *v.copy_in.values()), 0.0)
-    values |= {v.leads[key]: float(leads) for key, leads in leading(s, assignment).items()}
+    values |= {v.leads[key]: float(leads) for key, leads in leads_to(s, assignment).items()}
     for node in s.nodes:
         j = assignment[node]
         values[v.within[node, j]] = 1.0
@@ -97,14 +97,14 @@ def hint(s: Submodel, v: Variables, assignment: list[int], times: Times) -> dict
             (v.load_start, times.load_start), (v.load_end, times.load_end), (v.start, times.start), (v.end, times.end)
         ):  # fmt: skip
             values[variables[j]] = v.clock.at(moments[j])
-    begin = begins(s, assignment, times)
+    begin = start_times(s, assignment, times)
     values |= {variable: v.clock.at(begin[node]) for node, variable in v.begin.items()}
     values |= {variable: float(used_so_far(s, assignment, *key)) for key, variable in v.used.items()}
     values[v.total] = v.clock.at(times.total)
     return values
 
 
-def leading(s: Submodel, assignment: list[int]) -> dict[tuple[int, int], bool]:
+def leads_to(s: Submodel, assignment: list[int]) -> dict[tuple[int, int], bool]:
     """By node and subgraph, whether one gets from the node to the subgraph, or it is in it."""
     leads: dict[tuple[int, int], bool] = {}
     for node in sorted(s.nodes, key=_depth(s), reverse=True):

@@ -1,4 +1,4 @@
-"""Programs that were solved before: the layers of a transformer are equal, and so are many of their programs."""
+"""Reuse answers of equal programs: the layers of a transformer are equal, and so are many of their programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .submodel import Submodel, evaluate
 
 
 @dataclass(frozen=True)
-class Answer:
+class SolvedProgram:
     """A program and what came out of it.
 
     Attributes
@@ -56,7 +56,7 @@ class Repeats:
     """
 
     alike: float
-    known: dict[bytes, list[Answer]] = field(default_factory=dict)
+    known: dict[bytes, list[SolvedProgram]] = field(default_factory=dict)
 
     def find(self, s: Submodel, effort: Effort | None) -> tuple[list[int], Outcome] | None:
         """The assignment and the outcome of the program, with times as `tightened` makes them, that is most alike."""
@@ -65,14 +65,16 @@ class Repeats:
             (spread, answer)
             for answer in self.known.get(_constants(s), ())
             if (answer.outcome.status == "optimal" or answer.seconds >= enough)
-            and (spread := max(moves := _moves(s, answer)) - min(moves)) <= max(self.alike, GAP) * answer.duration
+            and (spread := max(moves := _shifts(s, answer)) - min(moves)) <= max(self.alike, GAP) * answer.duration
         ]
         if not near:
             return None
         _, answer = min(near, key=lambda each: each[0])
         times = evaluate(s, answer.assignment)
         return (
-            None if times is None else (answer.assignment, _moved(answer, round(times.total), min(_moves(s, answer))))
+            None
+            if times is None
+            else (answer.assignment, _shifted_outcome(answer, round(times.total), min(_shifts(s, answer))))
         )
 
     def start(self, s: Submodel) -> list[int] | None:
@@ -82,11 +84,13 @@ class Repeats:
 
     def add(self, number: int, s: Submodel, assignment: list[int], outcome: Outcome, effort: Effort | None) -> None:
         """Keep the answer to a submodel's program."""
-        answer = Answer(number, _free_from(s), assignment, outcome, effort.time_limit if effort is not None else 0.0)
+        answer = SolvedProgram(
+            number, _free_from(s), assignment, outcome, effort.time_limit if effort is not None else 0.0
+        )
         self.known.setdefault(_constants(s), []).append(answer)
 
 
-def _moved(answer: Answer, total_ns: int, least: float) -> Outcome:
+def _shifted_outcome(answer: SolvedProgram, total_ns: int, least: float) -> Outcome:
     """What is known of a program alike to an answered one, all of whose times are later by ``least``, or by more."""
     then = answer.outcome
     bound = None if then.bound_ns is None else int(then.bound_ns + least)
@@ -98,7 +102,7 @@ def _moved(answer: Answer, total_ns: int, least: float) -> Outcome:
     return found
 
 
-def _moves(s: Submodel, answer: Answer) -> list[float]:
+def _shifts(s: Submodel, answer: SolvedProgram) -> list[float]:
     """By how much buses and devices are free later than they were in an answered program."""
     return [now - before for now, before in zip(_free_from(s), answer.times, strict=True)]
 

@@ -13,7 +13,7 @@ from ...problem import Problem
 from ...progress import report_progress
 from ...registry import NoOptions
 from ...schedule import ENDED, INTERRUPTED, Schedule, with_choice
-from ..common.merging import ListedSchedule, merged
+from ..common.merging import ListedSchedule, merge_events
 from ..common.milp import Effort, SubmodelOptions, check_solver
 from ..common.native import SCALES
 from ..common.submodels import submodels_of
@@ -28,7 +28,7 @@ from .submodel import Submodel, evaluate
 from .windows import tightened
 
 if TYPE_CHECKING:
-    from .program import Solved
+    from .program import ProgramResult
 
 
 class SortingHatCpSatOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
@@ -129,13 +129,13 @@ def sortinghat_cpsat(problem: Problem, options: SortingHatCpSatOptions) -> Sched
     return _schedule(problem, options, solve)
 
 
-Solver = Callable[[Submodel, list[int], Effort, bool], "Solved"]
+Solver = Callable[[Submodel, list[int], Effort, bool], "ProgramResult"]
 
 
 def _schedule(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
     """The schedule of a problem; of one with variants, of the ways that list scheduling chooses."""
     if problem.variants is None:
-        return _of_ways(problem, options, solve)
+        return _schedule_without_variants(problem, options, solve)
     begin = time.monotonic()
     choice: dict[str, str] = {}
     status = None
@@ -147,11 +147,11 @@ def _schedule(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) 
         status = INTERRUPTED
     left = 0.0 if status else options.total_time_limit - (time.monotonic() - begin)
     rest = msgspec.structs.replace(options, total_time_limit=max(left, 0.0))
-    found = _of_ways(problem.resolve(choice), rest, solve)
+    found = _schedule_without_variants(problem.resolve(choice), rest, solve)
     return with_choice(problem, found.replace(certificate=status or found.certificate), choice)
 
 
-def _of_ways(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
+def _schedule_without_variants(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
     """The schedule of a problem without variants."""
     adjustments = Adjustments(
         options.direct_contention,
@@ -167,8 +167,8 @@ def _of_ways(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) -
     for scale in SCALES:
         state = State(problem, latencies, options.q, scale)
         outcomes: list[Outcome] = []
-        if _all_placed(state, groups, clock, outcomes):
-            found = merged(problem, [planned.event for planned in sorted(state.planned)])
+        if _place_submodels(state, groups, clock, outcomes):
+            found = merge_events(problem, [planned.event for planned in sorted(state.planned)])
             if found.fits:
                 submodel = {o: i for i, group in enumerate(groups) for o in group}
                 numbers = [submodel[o] for o in range(len(submodel))]
@@ -196,7 +196,7 @@ class _Clock:
         self.deadline, self.status = 0.0, INTERRUPTED
 
 
-def _all_placed(state: State, groups: list[list[int]], clock: _Clock, outcomes: list[Outcome]) -> bool:
+def _place_submodels(state: State, groups: list[list[int]], clock: _Clock, outcomes: list[Outcome]) -> bool:
     """Place the submodels one after another, and say how each went; False where one has no assignment."""
     repeats = Repeats(clock.options.alike)
     for i, operators in enumerate(groups):
@@ -237,13 +237,13 @@ def _assignment(
     assert known is not None
     outcome = Outcome(s.operators, round(known.total))
     if effort is not None:
-        from .program import Solved
+        from .program import ProgramResult
 
         try:
             solved = clock.solve(s, start, effort, clock.options.strengthened)
         except KeyboardInterrupt:
             clock.stop()
-            solved = Solved(None, status="interrupted")
+            solved = ProgramResult(None, status="interrupted")
         outcome.objective_ns, outcome.bound_ns = solved.objective_ns, solved.bound_ns
         outcome.status, outcome.seconds = solved.status, solved.seconds
         if solved.assignment is not None:

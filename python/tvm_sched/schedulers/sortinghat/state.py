@@ -1,4 +1,4 @@
-"""What submodels leave to the next one, and the events that their assignments stand for."""
+"""State that a submodel hands to the next one, and the events that assignments describe."""
 
 from __future__ import annotations
 

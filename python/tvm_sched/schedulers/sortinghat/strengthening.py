@@ -35,7 +35,7 @@ def operators_follow_what_they_read(program: mathopt.Model, s: Submodel, v: Vari
         if a < s.operators:
             program.add_linear_constraint(v.begin[b] >= v.begin[a] + _time(s, v, a))
         elif a in s.parameter_nodes and a not in s.fixed:
-            program.add_linear_constraint(v.begin[b] >= _loaded(s, v, a))
+            program.add_linear_constraint(v.begin[b] >= _load_end(s, v, a))
 
 
 def something_follows_the_loads(program: mathopt.Model, s: Submodel, v: Variables) -> None:
@@ -53,7 +53,7 @@ def something_follows_the_loads(program: mathopt.Model, s: Submodel, v: Variable
             program.add_linear_constraint(v.total >= loads + (earlier + v.clock.long(shortest)) * here)
 
 
-def begins(s: Submodel, assignment: Sequence[int], times: Times) -> dict[int, float]:
+def start_times(s: Submodel, assignment: Sequence[int], times: Times) -> dict[int, float]:
     """When each operator starts: in their order, after the copies into its subgraph."""
     found: dict[int, float] = {}
     for j in s.subgraphs:
@@ -77,7 +77,7 @@ def _time(s: Submodel, v: Variables, node: int) -> mathopt.LinearSum:
     )
 
 
-def _loaded(s: Submodel, v: Variables, w: int) -> mathopt.LinearSum:
+def _load_end(s: Submodel, v: Variables, w: int) -> mathopt.LinearSum:
     """The least time at which a parameter is loaded where it is; the start of the clock where it stays in host memory."""
     return mathopt.fast_sum(
         v.clock.at(s.transfers_end[bus] + s.load[w][d]) * v.within[w, j]

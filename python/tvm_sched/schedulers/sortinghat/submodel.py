@@ -1,4 +1,4 @@
-"""Constants of one program (SortingHat, Table 1), and what is true of an assignment of its nodes to subgraphs."""
+"""Constants of one program (SortingHat, Table 1), and evaluation of an assignment of its nodes to subgraphs."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def evaluate(s: Submodel, subgraph: Sequence[int]) -> Times | None:
     subgraph : sequence of int
         By node, its subgraph. O(subgraphs + edges).
     """
-    if not (_modes_agree(s, subgraph) and _fits(s, subgraph) and _nothing_comes_back(s, subgraph)):
+    if not (_modes_agree(s, subgraph) and _memory_suffices(s, subgraph) and _nothing_comes_back(s, subgraph)):
         return None
     count = len(s.subgraphs) + 1
     members: list[list[int]] = [[] for _ in range(count)]
@@ -260,7 +260,7 @@ def _nothing_comes_back(s: Submodel, subgraph: Sequence[int]) -> bool:
     return True
 
 
-def _fits(s: Submodel, subgraph: Sequence[int]) -> bool:
+def _memory_suffices(s: Submodel, subgraph: Sequence[int]) -> bool:
     """Equation (11)."""
     held = list(s.memory_used)
     into: set[tuple[int, int]] = set()

@@ -1,4 +1,4 @@
-"""Buses whose devices can be exchanged: of assignments that differ in nothing else, one is enough."""
+"""Break the symmetry of equal buses: of assignments that differ only by exchanged buses, keep one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The times that a submodel starts from, as far as they matter to its program.
+"""Tighten the times from which a submodel starts to what matters for its program.
 
 A bus that was free long ago, or a device that had nothing to do, constrains nothing; where the program counts from is then
 later, its clock finer, and submodels that only seem to differ are equal.

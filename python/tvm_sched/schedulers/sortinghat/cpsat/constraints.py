@@ -1,4 +1,4 @@
-"""The constraints of SortingHat's program for CP-SAT: equations (2) to (23), and what follows from them."""
+"""The constraints of SortingHat's program for CP-SAT: equations (2) to (23), and constraints implied by them."""
 
 from __future__ import annotations
 

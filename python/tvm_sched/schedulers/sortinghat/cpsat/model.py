@@ -13,14 +13,14 @@ from ortools.sat.python import cp_model
 
 from ....cores import cores
 from ...common.milp import GAP, Effort
-from ..program import Solved
+from ..program import ProgramResult
 from ..submodel import Submodel, evaluate
 from ..symmetry import relabelled
 from . import constraints
 from .variables import Variables
 
 
-def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = True) -> Solved:
+def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = True) -> ProgramResult:
     """As `tvm_sched.schedulers.sortinghat.program.solve`, by CP-SAT.
 
     Objective and bound are of durations rounded down to nanoseconds.
@@ -57,12 +57,12 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     seconds = time.monotonic() - begin
     bound = floor(solver.best_objective_bound + whole.base)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Solved(None, None, bound, _STATUS.get(status, "failed"), seconds)
+        return ProgramResult(None, None, bound, _STATUS.get(status, "failed"), seconds)
     found = [next(j for j in v.places[node] if solver.boolean_value(v.within[node, j])) for node in s.nodes]
     taken = evaluate(s, found)
     better = taken is not None and taken.total < known.total
     objective = round(solver.objective_value + whole.base)
-    return Solved(found if better else None, objective, bound, _STATUS[status], seconds)
+    return ProgramResult(found if better else None, objective, bound, _STATUS[status], seconds)
 
 
 _STATUS = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "limit", cp_model.UNKNOWN: "no solution"}

@@ -1,4 +1,4 @@
-"""Variables of a submodel's program for CP-SAT, and what they are in an assignment."""
+"""Variables of a submodel's program for CP-SAT, and their values in an assignment."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import cached_property
 
 from ortools.sat.python import cp_model
 
-from ..program import leading
-from ..strengthening import begins
+from ..program import leads_to
+from ..strengthening import start_times
 from ..submodel import Submodel, Times, copies_into
 from ..symmetry import used_so_far
 
@@ -92,7 +92,7 @@ class Variables:
         values: dict[cp_model.IntVar, int] = dict.fromkeys(
             (*self.within.values(), *self.edge_in.values(), *self.copy_in.values()), 0
         )
-        leads = leading(self.s, assignment)
+        leads = leads_to(self.s, assignment)
         values |= {variable: int(leads[key]) for key, variable in self.leads.items()}
         for node, j in enumerate(assignment):
             values[self.within[node, j]] = 1
@@ -107,7 +107,7 @@ class Variables:
                 values[self.copy_in[node, source, j]] = 1
         moments: tuple[tuple[Mapping[int, cp_model.IntVar], Mapping[int, float]], ...] = (
             (self.load_end, dict(enumerate(times.load_end))), (self.start, dict(enumerate(times.start))),
-            (self.end, dict(enumerate(times.end))), (self.begin, begins(self.s, assignment, times)),
+            (self.end, dict(enumerate(times.end))), (self.begin, start_times(self.s, assignment, times)),
         )  # fmt: skip
         for variables, known in moments:
             values |= {variable: self.at(known[key]) for key, variable in variables.items()}
