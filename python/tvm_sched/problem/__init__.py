@@ -1,4 +1,4 @@
-"""What a scheduler may look at: the operator graph, the topology, the latencies. Plain data, no TVM, no solver."""
+"""The input of schedulers: operator graph, topology and latencies, as plain data without TVM or a solver."""
 
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, Costs, Uncertainty

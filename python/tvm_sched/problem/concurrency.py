@@ -1,4 +1,4 @@
-"""How long operators take that run together on one device (``docs/model.md``, "Parallel operators")."""
+"""How long operators take when they run together on one device (``docs/model.md``, "Parallel operators")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decoder-only transformer is made of; presets of published models; Hugging Face's ``config.json``."""
+"""Configurations of decoder-only transformers: presets of published models, and Hugging Face's ``config.json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels of an operator take of a GPU, and what its multiprocessors have."""
+"""Demands of operators (threads, registers, shared memory of their kernels), and the limits of GPUs' multiprocessors."""
 
 from __future__ import annotations
 

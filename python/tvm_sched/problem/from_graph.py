@@ -1,4 +1,4 @@
-"""The problem of an operator graph, with latencies by a cost model."""
+"""Make the problem of an operator graph and a topology, with latencies from a cost model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefill and decode of a language model as one problem: parameters are loaded once, the cache stays where it was made."""
+"""Merge prefill and decode of a language model into one problem: one load of parameters, the cache stays where it is."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def generation_problem(
     pairs = _pairs(prefill.graph, decode.graph, carried, steps)
     carries = {pair.tensor for pair in pairs}
     inputs = [t for t in decode.graph.tensors if t.kind == "input" and t.name not in carries]
-    step = _kept_to(decode, decode_devices, carries, [tensor.name for tensor in inputs])
-    parts = _parts(_kept_to(prefill, prefill_devices), step, pairs, steps)
+    step = _restrict_to_devices(decode, decode_devices, carries, [tensor.name for tensor in inputs])
+    parts = _parts(_restrict_to_devices(prefill, prefill_devices), step, pairs, steps)
     operators: list[Operator] = []
     outputs: list[str] = []
     costs: list[Costs] = []
@@ -175,7 +175,7 @@ def _variants(parts: Sequence[_Part]) -> Variants | None:
     return Variants(groups, concatenate_costs([variants.costs for _, variants in known])) if groups else None
 
 
-def _kept_to(
+def _restrict_to_devices(
     problem: Problem, devices: Collection[str], carried: Collection[str] = (), made: Collection[str] = ()
 ) -> Problem:
     """The cold problem on some of the devices, with those of its alternatives that have no parameters of their own.

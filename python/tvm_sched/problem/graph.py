@@ -1,4 +1,4 @@
-"""The operator graph: operators, the tensors between them, and the same in integers for algorithms."""
+"""The operator graph: operators and the tensors between them, with an index of integers for algorithms."""
 
 from __future__ import annotations
 

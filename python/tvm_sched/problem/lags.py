@@ -1,4 +1,4 @@
-"""Models that count as later than they end: how searches are told that one of several models matters more."""
+"""Lags: a search counts a model as ending later than it does, so that it makes this one of several models faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scheduling problem: all that a scheduler may look at, and its file format."""
+"""`Problem`: the complete input of a scheduler, and its file format."""
 
 from __future__ import annotations
 

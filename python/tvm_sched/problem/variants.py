@@ -202,10 +202,10 @@ def _ways(groups: Sequence[Group], choice: Mapping[str, str]) -> list[int]:
     known = {group.name: group for group in groups}
     for name, way in choice.items():
         if name not in known:
-            raise ProblemError(f"the choice names group {name!r}; {_listed(known)}")
+            raise ProblemError(f"the choice names group {name!r}; {_list_known(known)}")
         if way not in known[name].ways:
             raise ProblemError(
-                f"the choice names {way!r} for group {name!r}, of whose ways {_listed(known[name].ways)}"
+                f"the choice names {way!r} for group {name!r}, of whose ways {_list_known(known[name].ways)}"
             )
     return [group.ways.index(choice.get(group.name, group.graph_way)) for group in groups]
 
@@ -276,7 +276,7 @@ def _check_interfaces(graph: OpGraph, group: Group) -> None:
                     )
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_known(names: Iterable[str]) -> str:
     names = list(names)
     return (
         f"there are {', '.join(map(repr, names[:8]))}{', ...' if len(names) > 8 else ''}" if names else "there are none"

@@ -1,4 +1,4 @@
-"""What an executor is told, and what is known of it: schedules, their verifier, simulator, bounds and timelines."""
+"""Schedules, the input of the executor, with their verifier, simulator, lower bounds and timelines."""
 
 from .indexed import ScheduleIndex, Times
 from .models import ModelLatency, model_latencies

@@ -1,4 +1,4 @@
-"""One GPU at the level of thread blocks: what launch order and streams do where kernels do not fill it (``docs/model.md``).
+"""Simulate one GPU at the level of thread blocks: effects of launch order and streams (``docs/model.md``).
 
 The work is done in ``cpp/simulate/blocks.cc``.
 """
@@ -15,7 +15,7 @@ from .._library import function
 from ..errors import InputError
 from ..problem import MULTIPROCESSORS, Demand, Device, KernelResources, Multiprocessor, Problem, multiprocessors_of
 from .indexed import ScheduleIndex, Times
-from .residency import Resident, in_run
+from .residency import Resident, resolved_in_run
 from .resolve import resolved
 from .schedule import Schedule
 from .simulator import timeline
@@ -132,7 +132,9 @@ def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident | N
     ScheduleError
         The schedule breaks one of rules 1 to 4.
     """
-    problem, schedule = resolved(problem, schedule) if resident is None else in_run(problem, schedule, resident)
+    problem, schedule = (
+        resolved(problem, schedule) if resident is None else resolved_in_run(problem, schedule, resident)
+    )
     gpu = _gpu_of(problem, schedule)
     index = ScheduleIndex.of(problem, schedule)
     known = index.times  # says which rule is broken

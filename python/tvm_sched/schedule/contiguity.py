@@ -1,4 +1,4 @@
-"""Contiguous subgraphs: what a device runs of a submodel without waiting for others in between."""
+"""Check that the operators of a submodel on each device are contiguous subgraphs: no wait for other devices within one."""
 
 from __future__ import annotations
 

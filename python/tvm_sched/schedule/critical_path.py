@@ -1,4 +1,4 @@
-"""The papers' critical path: a latency to draw beside schedules. It belongs to no schedule and bounds none."""
+"""The critical path of the papers: a latency to compare schedules with. It belongs to no schedule and is no lower bound."""
 
 from __future__ import annotations
 

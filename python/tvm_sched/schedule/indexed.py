@@ -1,4 +1,4 @@
-"""`ScheduleIndex`: a schedule in the integers of its problem, made once, and all that is asked of it."""
+"""`ScheduleIndex`: a schedule in the integer indices of its problem, with its times, memory and waits."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class ScheduleIndex:
         count = self.placements.shape[1]
         times = np.empty((2, count + self.transfers.shape[1]), dtype=np.int64)
         peak = np.empty(len(self.problem.topology.devices), dtype=np.int64)
-        latency = self._asked(lambda: self.native.simulate(times, peak))
+        latency = self._call_native(lambda: self.native.simulate(times, peak))
         return Times(times[0, :count], times[1, :count], times[0, count:], times[1, count:], latency, peak)
 
     @cached_property
@@ -198,7 +198,7 @@ class ScheduleIndex:
 
     def violations(self, limit: int) -> list[Violation]:
         """Broken rules, up to ``limit``, of those that C++ checks: all but memory, certificate and evictions."""
-        rows = self._asked(lambda: self.native.violations(limit))
+        rows = self._call_native(lambda: self.native.violations(limit))
         return [describe(self.problem, self.placements, self.transfers, row) for row in rows]
 
     def holdings(self) -> Array:
@@ -249,7 +249,7 @@ class ScheduleIndex:
         made.__dict__["index"] = self
         return made
 
-    def _asked(self, question: Callable[[], Any]) -> Any:
+    def _call_native(self, question: Callable[[], Any]) -> Any:
         try:
             return question()
         except (IndexError, OverflowError, RuntimeError) as error:  # an index or a sum that is out of range

@@ -46,7 +46,7 @@ def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident
     return frozenset(_part(((name, tensors[tensor_id[name]].size) for name in moved), resident))
 
 
-def in_run(problem: Problem, schedule: Schedule, resident: Resident) -> tuple[Problem, Schedule]:
+def resolved_in_run(problem: Problem, schedule: Schedule, resident: Resident) -> tuple[Problem, Schedule]:
     """What a schedule is about (`resolved`), in a run in which these parameters are resident.
 
     Raises

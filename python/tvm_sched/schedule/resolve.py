@@ -1,4 +1,4 @@
-"""Problems with variants: the problem and the schedule that a choice among them makes, both without variants."""
+"""Resolve variants: the problem and the schedule that result from a choice, both without variants."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
     except ProblemError as error:
         raise ScheduleError(str(error)) from None
     digest = chosen.digest if schedule.problem == problem.digest else schedule.problem
-    return chosen, schedule.replace(problem=digest, choice={}, certificate=_of_chosen(schedule.certificate, chosen))
+    return chosen, schedule.replace(
+        problem=digest, choice={}, certificate=_certificate_of_chosen(schedule.certificate, chosen)
+    )
 
 
-def _of_chosen(certificate: Certificate | None, chosen: Problem) -> Certificate | None:
+def _certificate_of_chosen(certificate: Certificate | None, chosen: Problem) -> Certificate | None:
     """The certificate, whose requests name no parameters of ways that were not chosen."""
     if certificate is None or not certificate.requests:
         return certificate

@@ -1,4 +1,4 @@
-"""Names of the rules that a schedule must obey, and the sentences that say how one was broken."""
+"""Names of the rules that a schedule must obey, and the messages for violations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schedule: all that an executor must be told, and its file format."""
+"""`Schedule`: the complete input of the executor, and its file format."""
 
 from __future__ import annotations
 

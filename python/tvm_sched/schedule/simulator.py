@@ -10,7 +10,7 @@ from ..errors import ScheduleError
 from ..problem import Problem
 from ._compiled import operator_bytes
 from .indexed import ScheduleIndex, Times
-from .residency import Resident, in_run
+from .residency import Resident, resolved_in_run
 from .resolve import resolved
 from .schedule import Schedule
 from .timeline import Event, Timeline
@@ -47,7 +47,7 @@ def simulate(
     if resident is None:
         problem, schedule = resolved(problem, schedule)
     else:
-        problem, schedule = in_run(problem, schedule, resident)
+        problem, schedule = resolved_in_run(problem, schedule, resident)
     full = timeline(problem, schedule, ScheduleIndex.of(problem, schedule).times)
     names = problem.resident - {t.tensor for t in schedule.transfers if t.evict}
     if not names:

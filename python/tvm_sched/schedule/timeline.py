@@ -1,4 +1,4 @@
-"""A timeline: when each kernel and copy began and ended, and on what. Simulator and executor both return one."""
+"""`Timeline`: when and where each kernel and copy began and ended. Simulator and executor both return one."""
 
 from __future__ import annotations
 

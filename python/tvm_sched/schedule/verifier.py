@@ -1,4 +1,4 @@
-"""The one verifier: it knows every rule of ``docs/model.md`` and names what breaks one."""
+"""The verifier of schedules: it checks every rule of ``docs/model.md`` and describes violations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import InputError, ScheduleError
 from ..problem import Problem
 from .contiguity import contiguity_violations
 from .indexed import ScheduleIndex
-from .residency import Resident, in_run
+from .residency import Resident, resolved_in_run
 from .resolve import in_requests, resolved
 from .rules import RULES, Violation
 from .schedule import Schedule, weighted_mean
@@ -39,7 +39,7 @@ def verify(problem: Problem, schedule: Schedule, contiguous: bool | int = False,
     InputError
         ``resident`` is no part from 0 to 1 and no list of parameters.
     """
-    for violation in _find(problem, schedule, contiguous, resident, limit=1):
+    for violation in _find_violations(problem, schedule, contiguous, resident, limit=1):
         raise ScheduleError(violation.message)
 
 
@@ -54,10 +54,10 @@ def violations(
 
     Rules that need times (memory, the certificate) are judged only where no rule before them is broken.
     """
-    return list(islice(_find(problem, schedule, contiguous, resident, limit), limit))
+    return list(islice(_find_violations(problem, schedule, contiguous, resident, limit), limit))
 
 
-def _find(
+def _find_violations(
     problem: Problem, schedule: Schedule, contiguous: bool | int, resident: Resident, limit: int
 ) -> Iterator[Violation]:
     if schedule.problem != problem.digest:
@@ -73,7 +73,7 @@ def _find(
     except ScheduleError as error:
         yield Violation("problem", f"rule 'problem': {error}")
         return
-    names = {warm.resident, in_run(*given, resident)[0].resident}
+    names = {warm.resident, resolved_in_run(*given, resident)[0].resident}
     broken = index.violations(limit)
     yield from broken
     yield from _evictions(problem, index)
