@@ -1,4 +1,4 @@
-"""Many services on a cluster of unequal GPUs: which GPUs and circuits each of them gets, so that the most fit."""
+"""Place services on a cluster of unequal GPUs: assign GPUs and circuits so that as many services as possible fit."""
 
 from . import ants, anytime, mixes
 from .cluster import Cluster, Gpu, GpuKind, Link, Pool, Rack, Server, Switch

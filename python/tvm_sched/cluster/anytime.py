@@ -1,4 +1,4 @@
-"""Allocator ``anytime``: the mix of GPUs that leaves most room for the services that are likely to come."""
+"""Allocator ``anytime``: take the mix of GPUs that leaves most room for the services expected next."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def future(state: ClusterState, demand: dict[str, float]) -> Future:
     program = _programs.get(state.search)
     if program is None or program.services != state.services:
         program = _programs[state.search] = MixProgram(state.search, list(state.services.values()))
-    return program.solve(demand or _seen(state), state.kind_gpus, state.fibres)
+    return program.solve(demand or _demand_so_far(state), state.kind_gpus, state.fibres)
 
 
-def _seen(state: ClusterState) -> dict[str, float]:
+def _demand_so_far(state: ClusterState) -> dict[str, float]:
     return {name: state.asked[name] + _PRIOR / len(state.services) for name in state.services}
 
 

@@ -1,4 +1,4 @@
-"""How many services fit at most: linear programs over mixes of GPUs, for any allocator, and what a GPU is worth."""
+"""Upper bound on how many services any allocator can place, by linear programs over mixes; their duals price GPUs."""
 
 from __future__ import annotations
 

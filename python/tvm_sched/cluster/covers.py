@@ -1,4 +1,4 @@
-"""What every placement of a service holds, whichever allocator made it: for bounds that hold for any graph."""
+"""`Cover`: GPUs that every placement of a service must hold, for bounds that are valid for any allocator and graph."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ MOST_STAGES_OF_CHAINS = 256
 
 def mixes_cover(search: ClusterSearch, service: Service) -> Cover:
     """Each placement that cuts the service's blocks, as the searches do, holds one of the smallest mixes."""
-    return _one_of(search.mixes(service).gpus)
+    return _cover_of_mixes(search.mixes(service).gpus)
 
 
-def _one_of(mixes: Integers) -> Cover:
+def _cover_of_mixes(mixes: Integers) -> Cover:
     return Cover(mixes, [(np.ones(len(mixes), dtype=np.int64), 1)], True)
 
 
@@ -50,7 +50,7 @@ def any_cover(search: ClusterSearch, service: Service) -> Cover:
     alone serve: whatever other edges there are, skipping or leading back, make no cycle, latency or memory less. Of several
     edges between two neighbours the largest counts.
 
-    Any other graph, and more stages than mixes are looked for, by sums alone (`_by_sums`).
+    Any other graph, and more stages than mixes are looked for, by sums alone (`_cover_by_sums`).
     """
     order = [operator.name for operator in service.operators]
     between: dict[tuple[str, str], int] = {}
@@ -61,11 +61,11 @@ def any_cover(search: ClusterSearch, service: Service) -> Cover:
     if all(ends in between for ends in pairwise(order)) and most <= MOST_STAGES_OF_CHAINS:
         edges = tuple(Edge(*ends, between[ends]) for ends in pairwise(order))
         chain = search.chain(msgspec.structs.replace(service, edges=edges))
-        return _one_of(search.mixes_of(chain, search.kind_gpus, most_stages=most).gpus)
-    return _by_sums(search, service)
+        return _cover_of_mixes(search.mixes_of(chain, search.kind_gpus, most_stages=most).gpus)
+    return _cover_by_sums(search, service)
 
 
-def _by_sums(search: ClusterSearch, service: Service) -> Cover:
+def _cover_by_sums(search: ClusterSearch, service: Service) -> Cover:
     """Single GPUs: their time in a cycle and their memory suffice for all operators together.
 
     With weights of the kinds, an operator takes no less than its least weighted time, and a GPU has its weight times the

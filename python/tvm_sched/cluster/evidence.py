@@ -1,4 +1,4 @@
-"""What the bound on a sequence of requests rests on, for ``tvm_sched_check.clusters`` (``docs/formats/evidence.md``)."""
+"""Write the evidence of a bound on placed requests for ``tvm_sched_check.clusters`` (``docs/formats/evidence.md``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a service finds no place: which requirement fails, by how much, on the best candidate."""
+"""Explain why a service cannot be placed: which requirement fails, by how much, on the best candidate."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def _reason(state: ClusterState, service: Service) -> str:
     if not len(_mixes(state, service, (_NEVER, _NEVER)).gpus):
         return _memory(state, service)
     if not len(_mixes(state, service, (limits[0], _NEVER)).gpus):
-        cycle, best = _least(limits[0], lambda ns: _mixes(state, service, (ns, _NEVER)))
+        cycle, best = _least_feasible_limit(limits[0], lambda ns: _mixes(state, service, (ns, _NEVER)))
         return (
-            f"throughput: at best a cycle of {cycle / 1e6:.3f} ms on {_told(state, best)}, "
+            f"throughput: at best a cycle of {cycle / 1e6:.3f} ms on {_format_smallest_mix(state, best)}, "
             f"{limits[0] / 1e6:.3f} ms are required: {(cycle - limits[0]) / 1e6:.3f} ms too long"
         )
     fitting = _mixes(state, service, limits)
     if not len(fitting.gpus):
-        latency, best = _least(limits[1], lambda ns: _mixes(state, service, (limits[0], ns)))
+        latency, best = _least_feasible_limit(limits[1], lambda ns: _mixes(state, service, (limits[0], ns)))
         return (
-            f"latency: at best {latency / 1e6:.3f} ms on {_told(state, best)}, {limits[1] / 1e6:.3f} ms are allowed: "
-            f"{(latency - limits[1]) / 1e6:.3f} ms too long"
+            f"latency: at best {latency / 1e6:.3f} ms on {_format_smallest_mix(state, best)}, "
+            f"{limits[1] / 1e6:.3f} ms are allowed: {(latency - limits[1]) / 1e6:.3f} ms too long"
         )
     return (
-        f"circuits: {_told(state, fitting)} would do, but the free fibres ({int(state.fibres.sum())} of "
+        f"circuits: {_format_smallest_mix(state, fitting)} would do, but the free fibres ({int(state.fibres.sum())} of "
         f"{sum(link.fibres for link in state.cluster.links)}) do not join such GPUs, or by ways that take too long"
     )
 
@@ -55,10 +55,10 @@ def _memory(state: ClusterState, service: Service) -> str:
         search = ClusterSearch(msgspec.structs.replace(state.cluster, kinds=kinds))
         return search.mixes_of(search.chain(service, (_NEVER, _NEVER)), state.kind_gpus)
 
-    needed, best = _least(1 << 20, mixes)
+    needed, best = _least_feasible_limit(1 << 20, mixes)
     return (
-        f"memory: it holds {service.memory / 1e9:.3f} GB; on {_told(state, best)}, the best candidate, each GPU lacks up to "
-        f"{needed / 1e9:.3f} GB"
+        f"memory: it holds {service.memory / 1e9:.3f} GB; on {_format_smallest_mix(state, best)}, the best candidate, "
+        f"each GPU lacks up to {needed / 1e9:.3f} GB"
     )
 
 
@@ -66,7 +66,7 @@ def _mixes(state: ClusterState, service: Service, limits: tuple[int, int]) -> Mi
     return state.search.mixes_of(state.search.chain(service, limits), state.kind_gpus)
 
 
-def _least(start: int, mixes: Callable[[int], Mixes]) -> tuple[int, Mixes]:
+def _least_feasible_limit(start: int, mixes: Callable[[int], Mixes]) -> tuple[int, Mixes]:
     """The least limit, but for rounding, at which there are mixes; and these."""
     low, high = start, 2 * start
     while not len((found := mixes(high)).gpus):
@@ -81,6 +81,6 @@ def _least(start: int, mixes: Callable[[int], Mixes]) -> tuple[int, Mixes]:
     return high, found
 
 
-def _told(state: ClusterState, mixes: Mixes) -> str:
+def _format_smallest_mix(state: ClusterState, mixes: Mixes) -> str:
     smallest = min(mixes.gpus.tolist(), key=sum)
     return " + ".join(f"{n} {kind.name}" for n, kind in zip(smallest, state.cluster.kinds, strict=True) if n)

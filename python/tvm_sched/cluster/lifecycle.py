@@ -1,4 +1,4 @@
-"""Services that move: re-placement after a failure, and defragmentation with few moves."""
+"""Move placed services: re-placement after a failure, and defragmentation with few moves."""
 
 from __future__ import annotations
 

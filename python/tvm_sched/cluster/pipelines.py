@@ -1,4 +1,4 @@
-"""From a model to a service and back: the operators of a service are segments of the model's graph, in stages' order."""
+"""Convert a model to a service and a placement to a pipeline plan: a service's operators are segments of the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ServicePlacement`: which GPU runs which operators of a service over which circuits; `Allocation`: all that run."""
+"""`ServicePlacement`: which GPU runs which operators of a service, over which circuits; `Allocation`: all placements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a placement gives: cycle, latency and memory by Section IV-A of RAMPA, for any operator graph.
+"""Price a placement: cycle, latency and memory by Section IV-A of RAMPA, for any operator graph.
 
 Written from the formulas alone: the searches in ``cpp/cluster`` have their own arithmetic, which this one judges.
 """

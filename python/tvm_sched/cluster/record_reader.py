@@ -1,4 +1,4 @@
-"""What the readers of cluster and service files share: quantities, and errors that name the file and the place in it."""
+"""Shared parts of the readers of cluster and service files: quantities, and errors that name the file and the position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python's handle on the searches of ``cpp/cluster``: a cluster and the chains of services, as numbers."""
+"""`ClusterSearch`: the Python interface to the searches of ``cpp/cluster``."""
 
 from __future__ import annotations
 

@@ -100,7 +100,9 @@ def write_services(path: str | os.PathLike[str], services: Sequence[Service]) ->
     Files of models are named by their place beside it where they can be.
     """
     folder = Path(path).absolute().parent
-    write_atomically(path, format_services([_beside(service, folder) for service in services]).encode())
+    write_atomically(
+        path, format_services([_with_relative_model_file(service, folder) for service in services]).encode()
+    )
 
 
 def format_services(services: Sequence[Service]) -> str:
@@ -108,25 +110,25 @@ def format_services(services: Sequence[Service]) -> str:
     source = services[0].source if services else ""
     tables = [Table("", {"format": FORMAT, "version": VERSION, "source": source})]
     for service in services:
-        tables.append(Table("services", _head(service)))
-        tables += [Table("services.operators", _plain(operator)) for operator in service.operators]
-        tables += [Table("services.edges", _plain(edge)) for edge in service.edges or ()]
+        tables.append(Table("services", _service_fields(service)))
+        tables += [Table("services.operators", _nonempty_fields(operator)) for operator in service.operators]
+        tables += [Table("services.edges", _nonempty_fields(edge)) for edge in service.edges or ()]
     return format_toml(tables)
 
 
-def _beside(service: Service, folder: Path) -> Service:
+def _with_relative_model_file(service: Service, folder: Path) -> Service:
     if not service.model_file:
         return service
     return msgspec.structs.replace(service, model_file=os.path.relpath(Path(service.model_file).absolute(), folder))
 
 
-def _head(service: Service) -> dict[str, Any]:
+def _service_fields(service: Service) -> dict[str, Any]:
     """A service's own fields; operators, and edges if there are any, have tables of their own."""
-    fields = _plain(service)
+    fields = _nonempty_fields(service)
     for name in ("operators", "edges", "source"):
         fields.pop(name, None)
     return {**fields, "edges": []} if service.edges == () else fields
 
 
-def _plain(record: msgspec.Struct) -> dict[str, Any]:
+def _nonempty_fields(record: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(record).items() if value not in (None, "", {})}

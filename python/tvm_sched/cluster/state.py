@@ -1,4 +1,4 @@
-"""`ClusterState`: what runs on a cluster, what is free, what has failed; services come, go and move."""
+"""`ClusterState`: the placed services, free resources and failures of a cluster, as services come, go and move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost models: from an operator graph and a topology to latencies. They join by name, from here or from elsewhere.
+"""Cost models: functions from an operator graph and a topology to latencies, registered by name.
 
 A cost model is a function ``(graph, topology) -> Costs``. It joins with the decorator `register_cost_model`, or with no
 import at all through an entry point of the group ``tvm_sched.cost_models``.

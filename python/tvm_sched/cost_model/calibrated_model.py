@@ -1,4 +1,4 @@
-"""The cost model `calibrated`: this machine's cores, as its kernels were measured on them.
+"""The cost model `calibrated`: times of kernels as measured on this machine's cores.
 
 The compiler measures kernels that were never met before (`tvm_sched.relax.profiling.calibration`) and keeps their times;
 where there is only a graph, kernels without a time are predicted from those that have one.

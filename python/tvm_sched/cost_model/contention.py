@@ -1,4 +1,4 @@
-"""Contention of kernels on a GPU: what operators together take above their parts of it, fitted to measured pairs."""
+"""Contention of kernels on a GPU, fitted to measured pairs: the extra time of operators that run together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long copies from and to GPUs take, between events of cupy's, and the bandwidths of a machine's ways by them."""
+"""Measure copies from and to GPUs with cupy events, and derive the bandwidths of a machine's routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compiled CUDA kernel takes of a multiprocessor, read from its cubin: no GPU is needed."""
+"""Read the registers, shared memory and launch bounds of a compiled CUDA kernel from its cubin; no GPU is needed."""
 
 from __future__ import annotations
 

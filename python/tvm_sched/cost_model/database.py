@@ -1,4 +1,4 @@
-"""The database of all that was ever measured on this user's machines."""
+"""The database of all measurements that this user has made."""
 
 from __future__ import annotations
 

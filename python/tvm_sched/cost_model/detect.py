@@ -1,4 +1,4 @@
-"""Describe a machine as a topology: what it says of itself, bandwidths measured or from the specification."""
+"""Describe a machine as a topology: detected devices, with bandwidths that were measured or are from the specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the learned cost model knows of devices beyond their rates: processors and cache."""
+"""Properties of devices that the learned cost model uses besides their rates: processors and cache."""
 
 from __future__ import annotations
 

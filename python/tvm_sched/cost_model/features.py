@@ -1,4 +1,4 @@
-"""Operators and devices as numbers: what the learned cost model looks at.
+"""Features of the learned cost model: operators and devices as numbers.
 
 Everything here is an array with a row for each operator, so that 10,000 operators take milliseconds.
 """

@@ -1,4 +1,4 @@
-"""How long operators take together on a device that was measured: the rule of ``docs/model.md``, fitted to pairs."""
+"""Interference of operators on a measured device: the parameters of the rule in ``docs/model.md``, fitted to pairs."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def costs_of_profile(graph: OpGraph, topology: Topology, profile: Profile, sourc
         )
     if not any(_is_measured(device, profile) for device in topology.devices):
         raise InputError(
-            f"{source}: measured on {_named(profile.device)}; topology {topology.name!r} has no such device but "
-            f"{', '.join(dict.fromkeys(_named(properties(d)) for d in topology.devices))}"
+            f"{source}: measured on {_describe_device(profile.device)}; topology {topology.name!r} has no such device but "
+            f"{', '.join(dict.fromkeys(_describe_device(properties(d)) for d in topology.devices))}"
         )
     for difference in profile.differences():
         warnings.warn(f"{source}: {difference}; measure again for times to trust", CostWarning, stacklevel=2)
@@ -108,7 +108,7 @@ def _is_measured(device: Device, profile: Profile) -> bool:
     return same and (found.kind != "cpu" or alike(found, profile.device))
 
 
-def _named(device: DeviceProperties) -> str:
+def _describe_device(device: DeviceProperties) -> str:
     return f"{device.name!r} ({device.kind}, {device.rates['float32'] / 1e9:.0f} GFLOP/s)"
 
 
@@ -161,7 +161,7 @@ def costs_of(
             matrix[:, d] = _to_ns(seconds + launch)[position]
         shared[:, d], far[:, d] = found.shared[position], found.far[position]
         if exact and device.name in exact:
-            _put_measured(d, *exact[device.name], operator_ns, low, high, far)
+            _fill_measured(d, *exact[device.name], operator_ns, low, high, far)
         route = topology.route(HOST, d)
         if route is not None:
             reads = np.array([route.nanoseconds(int(size)) for size in host], dtype=np.int64)
@@ -173,7 +173,7 @@ def costs_of(
     return Costs(operator_ns, direct_ns, source, uncertainty=Uncertainty(low, high, shared, far))
 
 
-def _put_measured(
+def _fill_measured(
     d: int,
     names: list[str],
     rows: Mapping[str, Measurement],

@@ -1,4 +1,4 @@
-"""What a machine says of itself, by sysfs and NVML: a plain document, so that it can be described elsewhere."""
+"""Record the hardware information of a machine (sysfs, NVML) in a plain document, to make its topology anywhere."""
 
 from __future__ import annotations
 

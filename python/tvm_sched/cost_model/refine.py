@@ -1,4 +1,4 @@
-"""Per-device refinement: what a few measurements on a device say of all operators on it.
+"""Per-device refinement: correct the predictions for all operators by a few measurements on the device.
 
 A Gaussian process on log(measured / predicted): an error that all operators of the device share, one that those of a
 family share, and one that is alike for operators of like shape. Where nothing like it was measured, the learned model

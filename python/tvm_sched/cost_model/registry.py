@@ -1,4 +1,4 @@
-"""Cost models by name, and the files that stand for one."""
+"""Cost models by name, and files (tables, profiles, trained models) that can be given in place of a name."""
 
 from __future__ import annotations
 

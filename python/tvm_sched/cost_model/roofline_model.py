@@ -1,4 +1,4 @@
-"""The roofline model: an operator takes as long as its arithmetic or its bytes, whichever is more, and a launch."""
+"""The cost model `roofline`: the longer of an operator's arithmetic and its memory traffic, plus a launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes two kernel calls the same measurement: a line of text, made of an operator and read back into one.
+"""Signatures: a line of text by which equal kernel calls share a measurement, and that can be parsed back into an operator.
 
 ``onednn.matmul_bias|2049000|a float32[1,1024];p float32[1024,1000];p float32[1000]|float32[1,1000]``: kind,
 floating-point operations, inputs (a for activations and inputs, p for parameters), outputs.

@@ -1,4 +1,4 @@
-"""All that the learned model may be trained on, read from where it is."""
+"""Read all available training data of the learned cost model."""
 
 from __future__ import annotations
 

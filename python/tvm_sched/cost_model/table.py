@@ -1,4 +1,4 @@
-"""Latencies of people's own, as a table: CSV with the columns operator, device, seconds, and perhaps direct_seconds."""
+"""Latencies from a user's table: CSV with the columns operator, device, seconds and optionally direct_seconds."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def costs_of_table(graph: OpGraph, topology: Topology, path: str | os.PathLike[s
         pair = row["operator"], row["device"]
         for what, name, known in (("operator", pair[0], operators), ("device", pair[1], devices)):
             if name not in known and name != "*":
-                raise CostsError(f"{where}, line {line}: there is no {what} {name!r}; there are {_some(list(known))}")
+                raise CostsError(
+                    f"{where}, line {line}: there is no {what} {name!r}; there are {_shortened_list(list(known))}"
+                )
         if pair in given:
             raise CostsError(f"{where}, line {line}: operator {pair[0]!r} on {pair[1]!r} has a time already")
         direct = row.get(DIRECT, "")
@@ -54,7 +56,7 @@ def costs_of_table(graph: OpGraph, topology: Topology, path: str | os.PathLike[s
             _seconds(row["seconds"], f"{where}, line {line}"),
             _seconds(direct, f"{where}, line {line}") if direct else math.inf,
         )
-    return _fill(graph, topology, given, where)
+    return _fill_costs(graph, topology, given, where)
 
 
 def _seconds(text: str, where: str) -> float:
@@ -67,7 +69,9 @@ def _seconds(text: str, where: str) -> float:
     return value
 
 
-def _fill(graph: OpGraph, topology: Topology, given: dict[tuple[str, str], tuple[float, float]], where: str) -> Costs:
+def _fill_costs(
+    graph: OpGraph, topology: Topology, given: dict[tuple[str, str], tuple[float, float]], where: str
+) -> Costs:
     values = np.empty((2, len(graph.operators), len(topology.devices)))
     missing = []
     for o, operator in enumerate(graph.operators):
@@ -79,7 +83,7 @@ def _fill(graph: OpGraph, topology: Topology, given: dict[tuple[str, str], tuple
             else:
                 values[:, o, d] = found
     if missing:
-        raise CostsError(f"{where}: {len(missing)} latencies are missing: {_some(missing)}")
+        raise CostsError(f"{where}: {len(missing)} latencies are missing: {_shortened_list(missing)}")
     direct = values[1]
     for d, device in enumerate(topology.devices):
         if device.shares_host_memory:
@@ -87,5 +91,5 @@ def _fill(graph: OpGraph, topology: Topology, given: dict[tuple[str, str], tuple
     return Costs.from_seconds(values[0], direct, source=Path(where).name)
 
 
-def _some(names: list[str]) -> str:
+def _shortened_list(names: list[str]) -> str:
     return ", ".join(names[:10]) + (f", ... ({len(names)} in all)" if len(names) > 10 else "")

@@ -1,4 +1,4 @@
-"""Training of the learned cost model: seeded, so that the same data gives the same file."""
+"""Train the learned cost model; seeded, so that the same data gives the same file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def train(
         A time that is not above 0 and finite.
     """
     kinds = sorted({device.kind for device in samples.devices})
-    parts = {kind: _train_part(kind, _of_kind(samples, kind), seed, progress, rounds or ROUNDS[kind]) for kind in kinds}
+    parts = {
+        kind: _train_part(kind, _samples_of_kind(samples, kind), seed, progress, rounds or ROUNDS[kind])
+        for kind in kinds
+    }
     return LearnedModel(parts, dict(about or {}, seed=str(seed)))
 
 
@@ -124,7 +127,7 @@ def chips(devices: Sequence[DeviceProperties]) -> npt.NDArray[np.str_]:
     return np.array([shared.get(device.name, device.name) for device in devices])
 
 
-def _of_kind(samples: Samples, kind: str) -> Samples:
+def _samples_of_kind(samples: Samples, kind: str) -> Samples:
     return samples.take(np.array([device.kind == kind for device in samples.devices])[samples.device])
 
 

@@ -1,4 +1,4 @@
-"""How sure a schedule's latency is, with the errors of its latencies, and what to measure to know it better."""
+"""Uncertainty of a schedule's latency from the errors of operator latencies, and which measurements would reduce it most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where buffers lie in the arena of a device: offsets from lifetimes, and who has to wait for whom because of them."""
+"""Lay out buffers in the arena of a device: offsets from lifetimes, and the waits that shared memory requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan's maker has to know of a model besides its schedule: the kernel of each operator."""
+"""Input of planning besides the schedule: the kernel call of each operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`emit_plan`: a schedule, lowered to queues, buffers and steps."""
+"""`emit_plan`: lower a schedule to an execution plan of queues, buffers and steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages without barriers: an operator starts beside those of earlier stages where the device has room for all of them."""
+"""Stages without barriers: an operator starts while those of earlier stages still run if the device has room for all."""
 
 from __future__ import annotations
 

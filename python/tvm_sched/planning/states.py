@@ -1,4 +1,4 @@
-"""States in a plan: inputs whose values the run before has left in the memory of the device that computed them."""
+"""States in a plan: inputs whose values the previous run left in the memory of the device that computed them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of a plan: kernels and transfers of a schedule with what each waits for, in an order without deadlock."""
+"""Steps of a plan: kernels and transfers of a schedule with the steps that each waits for, in an order without deadlock."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def plan_waits(steps: list[Step]) -> list[list[int]]:
                 continue
             kept.append(index)
             if not other.optional:
-                _learn(known, before[index])
+                _merge_progress(known, before[index])
                 known[other.queue] = max(known.get(other.queue, -1), index)
         before.append(known)
         if not step.optional:
@@ -305,7 +305,7 @@ def plan_waits(steps: list[Step]) -> list[list[int]]:
     return result
 
 
-def _learn(known: dict[str, int], more: dict[str, int]) -> None:
+def _merge_progress(known: dict[str, int], more: dict[str, int]) -> None:
     for queue, index in more.items():
         if known.get(queue, -1) < index:
             known[queue] = index

@@ -1,4 +1,4 @@
-"""Plans for the runtimes people already have: accelerate, vLLM, llama.cpp, ONNX Runtime, OpenVINO and PyTorch."""
+"""Plans for other runtimes: accelerate, vLLM, llama.cpp, ONNX Runtime, OpenVINO and PyTorch."""
 
 from .planner import Row, RuntimePlan, export_plan
 from .runtimes import RUNTIMES, Runtime, get_runtime, runtime_names

@@ -1,4 +1,4 @@
-"""Language models by their configuration: presets, and ``config.json`` of Llama, Mistral, Qwen and GPT-2."""
+"""Architectures of language models: presets, and ``config.json`` files of Llama, Mistral, Qwen and GPT-2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lower bound for all placements, in runs or not: a linear program in which units may be cut into fractions."""
+"""A lower bound for all placements of units, consecutive or not: a linear program in which units may be divided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model on a machine in numbers: times, bytes and copies of its units, for those who search and bound."""
+"""`Chain`: times, bytes and copies of a model's units on a machine as arrays, for searches and bounds."""
 
 from __future__ import annotations
 

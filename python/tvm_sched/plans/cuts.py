@@ -48,11 +48,15 @@ def kinds_of(chain: Chain) -> list[list[int]]:
             return False
         if msgspec.structs.replace(a.device, name="x", bus="") != msgspec.structs.replace(b.device, name="x", bus=""):
             return False
-        if not np.array_equal(chain.time_ns[:, p], chain.time_ns[:, q]) or _speed(ways[p, q]) != _speed(ways[q, p]):
+        if not np.array_equal(chain.time_ns[:, p], chain.time_ns[:, q]) or _bandwidth_and_latency(
+            ways[p, q]
+        ) != _bandwidth_and_latency(ways[q, p]):
             return False
         others = [r for r in range(count) if r not in (p, q)]
         return all(
-            _speed(ways[p, r]) == _speed(ways[q, r]) and _speed(ways[r, p]) == _speed(ways[r, q]) for r in others
+            _bandwidth_and_latency(ways[p, r]) == _bandwidth_and_latency(ways[q, r])
+            and _bandwidth_and_latency(ways[r, p]) == _bandwidth_and_latency(ways[r, q])
+            for r in others
         )
 
     kinds: list[list[int]] = []
@@ -65,7 +69,7 @@ def kinds_of(chain: Chain) -> list[list[int]]:
     return kinds
 
 
-def _speed(way: object) -> tuple[float, float]:
+def _bandwidth_and_latency(way: object) -> tuple[float, float]:
     return way.bandwidth, way.latency  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""What would fit: the longest context, the largest batch, the fewest GPUs."""
+"""Find the longest context, the largest batch and the fewest GPUs with which a model fits."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def largest(runtime: Runtime, request: Request, field: str, most: int) -> int:
         }
         return fits(runtime, replace(request, workload=msgspec.structs.replace(request.workload, **changed)))
 
-    return _last(good, least, most)
+    return _largest_feasible(good, least, most)
 
 
-def _last(good: Callable[[int], bool], least: int, most: int) -> int:
+def _largest_feasible(good: Callable[[int], bool], least: int, most: int) -> int:
     """The last number for which ``good`` holds, if it holds up to there and not beyond; 0 where it never does."""
     if not good(least):
         return 0
@@ -68,7 +68,7 @@ def fewest_gpus(runtime: Runtime, request: Request) -> tuple[int, Device] | None
     largest_one = max(gpus(request.topology), key=lambda device: device.memory)
     count = 1
     while count <= MOST_GPUS:
-        if fits(runtime, replace(request, topology=_several(request.topology, largest_one, count))):
+        if fits(runtime, replace(request, topology=_identical_devices(request.topology, largest_one, count))):
             return count, largest_one
         count += 1 if count < 8 else 4
     return None
@@ -99,7 +99,7 @@ def _without(topology: Topology, names: set[str]) -> Topology:
     )
 
 
-def _several(topology: Topology, device: Device, count: int) -> Topology:
+def _identical_devices(topology: Topology, device: Device, count: int) -> Topology:
     bus = next((bus for bus in topology.buses if bus.name == device.bus), Bus("bus", 25e9))
     buses = tuple(msgspec.structs.replace(bus, name=f"{bus.name}.{n}") for n in range(count))
     devices = tuple(msgspec.structs.replace(device, name=f"{device.name}.{n}", bus=buses[n].name) for n in range(count))

@@ -1,4 +1,4 @@
-"""The machine as a runtime uses it: places for units, with the memory that is left of each, and the ways between them."""
+"""The machine as a runtime uses it: places for units with their available memory, and the routes between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is placed: a model as units that run one after another, with a graph for each thing that it is asked to do."""
+"""`UnitModel`: a model as units that run one after another, with an operator graph for each phase."""
 
 from __future__ import annotations
 

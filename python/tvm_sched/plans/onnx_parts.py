@@ -1,4 +1,4 @@
-"""ONNX models as plans need them: with annotated nodes, or cut into parts."""
+"""Write ONNX models for a plan: with annotated nodes, or cut into parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ONNX file as a graph of operators: its own nodes, so that a plan can name them."""
+"""Read an ONNX file as an operator graph of its own nodes, so that a plan can refer to them."""
 
 from __future__ import annotations
 

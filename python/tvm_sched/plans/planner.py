@@ -1,4 +1,4 @@
-"""From a model, a machine and a runtime to a plan: searched, bounded, and priced beside the runtime's own split."""
+"""Make a plan for a model, a machine and a runtime: search, bound, and compare with the runtime's default split."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .bound import NAME as BOUND
 from .bound import lower_bound
 from .machine import ASSUMED_HOST, is_assumed_host
 from .operators import OperatorModel
-from .pricing import Priced
+from .pricing import PricedPlacement
 from .runtimes import Case, Request, Runtime, Split, get_runtime
 from .workload import Workload
 
@@ -232,7 +232,7 @@ def make_plan(runtime: Runtime, request: Request) -> RuntimePlan:
     bounds = [lower_bound(case.chain, case.micro_batches) for case in _bounded(cases, defaults)]
     bound_ns = min((bound for bound in bounds if bound is not None), default=0)
     return RuntimePlan(
-        runtime.name, _name(request), request.topology.name, request.costs, _measure(runtime, request),
+        runtime.name, _model_name(request), request.topology.name, request.costs, _describe_request(runtime, request),
         _row(ours, priced), tuple(_row(split, each) for split, each in rows), bound_ns,
         BOUND,
         runtime.settings(request, ours), _encoded(runtime.write(request, ours)), _notes(runtime, request, ours),
@@ -255,7 +255,7 @@ def _bounded(cases: list[Case], defaults: list[Split]) -> list[Case]:
     return list({id(case): case for case in every}.values())
 
 
-def _row(split: Split, priced: Priced) -> Row:
+def _row(split: Split, priced: PricedPlacement) -> Row:
     places = split.case.chain.machine.places
     used = [p for p in range(len(places)) if priced.held[p] > 0]
     held = {places[p].name: priced.held[p] for p in used}
@@ -263,12 +263,12 @@ def _row(split: Split, priced: Priced) -> Row:
     return Row(split.label, priced.total_ns, priced.phase_ns, held, limit, priced.fits)
 
 
-def _name(request: Request) -> str:
+def _model_name(request: Request) -> str:
     source = request.source
     return source.config.name if isinstance(source, Architecture) else source.graph.name
 
 
-def _measure(runtime: Runtime, request: Request) -> str:
+def _describe_request(runtime: Runtime, request: Request) -> str:
     if isinstance(request.source, OperatorModel):
         return "one run"
     workload = request.workload

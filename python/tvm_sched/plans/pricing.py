@@ -1,4 +1,4 @@
-"""What a placement takes, by the simulator of `tvm_sched.schedule`: of the runtime's own split and of ours alike."""
+"""Price a placement with the simulator of `tvm_sched.schedule`, the runtime's default split and ours alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .model import Phase
 
 
 @dataclass(frozen=True)
-class Priced:
+class PricedPlacement:
     """What a placement takes.
 
     Attributes
@@ -38,7 +38,7 @@ class Priced:
     fits: bool
 
 
-def price(chain: Chain, placement: Placement, micro_batches: int = 1) -> Priced:
+def price(chain: Chain, placement: Placement, micro_batches: int = 1) -> PricedPlacement:
     """Simulate each phase of a placement, warm: all parameters lie where they are used."""
     held = chain.placement_bytes(placement)
     phase_ns: dict[str, int] = {}
@@ -53,7 +53,7 @@ def price(chain: Chain, placement: Placement, micro_batches: int = 1) -> Priced:
     if micro_batches > 1:
         total = max(total, micro_batches * max(stage_times(chain, placement)))
     fits = all(used <= room for used, room in zip(held, chain.room, strict=True))
-    return Priced(placement, phase_ns, total, held, fits)
+    return PricedPlacement(placement, phase_ns, total, held, fits)
 
 
 def schedule_of(chain: Chain, phase: Phase, problem: Problem, placement: Placement) -> Schedule:

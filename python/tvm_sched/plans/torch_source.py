@@ -1,4 +1,4 @@
-"""A program that torch.export saved as a graph of operators: its own nodes, so that a plan can name them."""
+"""Read a saved torch.export program as an operator graph of its own nodes, so that a plan can refer to them."""
 
 from __future__ import annotations
 

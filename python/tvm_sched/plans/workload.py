@@ -1,4 +1,4 @@
-"""What a language model is to serve, and in which number formats: what its memory and times follow from."""
+"""The workload of a language model (context, batch, tokens) and the number formats, which determine memory and times."""
 
 from __future__ import annotations
 

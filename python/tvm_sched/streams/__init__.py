@@ -1,4 +1,4 @@
-"""Streams within devices: who shares one (passes that can be swapped), in which order kernels are launched, what waits."""
+"""Streams within devices: which operators share a stream, in which order kernels are launched, and which must wait."""
 
 from .allocation import ALLOCATORS, allocate_streams, count_synchronizations, limit_streams
 from .choice import BEST, best_launch_order, best_streams, check_methods, choose_launch_order, choose_streams

@@ -1,4 +1,4 @@
-"""Which operators of a device share a stream; the work is done in ``cpp/search/streams.cc``."""
+"""Assign the operators of a device to streams; the algorithms are in ``cpp/search/streams.cc``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams and launch orders of a schedule: as asked and verified, or chosen by prediction among all methods."""
+"""Streams and launch order of a schedule: by a named method, or the best of all methods by predicted latency; verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order kernels are launched; the work is done in ``cpp/search/streams.cc``."""
+"""The order in which kernels are launched; the algorithms are in ``cpp/search/streams.cc``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured latencies to learn from: published ones, read where they are installed, and those of this machine."""
+"""Training data: published latencies, read where they are installed, and latencies measured on this machine."""
 
 from .samples import Samples
 

@@ -1,4 +1,4 @@
-"""Measured latencies of operators on devices: the one form into which every source is read."""
+"""`Samples`: measured latencies of operators on devices, the common form of all sources of training data."""
 
 from __future__ import annotations
 

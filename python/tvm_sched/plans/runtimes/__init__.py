@@ -1,4 +1,4 @@
-"""Runtimes of others that take plans, each in a file of its own."""
+"""Other runtimes that plans can be written for, a file each."""
 
 from .base import Case, Request, Runtime, Split
 from .registry import RUNTIMES, get_runtime, runtime_names

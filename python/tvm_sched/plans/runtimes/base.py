@@ -1,4 +1,4 @@
-"""What a runtime says of itself, for the planner: where it can put what, its own split, and how a plan is written."""
+"""`Runtime`: what the planner needs to know about a runtime: possible places, its default split, and how to write a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..language import Serving, language_model
 from ..machine import gpus
 from ..model import UnitModel
 from ..operators import OperatorModel
-from ..pricing import Priced, price
+from ..pricing import PricedPlacement, price
 from ..workload import Workload
 
 Objective = Literal["latency", "throughput"]
@@ -83,7 +83,7 @@ class Case:
             return best_period(self.search or self.chain, self.stages, self.micro_batches)
         return best_latency(self.search or self.chain, self.stages)
 
-    def price(self, placement: Placement) -> Priced:
+    def price(self, placement: Placement) -> PricedPlacement:
         """What a placement takes in this case."""
         return price(self.chain, placement, self.micro_batches)
 

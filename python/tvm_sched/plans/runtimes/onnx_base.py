@@ -1,4 +1,4 @@
-"""What runtimes of ONNX files share: operators on GPUs and the CPU, one after another, copied through host memory."""
+"""Base of runtimes for ONNX files: operators run one after another on GPUs and the CPU, with copies through host memory."""
 
 from __future__ import annotations
 
