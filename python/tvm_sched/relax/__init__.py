@@ -1,4 +1,4 @@
-"""The one package that imports TVM: import of models, passes, target and build, each imported when it is used."""
+"""The only package that imports TVM: import of models, passes, targets and build, each loaded on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The module attributes that one pass leaves for the next, and how to read them."""
+"""The module attributes by which passes hand results to each other, and functions to read and write them."""
 
 from __future__ import annotations
 

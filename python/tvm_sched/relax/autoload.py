@@ -1,4 +1,4 @@
-"""What ``import tvm`` calls through the entry point ``tvm.backends``: targets, pipeline and the runtime's loader.
+"""Entry point ``tvm.backends``, called by ``import tvm``: registers targets, the pipeline and the runtime's loader.
 
 It runs in every process that imports TVM, so it imports nothing but the standard library and what TVM has imported.
 """
@@ -26,7 +26,7 @@ def register() -> None:
     if tvm._RUNTIME_ONLY:
         return
     _register_tags()
-    _answer_for_other_tags()
+    _parse_other_tags()
     _register_pipeline()
 
 
@@ -52,7 +52,7 @@ def _register_tags() -> None:
         tvm.target.register_tag(f"{PREFIX}{name}{THROUGHPUT}", throughput, override=True)
 
 
-def _answer_for_other_tags() -> None:
+def _parse_other_tags() -> None:
     """Let ``Target("tvm_sched/cpu200")`` work and ``Target("tvm_sched/cpu0")`` say what there is.
 
     TVM asks nobody about a tag that it does not know: it says that there is no such kind of target.

@@ -1,4 +1,4 @@
-"""`compile`: from a model and a topology to a scheduled executable, in one call."""
+"""`compile`: make a scheduled executable of a model and a topology, in one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops that suit the cores of a CPU: sums over a tile of accumulators in registers, vectorised along memory.
+"""Loop schedules for CPU cores: sums over a tile of accumulators in registers, vectorised along memory.
 
 TVM's default for the CPU computes one output at a time, with a stride through memory: 2 GFLOP/s where the core can do
 50 times as many. One rule covers convolutions, matrix products and pooling. Elementwise steps become one loop, and a

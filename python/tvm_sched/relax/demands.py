@@ -1,4 +1,4 @@
-"""What the kernels of operators take of a GPU: from their launches, the compiled code, and a model of NVIDIA's libraries."""
+"""Demands of operators on a GPU, from kernel launches, compiled code, and a model of NVIDIA's libraries."""
 
 from __future__ import annotations
 

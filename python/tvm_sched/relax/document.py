@@ -1,4 +1,4 @@
-"""`Document`: a problem, schedule or plan in a module's attributes, a JSON document only where the module is saved."""
+"""`Document`: a problem, schedule or plan in a module's attributes, encoded as JSON only when the module is saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops that compute elementary functions of what lies along memory become vectors.
+"""Vectorise loops that compute elementary functions along memory.
 
 LLVM makes vectors of most loops by itself, but takes some long formulas apart into branches first.
 """

@@ -1,4 +1,4 @@
-"""Writes an executable and the parameters that are not in it: an artifact for `tvm_sched.runtime.load`."""
+"""Write an artifact for `tvm_sched.runtime.load`: an executable, and the parameters that are not in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said where TVM fails on a model that it could read: which model, which pass or kernel, why, and what to do."""
+"""Error messages for failures of TVM on a model that was read: model, pass or kernel, reason, and what to do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def explained(where: str) -> Iterator[None]:
     """
     passes = _Passes()
     try:
-        with _watched(passes):
+        with _recording_passes(passes):
             yield
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{where}: {error}") from error.__cause__
@@ -45,7 +45,7 @@ def explained(where: str) -> Iterator[None]:
             raise
         doing = f"its pass {passes.names[-1]}" if passes.names else "it"
         raise UnsupportedModelError(
-            f"{where}: TVM cannot compile this: {doing} failed with {type(error).__name__}: {_said(error)}; {_ADVICE}"
+            f"{where}: TVM cannot compile this: {doing} failed with {type(error).__name__}: {_first_line(error)}; {_ADVICE}"
         ) from error
 
 
@@ -64,7 +64,7 @@ class _Passes:
             pass
 
 
-def _watched(passes: _Passes) -> Any:
+def _recording_passes(passes: _Passes) -> Any:
     """A context like the current one, in which passes are noted; instruments that are there already are left alone."""
     current = tvm.transform.PassContext.current()
     if current.instruments:
@@ -89,7 +89,7 @@ def _is_of_tvm(error: BaseException) -> bool:
     return last.startswith(_OF_TVM) or isinstance(error, tvm.error.InternalError)
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """The first words of an error, on one line."""
     text = " ".join(str(error).split()) or "no message"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."

@@ -1,4 +1,4 @@
-"""Functions that ``FuseOps`` makes: their kernels, which of them is the heavy one, and the one kernel that they become."""
+"""Functions that ``FuseOps`` makes: their kernels, the heavy one among them, and their fusion into one kernel."""
 
 from __future__ import annotations
 

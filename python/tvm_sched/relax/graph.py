@@ -1,4 +1,4 @@
-"""From the Relax function ``main``, lowered to kernels, to an operator graph, and back from it to kernel calls."""
+"""Extract the operator graph from the lowered Relax function ``main``, with the kernel call of each operator."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class _Extractor:
             raise InputError(
                 f"{where}: {describe(call)} gives no tensor ({call.ty}), and kernels take and give tensors only"
             )
-        raise InputError(f"{where}: {describe(call)} cannot be scheduled: {_why(operation)}")
+        raise InputError(f"{where}: {describe(call)} cannot be scheduled: {_refusal_reason(operation)}")
 
     def _operator(
         self, call: Any, function: str, arguments: relax.Expr, where: str, *, external: bool, packed: bool
@@ -373,7 +373,7 @@ def _symbol(expr: Any) -> str:
     return plain(getattr(expr, "global_symbol", None) or expr.name_hint)
 
 
-def _why(operation: str) -> str:
+def _refusal_reason(operation: str) -> str:
     if operation in ("relax.nonzero", "relax.unique", "relax.tensor_to_shape", "relax.vm.call_tir_dyn"):
         return "the shape of its result depends on data, and a schedule needs static shapes"
     if not operation:

@@ -1,4 +1,4 @@
-"""Indices that depend on data stay within their tensors, whatever the data say: no kernel touches foreign memory."""
+"""Clamp indices that depend on data, so that no kernel accesses memory outside its tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is, what it needs to be told, and what would be refused, before anything is compiled."""
+"""`inspect_model`: a model's contents, the shapes it needs, and what would be refused, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def inspect_model(
     except InputError as error:
         if input_shapes or constants:
             raise
-        needs = _without(str(error), source)
+        needs = _without_source(str(error), source)
     else:
         refused = []
         with warnings.catch_warnings(record=True) as caught:
@@ -49,7 +49,7 @@ def inspect_model(
             try:
                 imported = source.import_with(*combinations[0])
             except InputError as error:
-                why = _without(str(error), source)
+                why = _without_source(str(error), source)
                 named = [Refusal(node, reason) for node, reason in found.refused if node in why]
                 refused = named or [Refusal("", why)]
         notes = [str(warning.message) for warning in caught if issubclass(warning.category, ModelWarning)]
@@ -79,5 +79,5 @@ def _tensor(item: DeclaredInput) -> Tensor:
     return Tensor(item.name, item.dtype, shape)
 
 
-def _without(message: str, source: ModelSource) -> str:
+def _without_source(message: str, source: ModelSource) -> str:
     return message.removeprefix(f"{source.where}: ")

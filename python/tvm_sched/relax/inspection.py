@@ -1,4 +1,4 @@
-"""What `tvm-sched inspect` and `inspect_model` find out, as data; a stable form for JSON."""
+"""`Inspection`: the result of `tvm-sched inspect` and `inspect_model`; a stable JSON format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels for the CPU as object files, one each: compiled once, kept on disk, and linked into what calls them.
+"""CPU kernels as separate object files: compiled once, cached on disk, and linked into the modules that call them.
 
 An object is known by the kernel's content, the target and the compiler, and not by the kernel's name, which depends on the
 model that it stands in: so models share them. Linking gives the names.

@@ -1,4 +1,4 @@
-"""Blocks of a kernel, what they read, and the same kernel with shorter loops and smaller tensors."""
+"""Analyse the blocks of a kernel and what they read, and shrink a kernel to shorter loops and smaller tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linking objects to a library with the linker alone, which takes a quarter of the time of a C++ compiler and needs none."""
+"""Link objects to a library with the linker alone: four times as fast as with a C++ compiler, and none is needed."""
 
 from __future__ import annotations
 

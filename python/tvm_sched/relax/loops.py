@@ -1,4 +1,4 @@
-"""Parts of lowered loops that run along memory: vectors of their steps, and the steps that no vector takes."""
+"""Split lowered loops along memory into vector steps and remaining scalar steps."""
 
 from __future__ import annotations
 

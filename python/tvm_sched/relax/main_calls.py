@@ -1,4 +1,4 @@
-"""The calls of ``main`` as ``FuseOps`` leaves it: which kernel each is of, and who reads what it makes."""
+"""The calls of ``main`` after ``FuseOps``: the kernel of each, and the readers of its result."""
 
 from __future__ import annotations
 

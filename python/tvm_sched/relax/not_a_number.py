@@ -1,4 +1,4 @@
-"""Maximum and minimum with a constant, written so that a NaN remains one, as NumPy, ONNX and PyTorch have it."""
+"""Write maximum and minimum with a constant so that NaN is preserved, as in NumPy, ONNX and PyTorch."""
 
 from __future__ import annotations
 

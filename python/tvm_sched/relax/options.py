@@ -1,4 +1,4 @@
-"""`CompileOptions`: what `compile`, `compile_pipeline`, `pipeline`, `target` and the command line all make."""
+"""`CompileOptions`: the validated options of `compile`, `compile_pipeline`, `pipeline`, `target` and the command line."""
 
 from __future__ import annotations
 

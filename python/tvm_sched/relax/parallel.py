@@ -1,4 +1,4 @@
-"""Outer loops of large kernels become parallel: the executor gives them the threads of their operator.
+"""Make outer loops of large kernels parallel; the executor gives them the threads of their operator.
 
 Code for a parallel loop asks for threads when it runs; in an operator that has one thread it is a plain loop.
 """

@@ -1,4 +1,4 @@
-"""`compile_pipeline`: from a model and a topology to a pipeline that runs batches, in one call."""
+"""`compile_pipeline`: make a pipeline that runs batches of a model and a topology, in one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipeline ``tvm_sched``: all passes in order, then TVM's own build pipeline for what is left."""
+"""The Relax pipeline ``tvm_sched``: all passes in order, then TVM's own build pipeline for the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services of models, and pipelines of what a cluster's allocator has placed."""
+"""Make cluster services of models, and compile pipelines of service placements."""
 
 from __future__ import annotations
 

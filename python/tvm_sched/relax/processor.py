@@ -1,4 +1,4 @@
-"""For which processor and how many threads kernels are compiled."""
+"""The processor levels and the number of threads that kernels are compiled for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products and convolutions of which each piece makes some of the columns or channels; kernels that join pieces again."""
+"""Cut products and convolutions into pieces by columns or channels, and make the kernels that join the pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a kernel reads of its inputs: of a table the rows that are looked up, of a sliced tensor the slice."""
+"""Count the bytes that a kernel reads of its inputs: of a table only the rows looked up, of a sliced tensor the slice."""
 
 from __future__ import annotations
 

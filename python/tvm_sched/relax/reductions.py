@@ -1,4 +1,4 @@
-"""Sums, maxima and minima along memory, with many accumulators next to each other in vectors.
+"""Vectorise sums, maxima and minima along memory with several vector accumulators.
 
 The order of the additions changes with that, as it does in any fast library; each accumulator adds fewer numbers, so that
 sums come out more exact.

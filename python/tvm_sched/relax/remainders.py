@@ -1,4 +1,4 @@
-"""Remainders by powers of two in indices, in a form that LLVM does not take for counters that wrap.
+"""Hide remainders by powers of two in indices from LLVM's loop vectoriser, which miscompiles them.
 
 LLVM 22's loop vectoriser reads ``i % 4`` as a counter of two bits. Where it needs a second assumption about the same
 index, as for ``x[i % 3 * 20 + j % 4 * 5]``, it forgets to check that this counter does not wrap, and reads past the period:

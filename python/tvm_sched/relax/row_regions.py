@@ -1,4 +1,4 @@
-"""Regions of ``main`` that can be computed by rows: parts of the batch, of the tokens, or of a picture.
+"""Find regions of ``main`` that can be computed by rows: parts of the batch, of the tokens, or of a picture.
 
 Each part needs all weights, so that a cold start loads them once for each device. It is of use where parameters are on the
 devices already, and where a kernel computes for longer than its weights take to load: large batches, convolutions of large

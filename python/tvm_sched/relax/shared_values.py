@@ -1,4 +1,4 @@
-"""One copy of the parameters that several modules of one model have in common."""
+"""`SharedValues`: keep one copy of parameters that several modules of a model share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that do a part of another kernel's work: of its result along an axis, or of the sum that it computes.
+"""Cut a kernel into parts: along an axis of its result, or of the sum that it computes.
 
 A kernel is cut where it can be proved that each of ``count`` equal parts is the same computation, of parts of some
 arguments and of all of others. So one kernel does for all parts, and it is TVM's own with shorter loops. Several

@@ -1,4 +1,4 @@
-"""Which kernels that TVM generated for CPUs are far from what their arithmetic and their bytes need, and why."""
+"""Find generated CPU kernels that are far slower than their roofline, and say why."""
 
 from __future__ import annotations
 

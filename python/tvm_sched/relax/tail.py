@@ -1,4 +1,4 @@
-"""The dynamic tail of a module: what `SplitTail` took out of ``main``, because its sizes are known only at run time."""
+"""The dynamic tail of a module: operators that `SplitTail` took out of ``main``, whose sizes are known only at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a topology is written as a target. ``import tvm`` imports it, so it needs the standard library alone."""
+"""Target strings of topologies. ``import tvm`` imports this file, so it needs the standard library only."""
 
 from __future__ import annotations
 

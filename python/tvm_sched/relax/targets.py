@@ -1,4 +1,4 @@
-"""Targets: which topology and which options of compilation a ``tvm.target.Target`` stands for."""
+"""Targets: convert between a ``tvm.target.Target`` and its topology and compile options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions of ``main`` that can be computed in parts without a meeting in between: tensor parallelism.
+"""Find regions of ``main`` that can be computed in independent parts: tensor parallelism.
 
 Shoeybi et al., *Megatron-LM: Training multi-billion parameter language models using model parallelism* (2019): of two
 products that follow each other the first is cut by columns and the second by rows, so that each part of the first makes

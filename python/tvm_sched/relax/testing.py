@@ -1,4 +1,4 @@
-"""Helpers for tests, demonstrations and benchmarks: models whose weights say something."""
+"""Helpers for tests, demonstrations and benchmarks: models with random weights of a sane scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles for steps that read across memory and write along it, as transposes do.
+"""Tile loops that read across memory and write along it, as transposes do.
 
 A line of the cache that is read holds numbers for many places of the output. Loop after loop, the next of them is wanted
 when the line is gone, all the sooner where rows are a power of two apart. A tile reads its lines whole, once.

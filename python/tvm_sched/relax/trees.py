@@ -1,4 +1,4 @@
-"""Ensembles of decision trees: one kernel that walks all trees of a row by tables of numbers.
+"""Ensembles of decision trees: one kernel that walks all trees of a row with tables of nodes.
 
 The trees are data and not code: how long a model takes to compile does not grow with its trees.
 """

@@ -1,4 +1,4 @@
-"""Other ways to compute fused kernels: their ends apart, and products in pieces.
+"""Offer other ways to compute fused kernels: with a separate end, products in pieces, regions in parallel parts.
 
 `offer_variants` puts them into ``main`` beside the fused kernels, joined by calls of `ways.CALL`, which stand for one of
 their arguments; `tvm_sched.relax.graph` reads them as groups of a problem with variants, and takes the kernels of what was

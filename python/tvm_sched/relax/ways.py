@@ -1,4 +1,4 @@
-"""Which bindings of ``main`` belong to which way of which choice, where `offer_variants` put several into it."""
+"""Assign the bindings of ``main`` to the ways of computing groups that `offer_variants` added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that make some rows of another kernel's result: of its batch, of its tokens, of a picture.
+"""Make kernels that compute some rows of another kernel's result: of its batch, its tokens, or a picture.
 
 Other than a slice (`slicing`) a window is for one place: it keeps what its kernel does at the edges, reads what
 its neighbours read too (rows of a convolution overlap), and need not be as wide as another. Nothing has to be proved of

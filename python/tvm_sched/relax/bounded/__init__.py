@@ -1,4 +1,4 @@
-"""Operators whose result has a size that only the values decide: kernels that fill a buffer of the largest size.
+"""Operators whose result size depends on the values: kernels that fill a buffer of the largest possible size.
 
 Each kernel also writes how many entries there are. `leading_part` is the kernel that copies these out of the buffer.
 """

@@ -1,4 +1,4 @@
-"""The first entries of a buffer, as many as a count says."""
+"""Kernels that copy the first ``count`` entries of a buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the writers of these kernels share: the function's frame, its arguments, counters, loops over many axes."""
+"""Shared helpers to write these kernels: the function's frame, arguments, counters, loops over many axes."""
 
 from __future__ import annotations
 

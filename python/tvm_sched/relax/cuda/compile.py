@@ -1,4 +1,4 @@
-"""PrimFuncs become CUDA kernels: loops by dlight, code by TVM, a fat binary by nvcc, and how each is launched."""
+"""Compile PrimFuncs to CUDA kernels (loops by dlight, code by TVM, a fat binary by nvcc) and describe their launches."""
 
 from __future__ import annotations
 

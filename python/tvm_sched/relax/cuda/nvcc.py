@@ -1,4 +1,4 @@
-"""nvcc: where it is, and a fat binary from CUDA source."""
+"""Find nvcc, and compile CUDA source to a fat binary."""
 
 from __future__ import annotations
 
@@ -131,13 +131,13 @@ def compile_source(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str
             command += ["-gencode", f"arch={ptx},code={ptx}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise InputError(_said(nvcc, archs, done.stderr or done.stdout))
+            raise InputError(_first_error(nvcc, archs, done.stderr or done.stdout))
         cubins = sorted(kept.glob("*.cubin"))  # named after the architecture where there are several
         cubins.sort(key=lambda path: not path.stem.endswith(f"_{archs[0][3:]}"))
         return binary.read_bytes(), read_cubin(cubins[0]) if cubins else {}  # what stands in for nvcc may keep none
 
 
-def _said(nvcc: str, archs: Sequence[str], text: str) -> str:
+def _first_error(nvcc: str, archs: Sequence[str], text: str) -> str:
     """Nvcc's first error on one line, and what to do."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it says nothing")

@@ -1,4 +1,4 @@
-"""Loops for GPUs: dlight's rules, and what remains in its own order, on few threads."""
+"""Loop schedules for GPUs: dlight's rules; kernels that no rule fits keep their loop order and run on few threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a decoder's configuration to a Relax module, and through the usual lowering to its operator graph."""
+"""Make a Relax module of a decoder's configuration, and its operator graph by the usual lowering."""
 
 from __future__ import annotations
 

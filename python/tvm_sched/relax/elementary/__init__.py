@@ -1,4 +1,4 @@
-"""Elementary functions of float32 as arithmetic that becomes vectors, and the pass that puts them in place of calls.
+"""Elementary functions of float32 as vectorisable arithmetic, and the pass that replaces library calls by them.
 
 TVM calls the C library for ``exp``, ``tanh``, ``erf`` and their like, number by number: some 10 ns each, where vectors of
 these take less than one. Here each function is an expression of additions, multiplications, selections and operations on

@@ -1,4 +1,4 @@
-"""Expressions of float32 that become vectors: no branches, no calls, exponents as bits."""
+"""Vectorisable float32 expressions: no branches, no calls, exponents as bits."""
 
 from __future__ import annotations
 

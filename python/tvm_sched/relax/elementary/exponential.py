@@ -1,4 +1,4 @@
-"""exp, log and what is made of them: polynomials of Cephes (Moshier, 1992), ratios fitted to the least relative error."""
+"""exp, log and functions derived from them: polynomials of Cephes (Moshier, 1992), ratios fitted to least relative error."""
 
 from __future__ import annotations
 

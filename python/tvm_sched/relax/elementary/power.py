@@ -1,4 +1,4 @@
-"""Powers of float32, computed in float64: its 29 further bits outweigh what the logarithm's error is multiplied by."""
+"""Powers of float32, computed in float64: its 29 additional bits absorb the magnified error of the logarithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which functions there are, and how exact they are."""
+"""The table of elementary functions and their accuracy."""
 
 from __future__ import annotations
 

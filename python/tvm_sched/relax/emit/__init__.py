@@ -1,4 +1,4 @@
-"""From a schedule to a plan (docs/formats/plan.md) and the runtime module that executes it."""
+"""Lower a schedule to a plan (docs/formats/plan.md) and make the runtime module that executes it."""
 
 from ...planning import emit_plan
 from .executor import Executor, make_executor

@@ -56,7 +56,7 @@ class Variant:
     @property
     def result(self) -> Any:
         """What ``main`` returns, as names of tensors in nested tuples; states are left out."""
-        return _without(self.extraction.result, set(self.states.values()))
+        return _without_names(self.extraction.result, set(self.states.values()))
 
 
 @dataclass(frozen=True)
@@ -175,10 +175,10 @@ def _leaves(result: Any) -> Iterator[str]:
         yield from _leaves(part) if isinstance(part, tuple) else (part,)
 
 
-def _without(result: Any, names: set[str]) -> Any:
+def _without_names(result: Any, names: set[str]) -> Any:
     if not isinstance(result, tuple):
         return result
-    return tuple(_without(part, names) for part in result if isinstance(part, tuple) or part not in names)
+    return tuple(_without_names(part, names) for part in result if isinstance(part, tuple) or part not in names)
 
 
 def _check_alike(variants: Sequence[Variant]) -> None:

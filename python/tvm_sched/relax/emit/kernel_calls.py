@@ -1,4 +1,4 @@
-"""The functions that a module's kernel calls name: in the artifact, of kernel libraries, compiled."""
+"""Resolve the functions that a module's kernel calls name: from kernel libraries, or compiled into the artifact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels of an artifact: each that several plans or several operators call is compiled once."""
+"""`KernelTable`: the kernels of an artifact; one that several plans or operators call is compiled once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime module that executes plans: every one is made here."""
+"""`make_runtime_module`: the one place where runtime modules that execute plans are made."""
 
 from __future__ import annotations
 

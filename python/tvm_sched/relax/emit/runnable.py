@@ -1,4 +1,4 @@
-"""One schedule as a runtime module, without ``main`` and what else an executable has."""
+"""Make a runtime module of one schedule, without ``main`` and the other parts of an executable."""
 
 from __future__ import annotations
 

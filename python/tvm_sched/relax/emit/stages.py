@@ -1,4 +1,4 @@
-"""The runtime modules of a pipeline's stages: one for each, which computes on its device alone."""
+"""Make the runtime module of each pipeline stage, which computes on the stage's device only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values at which a user freezes inputs of a model: checked against what the model declares."""
+"""Values at which a user freezes inputs of a model, checked against the model's declarations."""
 
 from __future__ import annotations
 

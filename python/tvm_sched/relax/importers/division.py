@@ -1,4 +1,4 @@
-"""Divisors that a processor traps at, and remainders of floating point: what the importers of ONNX and torch share."""
+"""Integer division without traps, and floating-point remainders, shared by the importers of ONNX and torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import of a folder of Hugging Face (``config.json`` and safetensors): exported by torch.export with its weights.
+"""Import a Hugging Face folder (``config.json`` and safetensors): exported by torch.export with its weights.
 
 Nothing is downloaded, and no code of the folder is executed: transformers must know the architecture.
 """
@@ -265,10 +265,10 @@ def _load(model_class: Any, config: Any, folder: Path, where: str) -> Any:
             "they would be random"
         )
     if kept in HALF:
-        _say(f"{where}: its weights are {kept}; it is compiled in float32, which is what kernels for CPUs compute in")
+        _warn(f"{where}: its weights are {kept}; it is compiled in float32, which is what kernels for CPUs compute in")
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
-        _say(f"{where}: {model_class.__name__} has an encoder and a decoder; its encoder is compiled")
+        _warn(f"{where}: {model_class.__name__} has an encoder and a decoder; its encoder is compiled")
     if (
         hasattr(model, "set_experts_implementation")
         and getattr(model, "_can_set_experts_implementation", lambda: True)()
@@ -278,7 +278,7 @@ def _load(model_class: Any, config: Any, folder: Path, where: str) -> Any:
     return model.eval()
 
 
-def _say(text: str) -> None:
+def _warn(text: str) -> None:
     warnings.warn(text, ModelWarning, stacklevel=2)
 
 

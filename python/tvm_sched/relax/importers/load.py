@@ -1,4 +1,4 @@
-"""`load_model`: find out what a model is and hand it to the importer for it."""
+"""`load_model`: detect the kind of a model and call its importer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What libraries log while they work for us."""
+"""Silence loggers of libraries while they work for us."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every importer returns, and the lifting of a module's constants into named parameters."""
+"""`ImportedModel`, the result of every importer, and the lifting of a module's constants into named parameters."""
 
 from __future__ import annotations
 

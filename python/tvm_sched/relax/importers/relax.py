@@ -1,4 +1,4 @@
-"""Import of Relax modules: in memory, as JSON (``tvm.ir.save_json``) or as TVMScript."""
+"""Import Relax modules: in memory, as JSON (``tvm.ir.save_json``) or as TVMScript."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shapes that a user gives for the inputs of a model: checked against what the model declares, symbols bound."""
+"""Shapes that a user gives for the inputs of a model: check them against the declarations, and bind symbols."""
 
 from __future__ import annotations
 

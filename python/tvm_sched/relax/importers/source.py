@@ -1,4 +1,4 @@
-"""A model that has been read, but not yet imported: what it declares, and how to import it with static shapes."""
+"""`ModelSource`: a model that was read but not yet imported, with its declarations and its importer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotients and remainders of torch.export programs, of divisors of 0 and -1 too."""
+"""Quotients and remainders of torch.export programs, including divisors 0 and -1."""
 
 from __future__ import annotations
 

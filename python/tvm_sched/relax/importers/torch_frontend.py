@@ -1,4 +1,4 @@
-"""TVM's frontend for torch.export programs with our converters beside its own, and each result checked against torch's."""
+"""TVM's frontend for torch.export programs, extended by our converters; each result is checked against torch's."""
 
 from __future__ import annotations
 

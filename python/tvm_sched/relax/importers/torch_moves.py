@@ -1,4 +1,4 @@
-"""Operators of torch.export programs that move, pick or place elements: indices, pieces, windows, and constant tensors."""
+"""Operators of torch.export programs that move or select elements: indexing, slices, windows, and constant tensors."""
 
 from __future__ import annotations
 

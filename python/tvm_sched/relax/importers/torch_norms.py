@@ -1,4 +1,4 @@
-"""Normalisations of torch.export programs: by statistics of the batch as well, with all of their results; softmax."""
+"""Normalisations of torch.export programs, including batch statistics and all results; softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of torch.export programs on single elements.
+"""Elementwise operators of torch.export programs.
 
 Operands are promoted as torch does, where TVM's frontend takes the type of the first, and no argument is left out.
 """

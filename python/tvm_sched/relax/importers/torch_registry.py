@@ -1,4 +1,4 @@
-"""Converters of operators of torch.export programs: what one is given, and under which names it is found."""
+"""Registry of converters for operators of torch.export programs, and `Call`, their argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of torch.export programs that write or add at places which a tensor names."""
+"""Operators of torch.export programs that write or add at positions given by a tensor."""
 
 from __future__ import annotations
 

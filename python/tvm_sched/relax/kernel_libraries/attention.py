@@ -1,4 +1,4 @@
-"""Attention, ``softmax(scale * q @ k.T + mask) @ v`` as models write it out, for one kernel that reads q, k, v in place."""
+"""Match attention, ``softmax(scale * q @ k.T + mask) @ v``, for one kernel that reads q, k and v in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .views import View, ViewRewriter, strides_of
 
 
 @dataclass(frozen=True)
-class Found:
+class AttentionMatch:
     """Attention in a graph.
 
     Attributes
@@ -53,21 +53,21 @@ class AttentionClaimer(ViewRewriter, ABC):
     def __init__(self, mod: Any, kernels: KernelSet) -> None:
         super().__init__(mod)
         self.kernels = kernels
-        self.found: dict[Any, Found] | None = None
+        self.found: dict[Any, AttentionMatch] | None = None
 
     @abstractmethod
     def leads(self, batch: int, heads: int) -> list[tuple[int, ...]]:
         """Extents into which batch and heads can be divided, the plainest first."""
 
     @abstractmethod
-    def takes(self, found: Found) -> bool:
+    def takes(self, found: AttentionMatch) -> bool:
         """Whether the library has a kernel for it that is worth while."""
 
     @abstractmethod
-    def call(self, found: Found) -> Any:
+    def call(self, found: AttentionMatch) -> Any:
         """The call of the kernel."""
 
-    def find(self, variable: Any, value: Any) -> Found | None:
+    def find(self, variable: Any, value: Any) -> AttentionMatch | None:
         """The attention that ends in a variable."""
         if operation(value) in ("nn.attention", "nn.attention_bias"):
             return self._operator(variable, value)
@@ -83,7 +83,7 @@ class AttentionClaimer(ViewRewriter, ABC):
             return self.emit(self.call(self.found[variable]))
         return super().visit(variable, value)
 
-    def written_out(self, variable: Any, product: Any) -> Found | None:
+    def written_out(self, variable: Any, product: Any) -> AttentionMatch | None:
         """The attention that a product of probabilities and values ends."""
         if not all(self.accepts(e) for e in (*product.args, product)):
             return None
@@ -112,9 +112,9 @@ class AttentionClaimer(ViewRewriter, ABC):
         if value.scale != 1.0:
             return None
         end, result = self.result(variable, (*lead, rows, out))
-        return Found(query, key, value, mask, safe, end, result)
+        return AttentionMatch(query, key, value, mask, safe, end, result)
 
-    def _operator(self, variable: Any, call: Any) -> Found | None:
+    def _operator(self, variable: Any, call: Any) -> AttentionMatch | None:
         """`relax.op.nn.attention`: queries, keys and values as (batch, rows, heads, width)."""
         q, k, v = call.args[:3]
         if call.attrs.window_size is not None or not all(self.accepts(e) for e in (*call.args, call)):
@@ -142,7 +142,7 @@ class AttentionClaimer(ViewRewriter, ABC):
                 return None
             mask = self._mask(call.args[3], 4)
         result = view(variable, rows, out, query=True)
-        found = Found(query, key, value, mask, False, variable, View(None, result.shape, result.strides))
+        found = AttentionMatch(query, key, value, mask, False, variable, View(None, result.shape, result.strides))
         return found if self.takes(found) else None
 
     def _causal(self, which: str, rows: int, keys: int) -> View | None:

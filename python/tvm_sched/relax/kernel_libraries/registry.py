@@ -1,4 +1,4 @@
-"""The libraries by name, and the kernels that they have claimed in a module."""
+"""Kernel libraries by name, and the kernels that they have claimed in a module."""
 
 from __future__ import annotations
 

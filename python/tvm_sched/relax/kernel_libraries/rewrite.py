@@ -1,4 +1,4 @@
-"""Rewriting ``main`` binding by binding: what the passes of kernel libraries have in common."""
+"""`Rewriter`: rewrite ``main`` binding by binding, the base of the passes of kernel libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on empty tensors, of which TVM's kernels leave results unwritten or refuse to be made."""
+"""Rewrite operators on empty tensors, for which TVM's kernels leave results unwritten or cannot be built."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ...progress import Progress
 from ..attributes import DEVICE_KIND, PROBLEM, leave
 from ..demands import with_demands
 from ..graph import extract_variants
-from ..kernel_rates import BY_RATE, of_kernels
+from ..kernel_rates import BY_RATE, with_kernel_types
 from ..profiling.other_load import OtherLoad
 
 
@@ -60,7 +60,7 @@ class EstimateLatencies:
         calls = with_demands(mod, extract_variants(mod), self.topology, self.compiled)
         costs = self.cost_model
         if self.by_rate and DEVICE_KIND in mod.attrs:
-            costs = of_kernels(costs)
+            costs = with_kernel_types(costs)
         if self.measures and calls.graph.operators:
             from ..profiling.calibration import calibrated_costs
 

@@ -1,4 +1,4 @@
-"""Compute what depends on parameters alone, with numpy, before anything is compiled."""
+"""Constant folding of operators that depend on parameters only, with numpy, before anything is compiled."""
 
 from __future__ import annotations
 

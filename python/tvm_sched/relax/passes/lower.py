@@ -1,4 +1,4 @@
-"""LowerToKernels: from operators of Relax to calls of kernels, with parameters folded and named."""
+"""LowerToKernels: lower Relax operators to kernel calls, with parameters folded and named."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class LowerToKernels:
             values = {}
         with tvm.target.Target("llvm"):  # some passes ask for a target, and ours is none that they know
             mod = split_tail(simplify(mod))
-            _tell_tail(mod)
+            _warn_of_tail(mod)
             mod, kept = fold_parameters(mod, names)
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
             for asked, library in ((BFLOAT16, "onednn"), (TF32, "nvidia")):
@@ -151,7 +151,7 @@ def _operators_for(device_kind: str) -> tvm.target.Target:
     return tvm.target.Target({"kind": "cuda", "arch": "sm_80"} if device_kind == "cuda" else "llvm", host="llvm")
 
 
-def _tell_tail(mod: tvm.IRModule) -> None:
+def _warn_of_tail(mod: tvm.IRModule) -> None:
     kinds = tail_operators(mod)
     if kinds:
         warnings.warn(

@@ -1,4 +1,4 @@
-"""MeasureSchedules: the fastest use of this machine's cores, by measurement."""
+"""MeasureSchedules: find the fastest use of this machine's cores by measurement."""
 
 from __future__ import annotations
 

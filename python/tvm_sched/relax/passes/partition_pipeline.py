@@ -1,4 +1,4 @@
-"""PartitionPipeline: the module's operators in stages, for throughput instead of latency."""
+"""PartitionPipeline: partition the module's operators into stages, for throughput instead of latency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Place: a scheduler's answer to the module's problem."""
+"""Place: run a scheduler on the module's problem."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class Place:
         """Transform a module."""
         problem = get_problem(mod)
         if self.schedule is not None:
-            return _leave(mod, problem, _of_problem(self.schedule, problem))
+            return _with_schedule(mod, problem, _check_problem(self.schedule, problem))
         sizes, submodels = self._submodels(mod)
         schedule = solve(problem, self.scheduler, {**sizes, **self.options}, self.progress, submodels=submodels)
-        return _leave(mod, problem, schedule)
+        return _with_schedule(mod, problem, schedule)
 
     def _submodels(self, mod: tvm.IRModule) -> tuple[dict[str, Any], list[list[str]] | None]:
         """The sizes with which `SplitByDominators` split, and the operators of each submodel, where they count."""
@@ -73,7 +73,7 @@ class Place:
         return ({}, None) if other or not sizes else (sizes, left["submodels"])
 
 
-def _leave(mod: tvm.IRModule, problem: Problem, schedule: Schedule) -> tvm.IRModule:
+def _with_schedule(mod: tvm.IRModule, problem: Problem, schedule: Schedule) -> tvm.IRModule:
     """The module with a schedule of its problem, and with what that chose among variants."""
     if problem.variants is None:
         return leave(mod, SCHEDULE, schedule)
@@ -96,7 +96,7 @@ def _with_parts(mod: tvm.IRModule) -> tvm.IRModule:
     return mod.with_attr(PARAMETERS, {**values, **cut}) if cut else mod
 
 
-def _of_problem(schedule: Schedule, problem: Problem) -> Schedule:
+def _check_problem(schedule: Schedule, problem: Problem) -> Schedule:
     """The schedule, if it is one of the problem."""
     if schedule.problem != problem.digest:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Sorts and running sums of types that TVM's functions of the host do not know, by way of wider ones.
+"""Widen sorts and running sums of types that TVM's host functions do not support.
 
 TVM's sort on CPUs writes bfloat16 past the end of its memory and refuses integers of 8 and 16 bits; running sums of
 half-precision numbers are added up in that type.

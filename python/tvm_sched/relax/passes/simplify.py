@@ -1,4 +1,4 @@
-"""Rewrite what has no kernel of its own into what has, before operators are legalised."""
+"""Rewrite operators that have no kernel into operators that have one, before legalisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SplitByDominators: how large the parts are that a scheduler solves one after another."""
+"""SplitByDominators: split the graph into the submodels that a scheduler solves one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SplitTail: what depends on sizes that only values decide leaves ``main``, for TVM's virtual machine to run."""
+"""SplitTail: move operators whose sizes depend on values out of ``main``, for TVM's virtual machine to run."""
 
 from __future__ import annotations
 

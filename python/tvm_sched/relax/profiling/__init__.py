@@ -1,1 +1,1 @@
-"""What measures: kernels alone, beside each other and in a model's run; schedules; the load of other processes."""
+"""Measurements of kernels (alone, in parallel, in a model's run), of schedules, and of the load of other processes."""

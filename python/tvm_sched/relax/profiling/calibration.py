@@ -65,7 +65,7 @@ def calibrated_costs(
     quiet = load is not None and load.share() <= QUIET_LOAD
     rows = {
         name: row
-        for name, row in _kept(database.read, machine, key).items()
+        for name, row in _try_database(database.read, machine, key).items()
         if row.seconds > 0 and not (quiet and row.load > QUIET_LOAD and name in names)
     }
     if set(names) - rows.keys():
@@ -82,12 +82,12 @@ def calibrated_costs(
             )
             new = []
         new = [row for row in new if row.key not in rows]
-        _kept(database.write, machine, key, new)
+        _try_database(database.write, machine, key, new)
         rows |= {row.key: row for row in new}
     return costs_of_rows(calls.graph, topology, machine, names, rows)
 
 
-def _kept(work: Callable[..., Any], *arguments: Any) -> Any:
+def _try_database(work: Callable[..., Any], *arguments: Any) -> Any:
     """Read or write the database; one that cannot be used is said, and is no reason not to compile."""
     try:
         return work(*arguments)

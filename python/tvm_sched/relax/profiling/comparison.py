@@ -1,4 +1,4 @@
-"""Two schedules in turns on this machine: which is faster, also where other processes come and go."""
+"""Compare two schedules by alternating runs on this machine, robustly against the load of other processes."""
 
 from __future__ import annotations
 

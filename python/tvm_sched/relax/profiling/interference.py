@@ -1,4 +1,4 @@
-"""Kernels measured beside each other: what two cores, or two streams, do to each other through what they share."""
+"""Measure interference: kernels that run in parallel on two cores, or on two streams."""
 
 from __future__ import annotations
 

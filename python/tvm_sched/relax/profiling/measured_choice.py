@@ -1,4 +1,4 @@
-"""Which use of the cores is fastest: schedules of one model for this machine, run in turns."""
+"""Choose the fastest of several schedules of a model for this machine's cores, by alternating runs."""
 
 from __future__ import annotations
 

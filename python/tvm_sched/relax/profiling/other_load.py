@@ -1,4 +1,4 @@
-"""Whether other processes keep this machine busy: what is measured beside them says more of them than of kernels."""
+"""Detect load of other processes, which makes measurements unreliable."""
 
 from __future__ import annotations
 

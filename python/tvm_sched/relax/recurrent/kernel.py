@@ -1,4 +1,4 @@
-"""The kernel of a recurrent layer: all steps of one direction in one function.
+"""Write the kernel of a recurrent layer: all steps of one direction in one function.
 
 What the inputs add to the gates is computed before, for all steps at once, by a matrix product. A step multiplies the
 state with the recurrent weights, block of hidden units by block: the weights of a block lie one after the other, its

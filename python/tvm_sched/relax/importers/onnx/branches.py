@@ -1,4 +1,4 @@
-"""``If`` whose condition is known only when the model runs: both branches are computed, and one is selected."""
+"""Convert ``If`` with a condition known only at run time: both branches are computed, and one is selected."""
 
 from __future__ import annotations
 

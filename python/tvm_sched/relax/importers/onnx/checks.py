@@ -1,4 +1,4 @@
-"""What is wrong with an ONNX graph by itself: names that are written twice or never, inputs that are no tensors."""
+"""Validity checks of an ONNX graph: names that are written twice or never, inputs that are not tensors."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def check_graph(graph: onnx.GraphProto, where: str) -> None:
 
 def _check_scope(graph: onnx.GraphProto, outer: set[str], where: str, place: str) -> None:
     inputs = [item.name for item in graph.input]
-    _once(inputs, f"as an input of {place}", where)
+    _check_unique(inputs, f"as an input of {place}", where)
     initializers = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
-    _once(initializers, f"as an initializer of {place}", where)
+    _check_unique(initializers, f"as an initializer of {place}", where)
     known = outer | set(inputs) | set(initializers) | {name for node in graph.node for name in node.output if name}
     written = dict.fromkeys((*inputs, *initializers), "an input or an initializer")
     for node in graph.node:
@@ -68,7 +68,7 @@ def _check_scope(graph: onnx.GraphProto, outer: set[str], where: str, place: str
             raise InputError(f"{where}: output {item.name!r} of {place} is written by no node")
 
 
-def _once(names: Iterable[str], what: str, where: str) -> None:
+def _check_unique(names: Iterable[str], what: str, where: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:

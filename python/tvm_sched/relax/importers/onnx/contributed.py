@@ -1,4 +1,4 @@
-"""Shapes of what operators of ONNX Runtime's domain give: ONNX's own inference ends at them, and folding with it."""
+"""Shape inference for operators of ONNX Runtime's domain, at which ONNX's own inference, and so folding, would stop."""
 
 from __future__ import annotations
 

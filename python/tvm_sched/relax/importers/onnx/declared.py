@@ -1,4 +1,4 @@
-"""What an ONNX model declares of its inputs and outputs, before it is prepared and converted."""
+"""Declared inputs and outputs of an ONNX model, before it is prepared and converted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that have no right converter, written out as the ONNX standard defines them.
+"""Replace operators without a correct converter by their function bodies from the ONNX standard.
 
 The standard gives many operators as functions of simpler ones, some for all nodes, some for a node with given types and
 attributes. A node whose operator is not in `known` is replaced by that body, and what is in the body likewise.

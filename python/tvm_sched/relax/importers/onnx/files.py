@@ -1,4 +1,4 @@
-"""Reading ONNX files. External data stay where they are, and are mapped into memory when somebody reads them."""
+"""Read ONNX files. External data stay in their files, and are mapped into memory when they are read."""
 
 from __future__ import annotations
 

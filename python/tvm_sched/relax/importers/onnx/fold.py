@@ -1,4 +1,4 @@
-"""Constant folding of ONNX graphs by onnxscript, with a limit on what it may write, and the unrolling of loops between."""
+"""Constant folding of ONNX graphs by onnxscript, with a limit on the size of results, alternating with loop unrolling."""
 
 from __future__ import annotations
 

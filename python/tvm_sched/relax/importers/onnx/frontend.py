@@ -1,4 +1,4 @@
-"""`from_onnx`: an ONNX model is prepared and converted; its initializers become parameters under their own names."""
+"""`from_onnx`: prepare and convert an ONNX model; its initializers become parameters under their own names."""
 
 from __future__ import annotations
 

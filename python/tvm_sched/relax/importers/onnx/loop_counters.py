@@ -1,4 +1,4 @@
-"""How often a ``Loop`` runs whose body computes the condition from counters, as TensorFlow's loops do."""
+"""Number of iterations of a ``Loop`` whose condition depends on counters, as in loops exported from TensorFlow."""
 
 from __future__ import annotations
 

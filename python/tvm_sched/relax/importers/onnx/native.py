@@ -1,4 +1,4 @@
-"""ONNX's own C++ checks and conversions, run in a process of their own: on broken models they may end the process.
+"""Run ONNX's own C++ checks and conversions in a separate process, since broken models may crash them.
 
 ``python native.py VERSION`` reads a model from standard input, brings its opset up to VERSION where it is older,
 and writes what came of it to standard output. The file is run by its path, so that the child imports onnx and nothing else.

@@ -1,4 +1,4 @@
-"""The step before import: an ONNX model with open shapes and control flow becomes one with static shapes and without.
+"""Preparation before import: make an ONNX model with static shapes and without control flow.
 
 Inputs are frozen, the opset brought up, functions inlined, constants folded, ``If`` decided and loops unrolled. Weights are
 not copied and never pass through protobuf's serialisation, whose limit is 2 GB: they stay where the model has them, in

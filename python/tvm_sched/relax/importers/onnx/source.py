@@ -1,4 +1,4 @@
-"""An ONNX model that is converted anew for each set of shapes."""
+"""`ModelSource` of an ONNX model, which is converted separately for each set of shapes."""
 
 from __future__ import annotations
 

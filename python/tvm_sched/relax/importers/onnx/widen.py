@@ -1,4 +1,4 @@
-"""Types below a byte, held in wider ones that have all of their values: kernels compute in whole bytes.
+"""Widen types below a byte to types that have all of their values, since kernels compute in whole bytes.
 
 Graph inputs and outputs of these types become inputs and outputs of the wider ones.
 """

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attention import AttentionClaimer, Found
+from ..attention import AttentionClaimer, AttentionMatch
 from ..registry import KernelSet
 from ..rewrite import constant_value, dtype_of, operation
 from ..views import View
@@ -33,7 +33,7 @@ class CudaAttention(AttentionClaimer):
         shared = [(batch, heads // k, k) for k in range(2, heads) if heads % k == 0]
         return [(batch, heads, 1), *shared]
 
-    def find(self, variable: Any, value: Any) -> Found | None:
+    def find(self, variable: Any, value: Any) -> AttentionMatch | None:
         """The attention that ends in a variable: written out, or an operator of its own."""
         found = super().find(variable, value)
         if found is None and operation(value) == "matmul":
@@ -42,13 +42,13 @@ class CudaAttention(AttentionClaimer):
             self.casts = True
         return found
 
-    def takes(self, found: Found) -> bool:
+    def takes(self, found: AttentionMatch) -> bool:
         """Whether registers hold a row, and the operands are of one type."""
         operands = (found.query, found.key, found.value)
         few = max(found.query.shape[-1], found.value.shape[-1]) <= MOST_WIDTH
         return few and len({dtype_of(view.base) for view in operands}) == 1
 
-    def call(self, found: Found) -> Any:
+    def call(self, found: AttentionMatch) -> Any:
         """The call of the kernel."""
         batch, groups, heads, rows, width = found.query.shape
         keys, out = found.value.shape[-2:]

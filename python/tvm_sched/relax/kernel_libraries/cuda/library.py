@@ -24,7 +24,7 @@ _WRITERS = {"attention": attention_source, **dict.fromkeys(("layer_norm", "rms_n
 """What writes kernels of a kind; `lines` all others."""
 
 
-def _why_not() -> str | None:
+def _unavailable_reason() -> str | None:
     try:
         find_nvcc()
     except InputError as error:
@@ -71,4 +71,4 @@ def header(name: str) -> str:
     return re.sub(r'#include "(.*)"\n', lambda found: header(found[1]), text)
 
 
-LIBRARY = KernelLibrary("cuda", "cuda", _why_not, _claim, _make_module)
+LIBRARY = KernelLibrary("cuda", "cuda", _unavailable_reason, _claim, _make_module)

@@ -1,4 +1,4 @@
-"""Normalisations and softmax of rows on GPUs as one kernel each: what is taken, and CUDA source of it (`rows.cuh`)."""
+"""Normalisations and softmax of rows on GPUs as one kernel each: claims, and CUDA source (`rows.cuh`)."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Claimer(ViewRewriter):
     def _describe_convolution(self, call: Any) -> tuple[dict[str, Any], list[Any]] | None:
         attrs = call.attrs
         layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout) or "NCHW")
-        if layouts != ("NCHW", "OIHW", "NCHW") or not is_tensor_of(call, TYPES) or not _of_one_type(*call.args, call):
+        if layouts != ("NCHW", "OIHW", "NCHW") or not is_tensor_of(call, TYPES) or not _have_one_type(*call.args, call):
             return None
         top, left, bottom, right = (int(p) for p in attrs.padding)
         if (top, left) != (bottom, right):
@@ -158,7 +158,7 @@ class Claimer(ViewRewriter):
 
     def _describe_matmul(self, call: Any) -> tuple[dict[str, Any], list[Any]] | None:
         a, b = (shape_of(e) or () for e in call.args)
-        if len(a) < 2 or len(b) < 2 or not _of_one_type(*call.args) or not is_tensor_of(call, (*TYPES, "int32")):
+        if len(a) < 2 or len(b) < 2 or not _have_one_type(*call.args) or not is_tensor_of(call, (*TYPES, "int32")):
             return None
         if dtype_of(call) not in RESULTS.get(dtype_of(call.args[0]), ()) or 0 in (*a, *b):
             return None
@@ -173,9 +173,9 @@ class Claimer(ViewRewriter):
         second = self._matrix(call.args[1], (batch, *b[-2:]))
         kernel = {
             "kind": "matmul", **self._types(call.args[0]), "result_dtype": dtype_of(call),
-            "batch": batch, "m": rows, **sizes, "a": _lie(first), "b": _lie(second),
+            "batch": batch, "m": rows, **sizes, "a": _matrix_layout(first), "b": _matrix_layout(second),
         }  # fmt: skip
-        if kernel["dtype"] == "int8" and not _in_fours(kernel):
+        if kernel["dtype"] == "int8" and not _rows_are_aligned(kernel):
             return None
         return kernel, [first.base, second.base]
 
@@ -196,7 +196,7 @@ def _is_matrix(view: View) -> bool:
     return (column == 1 and row >= columns) or (row == 1 and column >= rows)
 
 
-def _lie(view: View) -> dict[str, Any]:
+def _matrix_layout(view: View) -> dict[str, Any]:
     """How the library is told where a matrix lies."""
     batch, row, column = view.strides
     transposed = column != 1 or row < view.shape[2]
@@ -207,13 +207,13 @@ def _lie(view: View) -> dict[str, Any]:
     }
 
 
-def _in_fours(kernel: dict[str, Any]) -> bool:
+def _rows_are_aligned(kernel: dict[str, Any]) -> bool:
     """Whether rows of 8-bit numbers begin at multiples of 4 bytes, as cuBLASLt needs it."""
     numbers = [kernel["n"], kernel["k"], *(kernel[m][name] for m in "ab" for name in ("stride", "batch_stride"))]
     return all(number % 4 == 0 for number in numbers)
 
 
-def _of_one_type(*exprs: Any) -> bool:
+def _have_one_type(*exprs: Any) -> bool:
     return len({dtype_of(expr) for expr in exprs}) == 1
 
 

@@ -1,4 +1,4 @@
-"""What cuBLASLt and cuDNN launch for a product or convolution: a model, since their choice is known on a GPU only."""
+"""A model of the kernels that cuBLASLt and cuDNN launch for a product or convolution: their real choice needs a GPU."""
 
 from __future__ import annotations
 

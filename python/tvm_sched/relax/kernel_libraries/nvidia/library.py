@@ -18,7 +18,7 @@ VERSION = 2
 
 
 @cache
-def _why_not() -> str | None:
+def _unavailable_reason() -> str | None:
     return str(library_function("tvm_sched.why_not_nvidia")()) or None
 
 
@@ -32,4 +32,4 @@ def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.run
     return library_function("tvm_sched.make_nvidia_module")(json.dumps(document))
 
 
-LIBRARY = KernelLibrary("nvidia", "cuda", _why_not, _claim, _make_module)
+LIBRARY = KernelLibrary("nvidia", "cuda", _unavailable_reason, _claim, _make_module)

@@ -1,10 +1,10 @@
-"""Attention by oneDNN's own kernel of ours (``cpp/kernels/onednn/attention.h``), which reads q, k and v in place."""
+"""Attention on CPUs by our own kernel around oneDNN (``cpp/kernels/onednn/attention.h``), reading q, k, v in place."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..attention import AttentionClaimer, Found
+from ..attention import AttentionClaimer, AttentionMatch
 from ..views import View, strides_of
 
 FEWEST_SCORES = 64 * 64
@@ -19,7 +19,7 @@ class OneDnnAttention(AttentionClaimer):
         shared = [(heads // k, k) for k in range(2, heads + 1) if heads % k == 0] if batch == 1 else []
         return [(batch, heads), *shared]
 
-    def takes(self, found: Found) -> bool:
+    def takes(self, found: AttentionMatch) -> bool:
         """Whether it is worth while, and each head's matrices lie in rows or in columns."""
         operands = (found.query, found.key, found.value)
         few = found.query.shape[2] * found.key.shape[2] < FEWEST_SCORES
@@ -27,7 +27,7 @@ class OneDnnAttention(AttentionClaimer):
             return False
         return all(_is_matrix(view) for view in operands)
 
-    def call(self, found: Found) -> Any:
+    def call(self, found: AttentionMatch) -> Any:
         """The call of the kernel."""
         mask, lead = found.mask, found.query.shape[:2]
         if mask is not None and mask.shape[1] not in (1, lead[1]):

@@ -1,4 +1,4 @@
-"""What can be computed together with a product: the operators that follow it, as long as nothing else reads between."""
+"""Find the chain of operators that can be fused behind a product: those that follow it without other readers in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operators become kernels of oneDNN, each with what follows it where that can be computed on the way out."""
+"""Claim operators for oneDNN, each with the operators behind it that oneDNN can apply to its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of oneDNN's implementations computes each kernel: the one that is fastest here, tried when a model is compiled.
+"""Choose the fastest of oneDNN's implementations for each kernel, by measurement when a model is compiled.
 
 oneDNN's own order does not know the shapes: of depthwise convolutions, and of those with few channels, another of its
 implementations for the same layout can take half of the time.

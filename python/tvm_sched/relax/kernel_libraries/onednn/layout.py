@@ -1,4 +1,4 @@
-"""Channels last: oneDNN's convolutions are fastest so, and every other operator works on such tensors, too."""
+"""Convert a module to channels last, the layout in which oneDNN's convolutions are fastest."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from .simplify import Simplifier
 
 
 @cache
-def _why_not() -> str | None:
+def _unavailable_reason() -> str | None:
     return str(library_function("tvm_sched.why_not_onednn")()) or None
 
 
@@ -41,4 +41,4 @@ def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.run
     return library_function("tvm_sched.make_onednn_module")(json.dumps(document))
 
 
-LIBRARY = KernelLibrary("onednn", "cpu", _why_not, _claim, _make_module)
+LIBRARY = KernelLibrary("onednn", "cpu", _unavailable_reason, _claim, _make_module)

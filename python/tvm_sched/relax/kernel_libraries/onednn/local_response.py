@@ -1,4 +1,4 @@
-"""Local response normalisation, which the ONNX frontend takes apart."""
+"""Match local response normalisation, which the ONNX frontend decomposes."""
 
 from __future__ import annotations
 

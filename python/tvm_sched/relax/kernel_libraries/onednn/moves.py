@@ -1,4 +1,4 @@
-"""Transpositions that others undo, of which a reshape is left."""
+"""Remove pairs of transpositions that undo each other, leaving a reshape."""
 
 from __future__ import annotations
 

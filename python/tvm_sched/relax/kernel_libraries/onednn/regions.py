@@ -1,4 +1,4 @@
-"""Operators that compute a function of one value, number by number: from that value to where it is used no more."""
+"""Find regions of elementwise operators that compute a function of a single value."""
 
 from __future__ import annotations
 

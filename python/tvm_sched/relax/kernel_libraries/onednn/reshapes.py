@@ -1,4 +1,4 @@
-"""Reshapes beside kernels of this library, of which nothing is left: the kernels look at the number of elements alone."""
+"""Remove reshapes next to kernels that only depend on the number of elements."""
 
 from __future__ import annotations
 

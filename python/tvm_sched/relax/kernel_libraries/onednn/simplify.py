@@ -1,4 +1,4 @@
-"""Write what importers take apart as one operator again, so that it can be claimed."""
+"""Recombine operators that importers decompose, so that they can be claimed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activations as operators of Relax: TVM's frontend makes some kernels of their own, which no product can take along."""
+"""Activations as Relax operators, which can be fused into products; TVM's frontend makes separate kernels of some."""
 
 from __future__ import annotations
 

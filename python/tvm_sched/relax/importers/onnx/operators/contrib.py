@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's domain com.microsoft that its quantisation and graph optimisation tools leave in files."""
+"""Operators of the domain com.microsoft that ONNX Runtime's quantisation and graph optimisation tools write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators whose result has a size that only the values decide.
+"""Operators whose result size depends on the values.
 
 A kernel fills a buffer of the largest size and counts; what is cut out of it afterwards, and what follows, is the
 module's dynamic tail (`tvm_sched.relax.passes.SplitTail`).

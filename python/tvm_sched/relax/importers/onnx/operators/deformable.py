@@ -1,4 +1,4 @@
-"""DeformConv: a convolution whose taps move by offsets that are data."""
+"""DeformConv: a convolution whose sampling positions are shifted by an input of offsets."""
 
 from __future__ import annotations
 

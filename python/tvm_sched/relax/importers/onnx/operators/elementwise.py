@@ -1,4 +1,4 @@
-"""Operators on single elements whose converters TVM lacks, or has for some attributes, types or ranges only."""
+"""Elementwise operators whose converters TVM lacks, or has for some attributes, types or ranges only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Largest and smallest values along axes, and where they are; TVM's begin at the largest finite number."""
+"""Maxima, minima and their positions along axes, correct for infinities: TVM's start from the largest finite number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The converters by domain and operator, and what they are given."""
+"""Registry of converters by domain and operator, and `Node`, their argument."""
 
 from __future__ import annotations
 

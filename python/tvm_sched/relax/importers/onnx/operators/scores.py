@@ -1,4 +1,4 @@
-"""What the classifiers and regressors of the domain ai.onnx.ml share: functions of scores, labels of classes."""
+"""Shared parts of classifiers and regressors of the domain ai.onnx.ml: functions of scores, labels of classes."""
 
 from __future__ import annotations
 

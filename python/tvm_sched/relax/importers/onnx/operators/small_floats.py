@@ -1,4 +1,4 @@
-"""Floating point of 8 bits, by value through float32: TVM's own casts neither saturate nor round as the standard says."""
+"""Casts of 8-bit and smaller floating point through float32: TVM's own do not saturate and round by the standard."""
 
 from __future__ import annotations
 

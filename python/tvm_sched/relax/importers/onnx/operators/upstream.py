@@ -1,4 +1,4 @@
-"""Which of TVM's converters are used, and what is asked of a node before they are: they were written for common models."""
+"""Which of TVM's converters are used, and checks of a node before that, since they were written for common models."""
 
 from __future__ import annotations
 
