@@ -1,7 +1,7 @@
-"""A cache of many small results on disk, such as compiled kernels: by content, bounded, for several processes at once.
+"""A disk cache of many small results, such as compiled kernels: keyed by content, bounded, shared by processes.
 
-All stand in one SQLite file. A damaged entry is left out and a damaged file made anew; a cache that cannot be used holds
-nothing, for whatever is in it can be made again.
+All entries are in one SQLite file. A damaged entry counts as missing, a damaged file is replaced by an empty one, and a
+cache that cannot be used counts as empty: everything in it can be computed again.
 """
 
 from __future__ import annotations

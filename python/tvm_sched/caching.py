@@ -1,4 +1,4 @@
-"""Whether results of earlier work are taken from disk and kept there."""
+"""Switch for the disk caches: whether earlier results are read and new ones stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cache of sets of files on disk: by content, bounded in size, for several processes at once.
+"""A disk cache of sets of files: keyed by content, bounded in size, shared by processes.
 
 An entry is a folder, named by its key, with the files and a manifest that has their digests. It is written under another
 name and renamed when it is whole, so nobody sees half of one and nobody waits for a lock. A process whose entry is removed

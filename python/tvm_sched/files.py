@@ -1,4 +1,4 @@
-"""Reading and writing of versioned JSON documents (one envelope for all), and where files go that can be made again."""
+"""Read and write versioned JSON documents (one envelope for all); the cache folder."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def convert(data: Any, kind: type[T], where: str) -> T:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise FormatError(f"{where}: {error}{_found(str(error), data, kind)}") from None
+        raise FormatError(f"{where}: {error}{_value_or_allowed_fields(str(error), data, kind)}") from None
 
 
-def _found(message: str, data: Any, kind: Any) -> str:
+def _value_or_allowed_fields(message: str, data: Any, kind: Any) -> str:
     """What stands at the place that a message of msgspec names, or the fields that are allowed there."""
     place = re.search(r"at `(\$[^`]*)`", message)
     steps = re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", place.group(1)) if place else []
     if "unknown field" in message:
-        fields = _fields(kind, [name for name, _ in steps if name])
+        fields = _fields_at(kind, [name for name, _ in steps if name])
         return f"; the fields are {', '.join(fields)}" if fields else ""
     for name, position in steps:
         try:
@@ -53,7 +53,7 @@ def _found(message: str, data: Any, kind: Any) -> str:
     return f"; found {data!r}" if plain and "Expected" in message else ""
 
 
-def _fields(kind: Any, names: list[str]) -> tuple[str, ...]:
+def _fields_at(kind: Any, names: list[str]) -> tuple[str, ...]:
     """Fields of the record that lies at the end of a path of field names below ``kind``."""
     for name in names:
         hint = get_type_hints(kind).get(name)
@@ -169,13 +169,13 @@ def folder_beside(target: Path) -> Iterator[Path]:
     parent, begin = target.absolute().parent, f".{target.name[:100]}.{socket.gethostname()[:60]}-"
     for left in parent.glob(f"{glob.escape(begin)}*"):
         owner = left.name[len(begin) :].partition(".")[0]
-        if owner.isdecimal() and not _runs(int(owner)):
+        if owner.isdecimal() and not _process_exists(int(owner)):
             shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{begin}{os.getpid()}.", dir=parent) as folder:
         yield Path(folder)
 
 
-def _runs(process: int) -> bool:
+def _process_exists(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

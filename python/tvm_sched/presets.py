@@ -1,4 +1,4 @@
-"""Files that come with the package and are asked for by name."""
+"""Find the preset files that come with the package by name."""
 
 from __future__ import annotations
 

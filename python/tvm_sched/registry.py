@@ -1,4 +1,4 @@
-"""Registries: schedulers, partitioners, allocators, cost models and kernel libraries join and are found in one way."""
+"""Registries of schedulers, partitioners, allocators, cost models and kernel libraries: registration and look-up by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database in one file that can be made again: for several processes at once, put aside and begun anew when damaged."""
+"""An SQLite file with reproducible contents: shared by processes, moved aside and created again when damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Independent parts of one search, computed here or by an executor that the caller brings: other processes, a cluster.
+"""Compute independent parts of a search in this process, or with an executor of the caller: other processes, a cluster.
 
 Searches with such parts call `distribute`; callers that have workers name them with `workers`. Results come in the order
 of the parts, so that they do not depend on where they were computed.

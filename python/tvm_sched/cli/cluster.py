@@ -15,8 +15,8 @@ from .cluster_inputs import (
     Method,
     Name,
     Services,
-    about,
     cluster,
+    describe_state,
     state_of,
     write_allocation,
     write_state,
@@ -137,7 +137,9 @@ def place(
     write_allocation(out, output, state.allocation)
     write_state(out, report, state, {"allocator": allocator, "asked": len(asked), "reason": reason, **options})
     out.show(_placements_table(placed[-20:]), escape(f"{len(placed)} of {len(asked)} requests placed. {reason}"))
-    out.result({**about(state), "placed": len(placed), "asked": len(asked), "reason": reason, "placements": placed})
+    out.result(
+        {**describe_state(state), "placed": len(placed), "asked": len(asked), "reason": reason, "placements": placed}
+    )
 
 
 @command(
@@ -183,7 +185,7 @@ def bound(
         f"At most {most} of {len(asked)} requests, in their order; at most {proportion:.1f} services in the proportions of "
         "them all."
     )
-    out.result({**about(state), "asked": len(asked), "bound": most, "proportional_bound": proportion})
+    out.result({**describe_state(state), "asked": len(asked), "bound": most, "proportional_bound": proportion})
 
 
 @command(cluster, "check", ("tvm-sched cluster check allocation.json evidence.json",))

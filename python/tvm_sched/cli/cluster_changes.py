@@ -13,8 +13,8 @@ from .cluster_inputs import (
     Name,
     Running,
     Services,
-    about,
     cluster,
+    describe_state,
     state_of,
     write_allocation,
     write_state,
@@ -46,7 +46,7 @@ def verify_allocation(
     state = state_of(name, services, allocation)
     write_state(out, report, state, {"allocation": str(allocation)})
     out.show(escape(f"{allocation}: {len(state.running)} services keep all rules"))
-    out.result({**about(state), "right": True})
+    out.result({**describe_state(state), "right": True})
 
 
 @command(cluster, "release", ("tvm-sched cluster release rampa-base allocation.json r7 -o allocation.json",))
@@ -70,7 +70,7 @@ def release(
     out.show(
         f"{len(request)} services ended; {len(recovery.replaced)} that waited found a place; {len(state.running)} run"
     )
-    out.result({**about(state), "replaced": recovery.replaced})
+    out.result({**describe_state(state), "replaced": recovery.replaced})
 
 
 @command(
@@ -96,7 +96,7 @@ def fail(
     write_allocation(out, output, state.allocation)
     waiting = ", ".join(request.name for request in recovery.waiting)
     out.show(escape(f"{len(recovery.replaced)} services placed anew; without a place: {waiting or 'none'}"))
-    out.result({**about(state), "replaced": recovery.replaced})
+    out.result({**describe_state(state), "replaced": recovery.replaced})
 
 
 @command(
@@ -121,4 +121,4 @@ def defragment(
     total, gain = sum(one.bytes for one in done), sum(one.gain for one in done)
     out.show(f"{len(done)} moves of {total / 1e9:.1f} GB of parameters; {gain:.2f} services more fit")
     told = [{"request": m.after.request, "gpus": m.after.gpus, "bytes": m.bytes, "gain": m.gain} for m in done]
-    out.result({**about(state), "moves": told, "bytes": total, "gain": gain})
+    out.result({**describe_state(state), "moves": told, "bytes": total, "gain": gain})

@@ -56,7 +56,7 @@ def write_state(out: Output, path: Path | None, state: ClusterState, options: di
         out.wrote(path, "report")
 
 
-def about(state: ClusterState) -> dict[str, Any]:
+def describe_state(state: ClusterState) -> dict[str, Any]:
     """What a state is, for programs."""
     free = {kind.name: int(n) for kind, n in zip(state.cluster.kinds, state.kind_gpus, strict=True)}
     return {

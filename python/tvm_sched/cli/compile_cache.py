@@ -77,7 +77,7 @@ def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
         return None
     said = {
         "model": [model.name, model.resolve().name, files],
-        "given": _plain(given),
+        "given": _json_value(given),
         "environment": {k: v for k, v in os.environ.items() if k.startswith("TVM_SCHED_") and k not in _OURS},
         "program": [_sources(), _packages()],
         "machine": _machine(),
@@ -167,7 +167,7 @@ def _model_files(model: Path) -> Iterator[tuple[str, Path]]:
                     yield name, each
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """The same as JSON: arrays and files by their content, sets in order."""
     if hasattr(value, "__array__"):
         import numpy as np
@@ -175,13 +175,13 @@ def _plain(value: Any) -> Any:
         value = np.asarray(value)
         return [str(value.dtype), list(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
     if isinstance(value, msgspec.Struct):
-        return _plain(msgspec.to_builtins(value))
+        return _json_value(msgspec.to_builtins(value))
     if isinstance(value, Mapping):
-        return [[str(name), _plain(value[name])] for name in sorted(value, key=str)]
+        return [[str(name), _json_value(value[name])] for name in sorted(value, key=str)]
     if isinstance(value, (set, frozenset)):
         return sorted(map(repr, value))
     if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
+        return [_json_value(part) for part in value]
     if isinstance(value, (str, Path)) and Path(value).is_file():
         return [str(value), file_digest(Path(value))]
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)

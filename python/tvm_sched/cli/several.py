@@ -112,7 +112,7 @@ def describe_models(
     if fairness is not None:
         known = [each._replace(alone_ns=ns) for each, ns in zip(known, fairness.alone_ns, strict=True)]
     elif alone:
-        known = _beside_alone(out, made, chosen, requests, options)
+        known = _compare_with_alone(out, made, chosen, requests, options)
     models = [{**each._asdict(), "slowdown": each.slowdown, "takes_ns": None} for each in known]
     if made.graph.models_in_turn:
         ends = [each.latency_ns for each in known]
@@ -145,7 +145,7 @@ def _columns(alone: int | None, slowdown: float | None, form: Any) -> tuple[str,
     return ("-" if alone is None else form(alone), "-" if slowdown is None else f"{slowdown:.2f}×")
 
 
-def _beside_alone(
+def _compare_with_alone(
     out: Output, made: Problem, chosen: Schedule, requests: tuple[Request, ...], options: dict[str, Any]
 ) -> list[Any]:
     """The models' latencies with those that each has where it is scheduled alone."""

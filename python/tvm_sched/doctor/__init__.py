@@ -1,4 +1,4 @@
-"""What works here and what does not: the machine, its GPUs, an artifact on it. Neither TVM nor a compiler is needed."""
+"""Checks of a machine, its GPUs and an artifact on it, for `tvm-sched doctor`. Needs neither TVM nor a compiler."""
 
 from .check import Check, Diagnosis
 from .diagnosis import diagnose

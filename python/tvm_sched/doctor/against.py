@@ -1,4 +1,4 @@
-"""An artifact beside one of the same model for CPUs (``--backend emulated`` or a topology of CPUs): values of both."""
+"""Compare the values of an artifact with those of the same model compiled for CPUs (``--backend emulated``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An artifact on this machine: whole, made for it, its values, its times beside the predicted ones."""
+"""Checks of an artifact on this machine: integrity, target, values, and times compared with the predicted ones."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def run_checks(module: ScheduledModule, seed: int = 0, devices: Sequence[int] | 
 def _values(module: ScheduledModule, inputs: list[Any], outputs: list[Any]) -> Check:
     """That a second run gives the same bits, and that floating-point outputs of normal inputs are numbers."""
     again = module.run(*inputs)
-    changed = [n for n, (a, b) in enumerate(zip(outputs, again, strict=True)) if not _same(a, b)]
+    changed = [n for n, (a, b) in enumerate(zip(outputs, again, strict=True)) if not _equal_bytes(a, b)]
     if changed:
         said = f"outputs {changed} differ between two runs with the same inputs"
         return Check("artifact", "values", "failure", f"{said}: please report it with the artifact")
@@ -112,7 +112,7 @@ def _values(module: ScheduledModule, inputs: list[Any], outputs: list[Any]) -> C
     return Check("artifact", "values", "ok", f"two runs gave the same {len(outputs)} outputs, and all are finite")
 
 
-def _same(a: Any, b: Any) -> bool:
+def _equal_bytes(a: Any, b: Any) -> bool:
     return a.shape == b.shape and bool(np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8)))
 
 
@@ -190,7 +190,7 @@ def _graph(module: ScheduledModule, inputs: list[Any], outputs: list[Any]) -> Ch
     latency = module.latency()
     module.configure(trace=True, graph=False)
     for values in found:
-        if not all(_same(a, b) for a, b in zip(outputs, values, strict=True)):
+        if not all(_equal_bytes(a, b) for a, b in zip(outputs, values, strict=True)):
             return Check("artifact", "graph", "failure", "a replayed graph gives other values: please report it")
     said = f"replayed with the same values in {format_ns(round(latency * 1e9))}"
     return Check("artifact", "graph", "ok", said, {"latency_ns": round(latency * 1e9)})

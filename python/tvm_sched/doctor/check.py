@@ -1,4 +1,4 @@
-"""What one look found."""
+"""`Check` and `Diagnosis`: results of the checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All checks in their order."""
+"""Run all checks in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPUs: driver, memory, peers, NVIDIA's libraries, and what copies do beside what a topology says of them."""
+"""Checks of GPUs: driver, memory, peer access, NVIDIA's libraries, and copy rates compared with the topology's."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _copies(gpu: int, topology: Topology | None) -> list[Check]:
     except RuntimeError as error:
         return [Check("gpu", name, "failure", str(error))]
     said = ", ".join(f"{route} {format_rate(rate)}" for route, rate in zip(_ROUTES, rates, strict=True))
-    status, difference = _beside(rates[0], gpu, HOST, topology, down=True)
+    status, difference = _compare_rate(rates[0], gpu, HOST, topology, down=True)
     return [Check("gpu", name, status, said + difference, dict(zip(_ROUTES, rates, strict=True)))]
 
 
@@ -137,11 +137,11 @@ def _peer_copies(source: int, target: int, topology: Topology | None) -> Check:
         rate = float(_library.function("tvm_sched.cuda_peer_rate")(source, target, COPY_BYTES))
     except RuntimeError as error:
         return Check("gpu", name, "failure", str(error))
-    status, difference = _beside(rate, source, target, topology)
+    status, difference = _compare_rate(rate, source, target, topology)
     return Check("gpu", name, status, format_rate(rate) + difference, {"rate": rate})
 
 
-def _beside(rate: float, gpu: int, other: int, topology: Topology | None, down: bool = False) -> tuple[Any, str]:
+def _compare_rate(rate: float, gpu: int, other: int, topology: Topology | None, down: bool = False) -> tuple[Any, str]:
     """How a measured rate compares with the topology's of the same route."""
     devices = [] if topology is None else [d for d in topology.devices if d.kind == "cuda" and d.bus]
     if topology is None or max(gpu, other) >= len(devices):

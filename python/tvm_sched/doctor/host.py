@@ -1,4 +1,4 @@
-"""The host: processor, memory, versions, the libraries of CPU kernels."""
+"""Checks of the host: processor, memory, versions, libraries of CPU kernels."""
 
 from __future__ import annotations
 

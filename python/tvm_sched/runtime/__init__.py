@@ -1,4 +1,4 @@
-"""Python's handle on the executor: load a compiled artifact, run it, see when each step ran.
+"""The Python interface to the executor: load a compiled artifact, run it, read when each step ran.
 
 Neither the compiler nor a solver is needed here: the distribution ``tvm-sched-runtime`` is enough.
 """

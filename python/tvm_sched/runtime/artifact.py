@@ -1,4 +1,4 @@
-"""Loading of an artifact's file: what is checked before the dynamic loader may touch it."""
+"""Load an artifact's file, after checks that must come before the dynamic loader opens it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Artifacts from files, with their parameters."""
+"""Load artifacts with their parameters from files."""
 
 from __future__ import annotations
 

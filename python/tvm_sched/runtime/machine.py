@@ -1,4 +1,4 @@
-"""What an artifact was made with and for, and how this machine differs."""
+"""What an artifact was compiled with and for, and how this machine differs from that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters: written so that the executor can use them where they lie in the file; missing ones named."""
+"""Write parameter files that the executor can map into memory, and report missing parameters."""
 
 from __future__ import annotations
 

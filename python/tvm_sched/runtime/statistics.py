@@ -1,4 +1,4 @@
-"""Latencies of repeated runs, as the figures that people compare."""
+"""Statistics of the latencies of repeated runs: mean, median, percentiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of an artifact from files, its outputs into files."""
+"""Read inputs of an artifact from files, and write its outputs to files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TVM's virtual machine, for artifacts that hold more than their schedule; only tvm_ffi and TVM's runtime are needed."""
+"""Run TVM's virtual machine for artifacts with operators outside the schedule; needs only tvm_ffi and TVM's runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deployments that follow a cluster's allocation: what it has placed runs, what has moved moves, all else ends."""
+"""Make deployments follow a cluster's allocation: start placed services, move moved ones, end all others."""
 
 from __future__ import annotations
 

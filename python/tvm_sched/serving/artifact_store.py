@@ -1,4 +1,4 @@
-"""An artifact's files on their way from the machine that deploys to the nodes that run its stages.
+"""Send an artifact's files from the deploying machine to the nodes that run its stages.
 
 They lie on the head node's disk and travel through Ray's object store, in parts. Each node keeps what it got, by content, so
 that a stage that starts again finds it, and so do other deployments of the same artifact.

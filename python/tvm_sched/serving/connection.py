@@ -1,4 +1,4 @@
-"""Joining a Ray cluster that is there already."""
+"""Connect to an existing Ray cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deployments: which artifact, which stage on what kind of device, and how many requests at once."""
+"""`Deployment`: which artifact, the resources of each stage, and how many requests at once; its file format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An executor of the standard library's kind whose workers are those of a Ray cluster."""
+"""`RayExecutor`: a `concurrent.futures.Executor` whose workers are those of a Ray cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The actor that takes requests: a bounded number in the pipeline, each answered or failed in time."""
+"""The actor that accepts requests: it limits their number in the pipeline, and each succeeds or fails by its deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deploy a pipeline on a Ray cluster, look at it, take it away again."""
+"""Deploy a pipeline on a Ray cluster, query its status, and undeploy it."""
 
 from __future__ import annotations
 

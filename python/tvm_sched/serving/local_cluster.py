@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes, each some processes of this machine: for tests, benchmarks and trying things out."""
+"""A Ray cluster whose nodes are processes of this machine, for tests, benchmarks and experiments."""
 
 from __future__ import annotations
 

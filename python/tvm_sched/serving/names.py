@@ -1,4 +1,4 @@
-"""Under which names Ray knows the parts of a deployment."""
+"""Ray names of the parts of a deployment."""
 
 from __future__ import annotations
 

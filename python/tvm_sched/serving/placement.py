@@ -56,7 +56,8 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
         free = {name: ray.available_resources().get(name, 0.0) for name in needed}
         raise ServingError(
             f"deployment {deployment.name!r}: no place for its stages with strategy {deployment.strategy} in {seconds:g} s; "
-            f"they need {_told(needed)}, of which {_told(free)} is free on the cluster as a whole{_labels(deployment)}"
+            f"they need {_format_resources(needed)}, of which {_format_resources(free)} is free on the cluster as a whole"
+            f"{_labels(deployment)}"
         )
     except KeyboardInterrupt:  # Ray may have the group while Python has not yet been told of it
         remove(deployment.name)
@@ -94,12 +95,12 @@ def _check(who: str, needed: Mapping[str, float], there: Mapping[str, float]) ->
     if short:
         found = {name: there.get(name, 0.0) for name in short}
         raise InputError(
-            f"the stages need {_told(short)}; {who} {_told(found)}. Nodes say what they have when they join: "
-            f"ray start --address=... --resources='{{\"{next(iter(short))}\": 1}}'"
+            f"the stages need {_format_resources(short)}; {who} {_format_resources(found)}. Nodes declare their "
+            f"resources when they join: ray start --address=... --resources='{{\"{next(iter(short))}\": 1}}'"
         )
 
 
-def _told(resources: Mapping[str, float]) -> str:
+def _format_resources(resources: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {amount:g}" for name, amount in sorted(resources.items()))
 
 

@@ -1,4 +1,4 @@
-"""Random problems and schedules from a seed, for tests of schedulers, bounds and executors, ours or other people's."""
+"""Random problems and schedules from a seed, for tests of schedulers, bounds and executors."""
 
 from .bus_order import in_pieces, in_turns, reorder_loads
 from .fair_buses import fair_latency

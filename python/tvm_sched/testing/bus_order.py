@@ -1,4 +1,4 @@
-"""Other orders of the loads on a bus: device after device, devices in turns, and in pieces that devices take in turns.
+"""Reorder the loads on a bus: device by device, alternating between devices, or alternating in pieces (preemption).
 
 The last is preemption: a parameter that is moved in pieces gives the bus to another device between them. See
 ``docs/model.md``, "Preemption".

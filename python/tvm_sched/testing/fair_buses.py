@@ -1,4 +1,4 @@
-"""What a schedule takes where each GPU has a queue of loads, and buses are shared fairly instead of taken in turns.
+"""Latency of a schedule if each GPU has its own queue of loads and buses are shared fairly instead of exclusively.
 
 SortingHat's first ablation (Section 4.4): "per-GPU queues instead of per-PCIe bus". Here the loads of a device keep their
 order among themselves, all that is on a bus at one time has an equal part of its bandwidth, and so have direct reads and

@@ -1,4 +1,4 @@
-"""Random schedules: built event by event in an order that time could have, so they never deadlock."""
+"""Random schedules, built event by event in a possible order of time, so that they never deadlock."""
 
 from __future__ import annotations
 
