@@ -119,7 +119,7 @@ class Problem:
 def _numbered(items: list[Any]) -> tuple[list[str], dict[str, int]]:
     names = [item["name"] for item in items]
     if len(set(names)) < len(names):
-        raise Refused(f"a name stands twice among {', '.join(names[:3])}, ...")
+        raise Refused(f"a name occurs twice among {', '.join(names[:3])}, ...")
     return names, {name: i for i, name in enumerate(names)}
 
 

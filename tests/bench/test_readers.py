@@ -52,7 +52,7 @@ def test_times_that_are_no_sizes_over_bandwidths_are_refused(read):
     for change, message in (
         ({"device_bytes": [9, 10, 10]}, "do not fit into each device"),
         ({"device_bytes": [10, 10]}, "not given for each of 2 devices"),
-        ({"tasks": 3}, "no sample graph of Moirai"),
+        ({"tasks": 3}, "not a sample graph of Moirai"),
     ):
         with pytest.raises(FormatError, match=message):
             read(read_moirai, {**sample(), **change})

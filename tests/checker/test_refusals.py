@@ -232,7 +232,7 @@ def test_schedules_that_the_rules_do_not_allow_are_refused(folder, change, said)
 
 
 PROBLEMS = {
-    "a name stands twice": lambda p: p["topology"]["devices"][1].update(name="gpu0"),
+    "a name occurs twice": lambda p: p["topology"]["devices"][1].update(name="gpu0"),
     "finite numbers are allowed": lambda p: p["topology"]["buses"][0].update(bandwidth=-1e9),
     "not made by exactly one": lambda p: p["graph"]["operators"][0]["outputs"].append("v"),
     "not as its format says": lambda p: p["costs"]["operator_ns"].append([1, 1]),

@@ -82,7 +82,7 @@ def test_wrong_costs(fails, model_file, tmp_path, command):
 
 
 def test_samples_need_uncertain_latencies(fails, problem_file, schedule_file):
-    assert "says nothing of their errors" in fails(2, "simulate", problem_file, schedule_file, "--samples", 5)
+    assert "does not estimate their errors" in fails(2, "simulate", problem_file, schedule_file, "--samples", 5)
     assert "0 or more" in fails(2, "simulate", problem_file, schedule_file, "--samples", -5)
 
 

@@ -94,5 +94,5 @@ def test_wrong_options_are_refused(fails, phases, tmp_path, options, message):
 def test_wrong_sources_are_refused(fails, phases, tmp_path):
     output = ("-o", tmp_path / "generation.json")
     assert "two problem files" in fails(2, "generation", phases[0], *output)
-    assert "nothing would be carried" in fails(2, "generation", phases[0], phases[0], *output)
+    assert "no cache could be carried over" in fails(2, "generation", phases[0], phases[0], *output)
     assert "4 given" in fails(2, "generation", *phases, *phases, *output)

@@ -80,12 +80,12 @@ def test_a_false_certificate_of_a_request_is_refused(run, generous, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1.5", "a part from 0 to 1"),
-        ("nan", "a part from 0 to 1"),
+        ("1.5", "a fraction from 0 to 1"),
+        ("nan", "a fraction from 0 to 1"),
         ("a,,b", "a name is empty"),
         ("no-such-parameter", "no-such-parameter"),
         ("0:0,1:0", "weights"),
-        ("0:1,2:1", "a part from 0 to 1"),
+        ("0:1,2:1", "a fraction from 0 to 1"),
         ("@/no/such/file", "cannot be read"),
         ("0:1e,1:1", "is no number"),
     ],

@@ -87,8 +87,8 @@ def test_resident_blocks_are_those_that_the_driver_of_an_h100_names():
 
 def test_what_is_no_cubin(tmp_path):
     (tmp_path / "x").write_bytes(b"hello" * 30)
-    with pytest.raises(FormatError, match="no cubin"):
+    with pytest.raises(FormatError, match="not a cubin"):
         read_cubin(tmp_path / "x")
     (tmp_path / "y").write_bytes(b"\x7fELF")
-    with pytest.raises(FormatError, match="no cubin"):
+    with pytest.raises(FormatError, match="not a cubin"):
         read_cubin(tmp_path / "y")

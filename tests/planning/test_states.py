@@ -89,7 +89,7 @@ def test_workspaces_are_counted_and_get_no_more_than_there_is():
 @pytest.mark.parametrize(
     ("states", "message"),
     [
-        ({"nobody": 1}, "'nobody', which is no input of the model; its inputs are s, x"),
+        ({"nobody": 1}, "'nobody', which is not an input of the model; its inputs are s, x"),
         ({"s": 2}, "result 2 for 's'; the model has 2 results"),
         ({"s": 1, "x": 1}, "result 1 twice"),
         ({"s": 0, "x": 1}, "all results"),

@@ -173,10 +173,10 @@ def test_variants_that_cut_no_parameter_stay():
     [
         ({"steps": 0}, "steps is 0"),
         ({"prefill_devices": ["gpu7"]}, "no device 'gpu7'"),
-        ({"carried": {"wk": "l2"}}, "'wk' is to stand for 'l2'"),
-        ({"carried": {"nothing": "k"}}, "'nothing' is to stand"),
+        ({"carried": {"wk": "l2"}}, "'l2' for 'wk'; the first must be an output"),
+        ({"carried": {"nothing": "k"}}, "'k' for 'nothing'"),
         ({"carried": {"w": "k"}}, "has 100 bytes and 'k'"),
-        ({"carried": {}}, "nothing would be carried"),
+        ({"carried": {}}, "no cache could be carried over"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):

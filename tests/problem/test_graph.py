@@ -45,7 +45,7 @@ def test_an_operator_may_read_a_part_of_a_tensor():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"w": 1}, "read_bytes names 'w', which is none of its inputs"),
+        ({"w": 1}, "read_bytes names 'w', which is not one of its inputs"),
         ({"x": -1}, "reads -1 bytes of 'x'; 0 or more"),
         ({"x": 5}, "reads 5 bytes of 'x', which has 4"),
     ],
@@ -64,7 +64,7 @@ def test_empty_graph():
 @pytest.mark.parametrize(
     ("operators", "said"),
     [
-        ((A, B, Operator("B", "k", (), ("c",))), "operator name 'B' stands twice"),
+        ((A, B, Operator("B", "k", (), ("c",))), "operator name 'B' occurs twice"),
         ((A, B, Operator("C", "k", ("z",), ("c",))), "operator 'C' names tensor 'z'"),
         ((A, B), "tensor 'c' is an activation, but no operator makes it"),
         ((A, B, C, Operator("D", "k", (), ("c",))), "tensor 'c' is made by 'C' and again by 'D'"),
@@ -79,7 +79,7 @@ def test_errors(operators, said):
 
 
 def test_a_tensor_twice_and_an_unknown_output():
-    with pytest.raises(GraphError, match="tensor name 'a' stands twice"):
+    with pytest.raises(GraphError, match="tensor name 'a' occurs twice"):
         chain(A, B, C, tensors=("a", "a", "b", "c"))
     with pytest.raises(GraphError, match="output 'z' is not a tensor"):
         chain(A, B, C, outputs=("z",))

@@ -106,7 +106,7 @@ def test_what_is_resident_in_one_is_resident_in_the_whole():
 
 def test_an_operator_is_of_some_model():
     graph = merge_graphs([chain("one", 1).graph, chain("two", 1).graph])
-    with pytest.raises(GraphError, match="'two/a' is of none of the models one"):
+    with pytest.raises(GraphError, match="'two/a' belongs to none of the models one"):
         msgspec.structs.replace(graph, models=("one",))
     with pytest.raises(GraphError, match="twice"):
         msgspec.structs.replace(graph, models=("one", "one", "two"))

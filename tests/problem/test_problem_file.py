@@ -76,9 +76,9 @@ def set_at(data, path, value):
         (["graph", "tensors", 1, "colour"], 1, ["$.graph.tensors[1]", "colour", "the fields are name, size, kind"]),
         (["graph", "operators", 0, "name"], None, ["$.graph.operators[0]", "`name`"]),
         (["graph", "operators", 1, "inputs"], ["b"], ["cycle: B -> B", "$.graph"]),
-        (["graph", "operators", 1, "name"], "A", ["'A' stands twice"]),
+        (["graph", "operators", 1, "name"], "A", ["'A' occurs twice"]),
         (["topology", "buses", 0, "bandwidth"], 0, ["'pcie0'", "bandwidth is 0", "above 0", "$.topology.buses[0]"]),
-        (["topology", "devices", 1, "name"], "gpu0", ["device 'gpu0' stands twice"]),
+        (["topology", "devices", 1, "name"], "gpu0", ["device 'gpu0' occurs twice"]),
         (["topology", "links", 0, "devices"], ["gpu0", "gpu9"], ["'gpu9'", "['gpu0', 'gpu1']"]),
         (["topology", "devices"], [], ["no devices"]),
         (

@@ -187,7 +187,7 @@ def test_a_torch_program_keeps_its_ranges_and_takes_tensors():
     assert load_model(program, {"x": (64, 3)}).inputs["x"] == ((64, 3), "float32")
     with pytest.raises(InputError, match="dimension 0 is given as 65; the program was exported for 2 to 64"):
         load_model(program, {"x": (65, 3)})
-    with pytest.raises(InputError, match=r"input 'factor' is no tensor \(3\)"):
+    with pytest.raises(InputError, match=r"input 'factor' is not a tensor \(3\)"):
         load_model(torch.export.export(Scale(), (torch.ones(4, 3), 3)))
 
 

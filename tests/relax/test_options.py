@@ -49,7 +49,7 @@ def test_defaults():
         ({"backend": "tpu"}, "backend is 'tpu'; allowed are 'cpu', 'emulated', 'cuda'"),
         ({"objective": "energy"}, "objective is 'energy'"),
         ({"instances": 0}, "instances is 0; 1 to 1024"),
-        ({"resident": 1.5}, "resident is 1.5; a part from 0 to 1"),
+        ({"resident": 1.5}, "resident is 1.5; a fraction from 0 to 1"),
         ({"graph": True}, "graph is for GPUs"),
         ({"rows": True, "variants": False}, "rows are variants"),
         ({"stages": 2}, "stages is for a pipeline: give objective='throughput', too"),
@@ -59,7 +59,7 @@ def test_defaults():
         ({"objective": "throughput", "measure": True}, "measure is for objective='latency'"),
         ({"objective": "throughput", "stages": True}, "stages is True; a number from 1"),
         ({"instances": True}, "instances is True; 1 to 1024"),
-        ({"resident": True}, "resident is True; a part from 0 to 1"),
+        ({"resident": True}, "resident is True; a fraction from 0 to 1"),
         ({"objective": "throughput", "devices": "cpu0"}, "devices is 'cpu0'; a list of names"),
         ({"schedulr": "single"}, "no option 'schedulr' of compilation; there are backend"),
     ],
@@ -102,7 +102,7 @@ def test_a_targets_name_takes_options_as_on_the_command_line():
         ("cpu2 --threads=two", "threads is 'two'; allowed are 1 to"),
         ("cpu2 --threads", "threads is True; allowed are 1 to"),
         ("", "there is no target 'tvm_sched/'"),
-        ("cpu2 opara", "'opara' in a target is no option; options are written --name=value"),
+        ("cpu2 opara", "'opara' in a target is not an option; options are written --name=value"),
         ("cpu2 --scheduler=fastest", "fastest"),
         ("cpu2 --parameters=external", "an executable of tvm.compile holds its parameters"),
     ):
@@ -196,7 +196,7 @@ def test_the_submodels_of_the_pass_are_those_that_a_scheduler_solves(monkeypatch
 def test_submodels_must_hold_each_operator_once():
     problem = random_problem(3, operators=6, devices=2, memory="generous")
     names = [problem.graph.operators[o].name for o in problem.graph.index.order]
-    for wrong, message in (([names[:-1]], "each operator"), ([["x"]], "'x', which the problem has not")):
+    for wrong, message in (([names[:-1]], "each operator"), ([["x"]], "'x', which the problem does not have")):
         with pytest.raises(InputError, match=message):
             solve(problem, "single", submodels=wrong)
 

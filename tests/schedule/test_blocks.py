@@ -191,10 +191,10 @@ def test_what_has_no_blocks():
     problem = branches(SMALL, None)
     plan = on_streams(problem, [0, 1])
     assert not knows_blocks(problem, plan)
-    with pytest.raises(InputError, match="operator 'op1' does not say"):
+    with pytest.raises(InputError, match="operator 'op1' has no demand"):
         simulate_blocks(problem, plan)
     unknown = branches(SMALL, SMALL, model="another")
-    with pytest.raises(InputError, match="one GPU of a known model"):
+    with pytest.raises(InputError, match="one GPU of a known architecture"):
         simulate_blocks(unknown, on_streams(unknown, [0, 1]))
 
 

@@ -151,8 +151,8 @@ def test_the_parts_of_a_parameter_are_there_with_it():
 @pytest.mark.parametrize(
     ("resident", "message"),
     [
-        (1.5, "a part from 0 to 1"),
-        (float("nan"), "a part from 0 to 1"),
+        (1.5, "a fraction from 0 to 1"),
+        (float("nan"), "a fraction from 0 to 1"),
         ("w1", "a list of parameters"),
         (["w1", "a"], r"resident names \['a'\]"),
         ([(0, -1), (1, 2)], "weights of requests"),

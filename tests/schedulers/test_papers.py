@@ -167,7 +167,7 @@ def test_interrupts_and_time_limits_leave_the_rest_to_the_heuristic(name, solver
         ("efficient-mip", {"time_limit": -1}, "0 or more is allowed"),
         ("efficient-mip", {"dominators": 0}, "1 or more is allowed"),
         ("deepplan", {"device": "gpu7"}, "no device 'gpu7'; there are gpu0, gpu1"),
-        ("critical-path", {}, "no scheduler"),
+        ("critical-path", {}, "not a scheduler"),
     ],
 )
 def test_wrong_options(name, options, message):

@@ -118,7 +118,7 @@ def test_ctrl_c_as_a_reservation_is_made_leaves_none(three_nodes, artifact, monk
     ("arguments", "message"),
     [
         (["serve", "none.toml"], "none.toml: cannot be read"),
-        (["serve", "plan.toml", "--address", "127.0.0.1:1"], "nobody listens at 127.0.0.1:1"),
+        (["serve", "plan.toml", "--address", "127.0.0.1:1"], "no server listens at 127.0.0.1:1"),
         (["status", "--address", "nowhere"], "is not one of a Ray cluster"),
         (["serve", "plan.toml", "--timeout", "0"], "--timeout 0.0"),
         (["request", "layers", "--repeat", "0"], "--repeat 0"),

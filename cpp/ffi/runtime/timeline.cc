@@ -20,7 +20,7 @@ Resident ReadResident(const JsonCursor& cursor) {
     return names;
   }
   const double part = cursor.Number();
-  if (!(part >= 0 && part <= 1)) cursor.Unexpected("a part from 0 to 1, or a list of names");
+  if (!(part >= 0 && part <= 1)) cursor.Unexpected("a fraction from 0 to 1, or a list of names");
   return part;
 }
 

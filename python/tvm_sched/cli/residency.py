@@ -56,7 +56,7 @@ def resident_of(text: str | None) -> float | list[str] | None:
             raise InputError(f"--resident {text}: a name is empty; expected names with one comma between") from None
         return names
     if not 0 <= part <= 1:
-        raise InputError(f"--resident {text}: a part from 0 to 1 is allowed, or names of parameters")
+        raise InputError(f"--resident {text}: a fraction from 0 to 1 is allowed, or names of parameters")
     return part
 
 

@@ -217,7 +217,9 @@ class MixProgram:
 
         unknown = demand.keys() - self.services.keys()
         if unknown or not sum(demand.values()) > 0:
-            raise InputError(f"a demand gives some of {', '.join(self.services)} a probability; found {dict(demand)}")
+            raise InputError(
+                f"demand is {dict(demand)}; probabilities of some of {', '.join(self.services)} are allowed"
+            )
         total = sum(demand.values())
         for name, constraints in self._served.items():
             for constraint in constraints:

@@ -51,7 +51,7 @@ def evidence(search: ClusterSearch, services: Sequence[Service], requests: Seque
     for service in services:
         if not any_cover(search, service).joined:
             raise InputError(
-                f"service {service.name!r} is no chain of operators; evidence of bounds is of chains alone"
+                f"service {service.name!r} is not a chain of operators; only bounds of chains have evidence"
             )
     bound = bound_of_requests(search, services, requests)
     demand = Counter(request.service for request in requests[: bound + 1])

@@ -99,6 +99,6 @@ def demand_of_services(case: str, services: Sequence[Service]) -> dict[str, floa
     for category, probability in DEMANDS[case].items():
         members = [service.name for service in services if service.category == category]
         if not members:
-            raise InputError(f"demand {case!r} asks for services of category {category!r}, of which there is none")
+            raise InputError(f"demand {case!r} needs services of category {category!r}, and the file has none")
         demand |= {name: probability / len(members) for name in members}
     return demand

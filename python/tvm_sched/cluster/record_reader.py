@@ -26,7 +26,7 @@ class RecordReader:
         """Bytes: a whole number."""
         number = parse_quantity(value, "bytes", f"{self.where}: `{place}`")
         if number != int(number):
-            raise FormatError(f"{self.where}: {value!r} is no whole number of bytes - at `{place}`")
+            raise FormatError(f"{self.where}: {value!r} is not a whole number of bytes - at `{place}`")
         return int(number)
 
     def named(self, make: Callable[[], T]) -> T:

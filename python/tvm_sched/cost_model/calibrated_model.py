@@ -62,8 +62,8 @@ def calibrated(graph: OpGraph, topology: Topology) -> Costs:
     others = [device.name for device in topology.devices if device.kind != "cpu"]
     if others:
         raise InputError(
-            f"the cost model {NAME!r}: topology {topology.name!r} has {', '.join(others)}, and this machine's cores are "
-            "what is measured; take 'learned', 'roofline' or a profile"
+            f"the cost model {NAME!r} measures this machine's cores only, and topology {topology.name!r} has "
+            f"{', '.join(others)}; use 'learned', 'roofline' or a profile"
         )
     machine = this_machine()
     rows = Database().read(machine, database_key(threads_of(topology, machine)))
@@ -73,8 +73,8 @@ def calibrated(graph: OpGraph, topology: Topology) -> Costs:
     if missing:
         warnings.warn(
             f"{NAME}: {missing} of {len(set(names))} distinct kernels of {graph.name!r} were not measured on this machine "
-            "with these threads and are predicted; compiling the model measures them, and `tvm-sched profile kernels -o "
-            "FILE` many others to predict from",
+            "with this number of threads and are predicted; compiling the model measures them, and `tvm-sched profile "
+            "kernels -o FILE` measures many others, which makes predictions better",
             CostWarning,
             stacklevel=2,
         )

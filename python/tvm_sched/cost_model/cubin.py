@@ -58,7 +58,7 @@ def read_cubin(path: str | os.PathLike[str]) -> dict[str, CompiledKernel]:
         sections = _sections(data)
         registers = _registers(sections)
     except (struct.error, ValueError, UnicodeDecodeError) as error:
-        raise FormatError(f"{where} is no cubin ({error}); make one with nvcc -cubin") from None
+        raise FormatError(f"{where} is not a cubin ({error}); make one with nvcc -cubin") from None
     kernels = {}
     reserved = _RESERVED_BYTES if _RESERVED in sections else 0
     for name, (info, _, _) in sections.items():

@@ -228,8 +228,8 @@ class LearnedModel(msgspec.Struct, frozen=True):
         for kind, part in model.parts.items():
             if not set(part.names) <= set(NAMES):
                 raise FormatError(
-                    f"{where}: the model of {kind} devices was trained with other features than this version of tvm_sched "
-                    "computes; train it anew with `tvm-sched learn`"
+                    f"{where}: the model of {kind} devices was trained with features that this version of tvm_sched does "
+                    "not have; train it again with `tvm-sched learn`"
                 )
         return model
 

@@ -65,7 +65,7 @@ def sample_latencies(
     said, together = costs.uncertainty, costs.concurrency
     if said is None and (together is None or together.interval == (1.0, 1.0)):
         raise InputError(
-            f"the latencies of the problem are from {costs.source or 'an unknown source'!r}, which says nothing of their "
+            f"the latencies of the problem are from {costs.source or 'an unknown source'!r}, which does not estimate their "
             "errors; make the problem with the cost model 'learned', 'measured' or 'contention'"
         )
     if said is None:

@@ -100,7 +100,7 @@ def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: 
     for state, position in states.items():
         if state not in inputs:
             raise InputError(
-                f"states names {state!r}, which is no input of the model; its inputs are {', '.join(inputs)}"
+                f"states names {state!r}, which is not an input of the model; its inputs are {', '.join(inputs)}"
             )
         if state in results:
             raise InputError(

@@ -273,7 +273,7 @@ def in_order(steps: list[Step]) -> list[Step]:
             if waiting[id(follower)] == 0:
                 heapq.heappush(free, (follower.start_ns, follower.end_ns, number[id(follower)], follower))
     if len(ordered) < len(steps):
-        raise ScheduleError("the schedule's orders wait for each other in a circle")
+        raise ScheduleError("the schedule's orders form a cycle of waits")
     return ordered
 
 

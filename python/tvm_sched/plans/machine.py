@@ -219,7 +219,7 @@ def _between(topology: Topology, a: str, b: str) -> Route:
         if topology.devices[source].shares_host_memory and topology.devices[target].shares_host_memory:
             return Route((), _NEAR, 0.0)
         raise InputError(
-            f"nothing joins devices {a!r} and {b!r} of topology {topology.name!r}: give them a bus or a link"
+            f"devices {a!r} and {b!r} of topology {topology.name!r} are not connected: give them a bus or a link"
         )
     return way
 

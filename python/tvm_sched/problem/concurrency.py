@@ -84,7 +84,7 @@ class Concurrency:
                 f"utilisation[{o}][{d}][{r}] is {self.utilisation[o, d, r]}; above 0 and at most 1 is allowed"
             )
         if not 0 <= self.serial_share <= 1:
-            raise CostsError(f"serial_share is {serial_share}; a part from 0 to 1 is allowed")
+            raise CostsError(f"serial_share is {serial_share}; a fraction from 0 to 1 is allowed")
         self._check_contention()
         self.utilisation.setflags(write=False)
         self.crowding.setflags(write=False)
@@ -98,7 +98,7 @@ class Concurrency:
         resources = self.utilisation.shape[2]
         if len(self.excess) not in (0, resources) or not all(0 <= part < np.inf for part in self.excess):
             raise CostsError(
-                f"excess is {self.excess}; a number from 0 is needed for each of {resources} resources, or none"
+                f"excess is {self.excess}; a number of 0 or more for each of {resources} resources is needed, or none"
             )
         if self.crowding.size and self.crowding.shape != self.utilisation.shape[:2]:
             raise CostsError(
@@ -106,11 +106,13 @@ class Concurrency:
                 "devices is needed, or none"
             )
         if not ((self.crowding >= 0) & (self.crowding < np.inf)).all():
-            raise CostsError(f"crowding has {self.crowding.min()}; numbers from 0 are allowed")
+            raise CostsError(f"crowding has {self.crowding.min()}; 0 or more is allowed")
         if not 0 < self.factor < np.inf:
             raise CostsError(f"factor is {self.factor}; a number above 0 is allowed")
         if not 0 < self.interval[0] <= 1 <= self.interval[1] < np.inf:
-            raise CostsError(f"interval is {self.interval}; a number up to 1 and one from 1 are allowed, above 0")
+            raise CostsError(
+                f"interval is {self.interval}; a number above 0 and at most 1, then one of 1 or more, is allowed"
+            )
 
     def check(self, runs: npt.NDArray[np.bool_]) -> None:
         """Raise `CostsError` where this is not for the operators and devices of ``runs``, or a pair cannot run there."""

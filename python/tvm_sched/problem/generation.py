@@ -227,32 +227,32 @@ def _pairs(prefill: OpGraph, decode: OpGraph, carried: Mapping[str, str] | None,
     given = _matching(prefill, decode) if carried is None else dict(carried)
     if not given:
         raise InputError(
-            f"no input or parameter of {decode.name!r} has shape and type of an output of {prefill.name!r} after its first, "
-            "so nothing would be carried from one to the other; give a prefill that returns the cache, a decode of as many "
-            "tokens in the cache, or the names of both (carried, --carry)"
+            f"no input or parameter of {decode.name!r} has the shape and type of an output of {prefill.name!r} after its "
+            "first, so no cache could be carried over; give a prefill that returns the cache, a decode for as many cached "
+            "tokens, or the names of output and tensor (carried, --carry)"
         )
     pairs = []
     sizes = {tensor.name: tensor.size for tensor in decode.tensors}
     for tensor, output in given.items():
         if tensor not in host or output not in outputs or known[output].kind != "activation":
             raise InputError(
-                f"carried: {tensor!r} is to stand for {output!r}, but has to be an input or parameter of {decode.name!r}, "
-                f"and that an output that {prefill.name!r} computes"
+                f"carried: {output!r} for {tensor!r}; the first must be an output that {prefill.name!r} computes, the "
+                f"second an input or parameter of {decode.name!r}"
             )
         if host[tensor].size != known[output].size:
             raise InputError(
                 f"carried: {tensor!r} of {decode.name!r} has {host[tensor].size} bytes and {output!r} of {prefill.name!r} "
-                f"{known[output].size}; both are the same tensor"
+                f"{known[output].size}; their sizes must be equal"
             )
         added = next(iter(decode.outputs[outputs.index(output) :]), "")
         if not added and steps > 1:
             raise InputError(
-                f"{decode.name!r} returns {len(decode.outputs)} tensors, and none in the place of {output!r}, output "
-                f"{outputs.index(output)} of {prefill.name!r}: what a step adds to the cache is not known; plan one step"
+                f"{decode.name!r} returns {len(decode.outputs)} tensors and none that corresponds to {output!r}, output "
+                f"{outputs.index(output)} of {prefill.name!r}: what a step adds to the cache is unknown; plan one step"
             )
         pairs.append(_Pair(output, tensor, added, bool(added) and sizes[added] < host[tensor].size))
     if len({pair.output for pair in pairs}) < len(pairs):
-        raise InputError("carried: one output of the prefill stands for two tensors of the decode; each stands for one")
+        raise InputError("carried: one output of the prefill is given for two tensors of the decode; one is allowed")
     return pairs
 
 

@@ -95,7 +95,7 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise GraphError("an operator has an empty name")
         for tensor, size in (self.read_bytes or {}).items():
             if tensor not in self.inputs:
-                raise GraphError(f"operator {self.name!r}: read_bytes names {tensor!r}, which is none of its inputs")
+                raise GraphError(f"operator {self.name!r}: read_bytes names {tensor!r}, which is not one of its inputs")
             if size < 0:
                 raise GraphError(f"operator {self.name!r} reads {size} bytes of {tensor!r}; 0 or more are allowed")
         if not 0 <= self.flops <= MOST_FLOPS:
@@ -172,7 +172,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         for o, operator in enumerate(self.operators):
             mine = self.model_of(operator.name)
             if mine not in found:
-                raise GraphError(f"operator {operator.name!r} is of none of the models {', '.join(self.models)}")
+                raise GraphError(f"operator {operator.name!r} belongs to none of the models {', '.join(self.models)}")
             found[mine].append(o)
         return list(found.values())
 
@@ -285,7 +285,7 @@ def _unique(what: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise GraphError(f"{what} name {name!r} stands twice; names are unique")
+            raise GraphError(f"{what} name {name!r} occurs twice; names must be unique")
         seen.add(name)
 
 

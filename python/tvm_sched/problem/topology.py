@@ -311,5 +311,5 @@ def _unique(what: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise TopologyError(f"{what} {name!r} stands twice; names are unique")
+            raise TopologyError(f"{what} {name!r} occurs twice; names must be unique")
         seen.add(name)

@@ -165,7 +165,7 @@ class _Reader:
         number = parse_quantity(value, "bytes", f"{self.where}: `{place}`")
         self.number(number, "bytes", place, least)
         if number != int(number):
-            raise self.fail(place, f"{value!r} is no whole number of bytes")
+            raise self.fail(place, f"{value!r} is not a whole number of bytes")
         return int(number)
 
     def names(self, name: str, names: list[str], count: int, place: str) -> list[str]:

@@ -242,8 +242,8 @@ def _check_convex(graph: OpGraph, group_of: Mapping[str, str]) -> None:
     except CycleError as error:
         names = sorted({name for grouped, name in error.args[1] if grouped})
         raise ProblemError(
-            f"groups {names} wait for each other, or one for itself through operators outside of it; a group is "
-            "computed as one"
+            f"groups {names} wait for each other, or one waits for itself through operators outside it; no path may leave "
+            "a group and come back to it"
         ) from None
 
 

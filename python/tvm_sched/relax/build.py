@@ -215,7 +215,7 @@ def check_before(options: CompileOptions, objective: str) -> None:
     options.check_methods()
     if options.objective != objective:
         other = {"latency": "compile", "throughput": "compile_pipeline"}[options.objective]
-        raise InputError(f"the options have objective={options.objective!r}; `tvm_sched.relax.{other}` is for it")
+        raise InputError(f"the options have objective={options.objective!r}; call `tvm_sched.relax.{other}` for it")
     if options.backend == "cuda":
         check_architectures(architectures(device.arch for device in options.topology.devices))
 

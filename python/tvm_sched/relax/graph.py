@@ -377,7 +377,7 @@ def _refusal_reason(operation: str) -> str:
     if operation in ("relax.nonzero", "relax.unique", "relax.tensor_to_shape", "relax.vm.call_tir_dyn"):
         return "the shape of its result depends on data, and a schedule needs static shapes"
     if not operation:
-        return "it is no call of a kernel, and it could not be inlined into main"
+        return "it is not a call of a kernel, and it could not be inlined into main"
     if operation == "relax.call_tir_inplace":
         return "it writes into one of its inputs, so that copies on other devices would keep old values; use R.call_tir"
     if operation.startswith(("relax.builtin.", "relax.memory.", "relax.vm.")):

@@ -171,7 +171,9 @@ class CompileOptions:
             raise InputError(f"instances is {self.instances!r}; 1 to 1024 are allowed")
         part = isinstance(self.resident, (int, float))
         if isinstance(self.resident, (bool, str)) or (part and not 0 <= self.resident <= 1):  # type: ignore[operator]
-            raise InputError(f"resident is {self.resident!r}; a part from 0 to 1, or names of parameters, is allowed")
+            raise InputError(
+                f"resident is {self.resident!r}; a fraction from 0 to 1, or names of parameters, is allowed"
+            )
         if isinstance(self.devices, str):
             raise InputError(f"devices is {self.devices!r}; a list of names of devices is allowed: [{self.devices!r}]")
         if self.rows and not self.variants:
@@ -278,11 +280,11 @@ class CompileOptions:
 
     @classmethod
     def from_json(cls, topology: Topology | str, text: str) -> CompileOptions:
-        """Options that `to_json` wrote, or a person; raises `InputError` where it is no JSON object of options."""
+        """Options that `to_json` wrote, or a person; raises `InputError` where it is not a JSON object of options."""
         try:
             settings = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise InputError(f"the target's options are {text!r}, which is no JSON object: {error}") from None
+            raise InputError(f"the target's options are {text!r}, which is not a JSON object: {error}") from None
         return cls.of(topology, **settings)
 
 

@@ -43,8 +43,8 @@ def refuse_tail(mods: Sequence[tvm.IRModule], what: str) -> None:
         if kinds:
             raise InputError(
                 f"{sum(kinds.values())} operators of the model ({', '.join(kinds)}) have sizes that are known only when it "
-                f"runs, which {what} cannot have: compile it for CPUs, with one set of input shapes and for latency, or cut "
-                "the model before them"
+                f"runs, which {what} cannot contain: compile it for CPUs, with one set of input shapes and for latency, or "
+                "cut the model before them"
             )
 
 

@@ -109,7 +109,7 @@ def _setting(text: str) -> tuple[str, Any]:
     """Name and value of ``--name=value``, or of ``--name``, which is true."""
     name, mark, value = text.lstrip("-").partition("=")
     if not text.startswith("-"):
-        raise InputError(f"{text!r} in a target is no option; options are written --name=value, or --name")
+        raise InputError(f"{text!r} in a target is not an option; options are written --name=value, or --name")
     try:
         return name.replace("-", "_"), msgspec.json.decode(value) if mark else True
     except msgspec.DecodeError:

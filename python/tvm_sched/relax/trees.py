@@ -90,7 +90,7 @@ class Forest:
                 return levels
             levels += 1
             if levels > min(MOST_LEVELS, self.inner):
-                raise ValueError("its nodes lead in a circle")
+                raise ValueError("its nodes form a cycle")
             reached = np.unique(self.links[reached])
 
     def tables(self) -> list[npt.NDArray[Any]]:

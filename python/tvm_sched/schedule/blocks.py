@@ -180,14 +180,14 @@ def _gpu_of(problem: Problem, schedule: Schedule) -> _Gpu:
     known = multiprocessors_of(device)
     if used not in ([], [device.name]) or device.kind != "cuda" or known is None:
         raise InputError(
-            f"blocks are simulated where all operators run on one GPU of a known model; here they run on {', '.join(used)} "
-            f"of {problem.topology.name!r}, and known are GPUs of the architectures {', '.join(MULTIPROCESSORS)}"
+            f"blocks can be simulated if all operators run on one GPU of a known architecture; here they run on "
+            f"{', '.join(used)} of {problem.topology.name!r}; known architectures: {', '.join(MULTIPROCESSORS)}"
         )
     missing = [operator.name for operator in problem.graph.operators if not operator.demand]
     if missing:
         raise InputError(
-            f"operator {missing[0]!r} does not say what its kernels take of the GPU (demand); make the problem with --costs "
-            "occupancy, or for --backend cuda"
+            f"operator {missing[0]!r} has no demand (threads, registers and shared memory of its kernels); make the problem "
+            "with --costs occupancy, or for --backend cuda"
         )
     return _Gpu(number, device, *known)
 

@@ -276,7 +276,7 @@ def _encode(problem: Problem, schedule: Schedule) -> ScheduleIndex:
         ]
     except KeyError as error:
         raise ScheduleError(
-            f"the schedule names {error.args[0]!r}, which is no operator, tensor or device of problem {problem.digest} "
+            f"the schedule names {error.args[0]!r}, which is not an operator, tensor or device of problem {problem.digest} "
             f"({problem.graph.name!r} on {problem.topology.name!r})"
         ) from None
     return ScheduleIndex(problem, _table(placed), _table(moved))

@@ -116,14 +116,14 @@ def _names(problem: Problem, resident: Resident) -> Iterable[str]:
 def _named(problem: Problem, names: Collection[str]) -> frozenset[str]:
     """Names of parameters, checked."""
     if isinstance(names, str):
-        raise InputError(f"resident names {names!r}; a part from 0 to 1, or a list of parameters is allowed")
+        raise InputError(f"resident names {names!r}; a fraction from 0 to 1, or a list of parameters, is allowed")
     return problem.with_resident(names).resident
 
 
 def _part(parameters: Iterable[tuple[str, int]], part: float) -> list[str]:
     """The first of the parameters, names and bytes, that are at most this part of all bytes."""
     if not 0 <= part <= 1:
-        raise InputError(f"resident is {part}; a part from 0 to 1, or a list of parameters is allowed")
+        raise InputError(f"resident is {part}; a fraction from 0 to 1, or a list of parameters, is allowed")
     known = list(parameters)
     limit, taken, chosen = math.floor(part * sum(size for _, size in known)), 0, []
     for name, size in known if part else ():

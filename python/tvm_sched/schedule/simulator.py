@@ -37,7 +37,7 @@ def simulate(
         The schedule was made for another problem, names what the problem lacks, or breaks one of rules 1 to 4. Memory is
         not judged: see `verify`.
     InputError
-        ``resident`` is no part from 0 to 1 and no list of parameters.
+        ``resident`` is neither a fraction from 0 to 1 nor a list of parameters.
     """
     if schedule.problem != problem.digest and not other_problem:
         raise ScheduleError(

@@ -37,7 +37,7 @@ def verify(problem: Problem, schedule: Schedule, contiguous: bool | int = False,
     ScheduleError
         At the first broken rule; the message names the rule, the operator and the device.
     InputError
-        ``resident`` is no part from 0 to 1 and no list of parameters.
+        ``resident`` is neither a fraction from 0 to 1 nor a list of parameters.
     """
     for violation in _find_violations(problem, schedule, contiguous, resident, limit=1):
         raise ScheduleError(violation.message)

@@ -96,7 +96,7 @@ def solve_fairly(
         raise InputError(f"the objective slowdown is for the schedulers {', '.join(SCHEDULERS)}, and not for {name!r}")
     if not problem.graph.models:
         raise InputError(
-            f"{problem.graph.name!r} is one model; a slowdown among others is of several: give more of them"
+            f"{problem.graph.name!r} is one model; the objective slowdown needs several models: give more of them"
         )
     parts = problems_of_models(problem)
     least, greatest = WEIGHTS

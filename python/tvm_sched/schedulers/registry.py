@@ -36,7 +36,7 @@ def get(name: str) -> Method[SchedulerFunction]:
     """The scheduler of that name; raises `InputError` that lists those there are."""
     if name in REFERENCES:
         raise InputError(
-            f"{name!r} is a latency to compare with, no scheduler: `tvm-sched compare` shows it; there are the "
+            f"{name!r} is a latency to compare with, not a scheduler: `tvm-sched compare` shows it; there are the "
             f"schedulers {', '.join(names())}"
         )
     return SCHEDULERS.get(name)

@@ -58,7 +58,7 @@ def _check_port(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), _PORT_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise InputError(f"nobody listens at {address} ({error}); {_START}") from None
+        raise InputError(f"no server listens at {address} ({error}); {_START}") from None
 
 
 def _first_sentence(error: BaseException) -> str:

@@ -46,7 +46,9 @@ def order_launches(
     if method not in LAUNCH_ORDERS:
         raise InputError(f"there is no launch order {method!r}; there are {', '.join(LAUNCH_ORDERS)}")
     if any(placement.stage for placement in schedule.placements):
-        raise InputError("the schedule has stages, which say what starts together; their launch order stays")
+        raise InputError(
+            "the schedule has stages, which fix what starts together; their launch order cannot be changed"
+        )
     operators = problem.graph.operators
     amount, memory_bound = _amounts(problem, demands)
     order = np.empty(len(operators), dtype=np.int64)

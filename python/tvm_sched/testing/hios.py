@@ -154,7 +154,7 @@ def load_layered(path: str | os.PathLike[str]) -> LayeredGraph:
     try:
         file = msgspec.json.decode(Path(path).read_bytes(), type=_File)
     except UNREADABLE as error:
-        raise FormatError(f"{os.fspath(path)} is no instance of HIOS: {why_unreadable(error)}") from None
+        raise FormatError(f"{os.fspath(path)} is not an instance of HIOS: {why_unreadable(error)}") from None
     position = {node.id: o for o, node in enumerate(file.nodes)}
     unknown: Iterable[int] = (end for edge in file.edges for end in (edge.src, edge.dst) if end not in position)
     for end in unknown:

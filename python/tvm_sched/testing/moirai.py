@@ -51,7 +51,7 @@ def read_moirai(path: str | os.PathLike[str]) -> Problem:
     try:
         found = msgspec.json.decode(read_bytes(path), type=_File)
     except UNREADABLE as error:
-        raise FormatError(f"{where}: no sample graph of Moirai ({why_unreadable(error)})") from None
+        raise FormatError(f"{where}: not a sample graph of Moirai ({why_unreadable(error)})") from None
     count = len(found.device_bytes)
     if sum(task.bytes for task in found.tasks) > min(found.device_bytes):
         raise FormatError(f"{where}: the tasks do not fit into each device; limits of memory are not covered")

@@ -34,7 +34,7 @@ def check_allocation(
             held.add(thing)
         asked.append((name, placement["service"]))
     if len({name for name, _ in asked}) < len(asked):
-        raise Refused("a request stands twice in the allocation")
+        raise Refused("a request occurs twice in the allocation")
     return asked
 
 

@@ -64,14 +64,14 @@ class Cluster:
                 gpu = Gpu(kind, position[rack["switch"]], delay, whole(rack["bandwidth"]))
                 for name in (f"{server['name']}-gpu{i}" for i in range(count(server["gpus"]))):
                     if name in self.gpus:
-                        raise Refused(f"GPU {name!r} stands twice in the cluster")
+                        raise Refused(f"GPU {name!r} occurs twice in the cluster")
                     self.gpus[name] = gpu
         self.links: dict[str, Link] = {}
         for link in links:
             a, b = link["switches"]
             name, ends = f"{a}-{b}", (position[a], position[b])
             if name in self.links:
-                raise Refused(f"link {name!r} stands twice in the cluster")
+                raise Refused(f"link {name!r} occurs twice in the cluster")
             self.links[name] = Link(ends, count(link["fibres"]), nanoseconds(link["delay"]), whole(link["bandwidth"]))
 
 
@@ -90,7 +90,7 @@ class Service:
         operators, throughput, latency, edges = json.loads(text)
         self.digest, self.operators = digest(text), [operator["name"] for operator in operators]
         if len(set(self.operators)) < len(operators):
-            raise Refused("an operator's name stands twice in a service")
+            raise Refused("an operator's name occurs twice in a service")
         position = {name: o for o, name in enumerate(self.operators)}
         self.memory = [count(operator["memory"]) for operator in operators]
         self.ns = [[_operator_ns(operator, kind) for kind in cluster.kinds] for operator in operators]

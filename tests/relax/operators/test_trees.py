@@ -129,7 +129,7 @@ def test_classes_that_runtimes_choose_differently_are_the_references(labels, ids
         ({"classlabels_int64s": [4, 9], "post_transform": "SOFTMAX"}, "post_transform is SOFTMAX"),
         ({"classlabels_int64s": [4, 9], "base_values": [0.5, 0.5]}, "2 base values for 2 classes"),
         ({"classlabels_int64s": [4]}, "it has 1 classes"),
-        ({"classlabels_int64s": [4, 9, 2]}, r"leaves speak of the classes \[0\]"),
+        ({"classlabels_int64s": [4, 9, 2]}, r"leaves refer to the classes \[0\]"),
     ],
 )
 def test_what_nothing_defines_is_refused(attributes: dict[str, Any], words: str) -> None:
@@ -160,7 +160,7 @@ def test_members_of_sets() -> None:
 def test_broken_trees() -> None:
     x = features()
     for changes, words in (
-        ({"nodes_falsenodeids": [0, 2]}, "in a circle"),
+        ({"nodes_falsenodeids": [0, 2]}, "form a cycle"),
         ({"nodes_truenodeids": [0, 9]}, "does not exist"),
         ({"nodes_featureids": [0, 7]}, "feature 7"),
         ({"leaf_targetids": [0, 5, 0]}, "target 5"),

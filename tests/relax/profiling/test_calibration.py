@@ -149,7 +149,7 @@ def test_which_topologies_are_measured(timer, monkeypatch):
 
 
 def test_gpus_are_refused(networks, timer):
-    with pytest.raises(InputError, match="this machine's cores are what is measured"):
+    with pytest.raises(InputError, match="measures this machine's cores only"):
         make_problem(networks["convolutional0"], "v100-server", cost_model="calibrated")
 
 

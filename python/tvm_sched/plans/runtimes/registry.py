@@ -33,12 +33,14 @@ def get_runtime(name: str) -> Runtime:
     """
     kind = RUNTIMES.get(name)
     if not (isinstance(kind, type) and issubclass(kind, Runtime)):
-        raise InputError(f"runtime {name!r} is registered as {kind!r}, which is no subclass of tvm_sched.plans.Runtime")
+        raise InputError(
+            f"runtime {name!r} is registered as {kind!r}, which is not a subclass of tvm_sched.plans.Runtime"
+        )
     missing = sorted(kind.__abstractmethods__) + [each for each in Runtime.__annotations__ if not hasattr(kind, each)]
     if missing:
         raise InputError(
             f"runtime {name!r} ({kind.__module__}.{kind.__qualname__}) lacks {', '.join(missing)}, which "
-            "tvm_sched.plans.Runtime asks of every runtime; update or remove the package that brings it"
+            "every subclass of tvm_sched.plans.Runtime must define; update or remove the package that brings it"
         )
     return kind()
 

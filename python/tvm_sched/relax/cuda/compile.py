@@ -184,7 +184,7 @@ def _pointer(name: str, expr: Any, pointers: Pointers) -> tuple[str, int]:
     """What the data of a buffer is: a tensor of the call, or a workspace."""
     if isinstance(expr, tvm.ir.Call) and expr.op.name == "tirx.buffer_data" and expr.args[0] in pointers:
         return pointers[expr.args[0]]
-    raise InputError(f"the kernel {name!r} takes {expr}, which is no tensor; give the shapes of the inputs")
+    raise InputError(f"the kernel {name!r} takes {expr}, which is not a tensor; give the shapes of the inputs")
 
 
 def _bytes(name: str, buffer: tirx.Buffer) -> int:

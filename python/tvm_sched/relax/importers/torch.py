@@ -208,7 +208,7 @@ def _check_inputs(program: Any, where: str) -> None:
         if spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ != "TensorArgument":
             said = f" ({spec.arg.value!r})" if hasattr(spec.arg, "value") else ""
             raise InputError(
-                f"{where}: input {spec.arg.name!r} is no tensor{said}; TVM's torch frontend takes tensors only: make it "
+                f"{where}: input {spec.arg.name!r} is not a tensor{said}; TVM's torch frontend takes tensors only: make it "
                 "a tensor, or a constant of the module"
             )
 

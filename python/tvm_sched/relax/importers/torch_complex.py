@@ -66,10 +66,10 @@ def convert(call: Call, by_parts: Callable[[Any], Any]) -> Any:
     if name in SPECIAL:
         return SPECIAL[name](call)
     if name not in _LINEAR or not is_complex(node.meta["val"]):
-        raise call.unsupported("it is not written for complex numbers; compute with torch.view_as_real")
+        raise call.unsupported("it is not supported for complex numbers; compute with torch.view_as_real")
     moved = name in ("add.Tensor", "sub.Tensor") and not all(hasattr(each, "meta") for each in node.args[:2])
     if moved or call.arguments.get("value"):
-        raise call.unsupported("with a number it is not written for complex tensors; make the number a tensor")
+        raise call.unsupported("with a number it is not supported for complex tensors; make the number a tensor")
     env = call.importer.env
     kept = {each: env[each] for each in node.all_input_nodes}
     results = []
@@ -112,7 +112,7 @@ def _product(call: Call) -> Complex:
 @_special("div.Tensor")
 def _quotient(call: Call) -> Complex:
     if isinstance(call["other"], Complex) or not isinstance(call["self"], Complex):
-        raise call.unsupported("a complex divisor is not written; multiply with its conjugate over its square")
+        raise call.unsupported("a complex divisor is not supported; multiply with its conjugate over its square")
     a, divisor = call["self"], call.cast(call["other"], call.dtype)
     return Complex(*(call.emit(relax.op.divide(part, divisor)) for part in (a.real, a.imaginary)))
 
@@ -185,7 +185,7 @@ def _fourier(call: Call) -> Any:
         lengths[last] = int(call["last_dim_size"])
     if max(lengths.values()) > MOST_POINTS:
         raise call.unsupported(
-            f"a Fourier transform of {max(lengths.values())} points; up to {MOST_POINTS} are written"
+            f"a Fourier transform of {max(lengths.values())} points; up to {MOST_POINTS} are supported"
         )
     ordered = [last, *axes[:-1]] if kind == "r2c" else [*axes[:-1], last]
     points = math.prod(lengths.values())

@@ -73,7 +73,7 @@ def index(call: Call) -> relax.Expr:
 def _refuse_masks(call: Call, indices: list[relax.Expr]) -> None:
     if any(dtype_of(value) in ("bool", "uint8") for value in indices):
         raise call.unsupported(
-            "a mask selects as many elements as it has true ones, which only the values say; use where"
+            "a mask selects as many elements as it has true ones, which depends on the values; use where"
         )
 
 
@@ -237,7 +237,7 @@ def bucketize(call: Call) -> relax.Expr:
     """How many boundaries are below, or not above, each value; NaN is behind all."""
     right = bool(call["right"]) or call.arguments.get("side") == "right"
     if call.arguments.get("sorter") is not None:
-        raise call.unsupported("a sorter is not written; sort the sequence before it")
+        raise call.unsupported("a sorter is not supported; sort the sequence before it")
     name = "boundaries" if "boundaries" in call.arguments else "sorted_sequence"
     position = {a.name: k for k, a in enumerate(call.node.target._schema.arguments)}
     dtype = common(call, call.node.args[position["self"]], call.node.args[position[name]])

@@ -345,7 +345,7 @@ def power(call: Call) -> relax.Expr:
         return call.emit(relax.op.power(call.tensor("self", call.dtype), call.tensor("exponent", call.dtype)))
     exponent = call["exponent"]
     if not isinstance(exponent, int) or exponent < 0:
-        raise call.unsupported("a whole power that the program computes is not written; cast to float32 before it")
+        raise call.unsupported("a whole power that the program computes is not supported; cast to float32 before it")
     result, square = call.cast(1, call.dtype), call.tensor("self", call.dtype)
     result = call.emit(relax.op.broadcast_to(result, square.ty.shape))
     while exponent:

@@ -75,7 +75,7 @@ def grouped_product(call: Call) -> relax.Expr:
     x = call.tensor(name)
     weight = call.tensor("weight" if "weight" in call.arguments else "mat2")
     if len(x.ty.shape) != 2 or len(weight.ty.shape) != 3 or call.arguments.get("bias") is not None:
-        raise call.unsupported("only rows [n, k] by matrices [groups, k, m] without a bias are written")
+        raise call.unsupported("only rows [n, k] by matrices [groups, k, m] without a bias are supported")
     rows, groups = int(x.ty.shape[0]), int(weight.ty.shape[0])
     places = call.emit(relax.op.expand_dims(relax.const(np.arange(rows), "int64"), -1))
     ended = call.emit(relax.op.less_equal(call.tensor("offs", "int64"), places))

@@ -74,7 +74,7 @@ def _reduced(call: Call, x: relax.Expr, index: relax.Expr, values: relax.Expr) -
     told, axis, kind = call["reduce"], call["dim"], dtype_of(x)
     reduction = _REDUCTIONS.get(told, "")
     if not reduction or kind == "bool":
-        raise call.unsupported(f"the reduction {told!r} of {kind} is not written; cast to int32 before it")
+        raise call.unsupported(f"the reduction {told!r} of {kind} is not supported; cast to int32 before it")
     base, touched = x, None
     if not call["include_self"]:
         zero = call.emit(relax.op.zeros([int(size) for size in x.ty.shape], "int32"))

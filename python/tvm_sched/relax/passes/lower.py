@@ -156,7 +156,7 @@ def _warn_of_tail(mod: tvm.IRModule) -> None:
     if kinds:
         warnings.warn(
             f"{sum(kinds.values())} operators ({', '.join(kinds)}) have sizes that are known only when the model runs: "
-            "TVM's virtual machine runs them after the schedule, which does not have them, nor does its latency",
+            "TVM's virtual machine runs them after the schedule, whose latency does not include them",
             ModelWarning,
             stacklevel=2,
         )

@@ -274,9 +274,7 @@ def _topology_of(address: str) -> Topology:
     wanted = pci_address(address)
     position = next((n for n, gpu in enumerate(recording.gpus) if gpu.address == wanted), None)
     if position is None:
-        raise InputError(
-            f"GPU {address} is not among those that this machine tells of: tvm-sched topology detect shows them"
-        )
+        raise InputError(f"GPU {address} is not among the GPUs of this machine: tvm-sched topology detect shows them")
     device = machine.devices[position]
     buses = tuple(bus for bus in machine.buses if bus.name == device.bus)
     return msgspec.structs.replace(machine, name=device.name, devices=(device,), buses=buses, links=(), switches=())

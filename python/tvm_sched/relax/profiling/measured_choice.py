@@ -112,8 +112,8 @@ def choose_fastest(
     others = [device.name for device in problem.topology.devices if device.kind != "cpu"]
     if others:
         raise InputError(
-            f"device {others[0]!r} of topology {problem.topology.name!r} is no CPU; schedules are measured on this "
-            "machine's cores: compile for cpu or cpuN, or do not ask for measuring"
+            f"device {others[0]!r} of topology {problem.topology.name!r} is not a CPU; schedules are measured on this "
+            "machine's cores: compile for cpu or cpuN, or do not set measure"
         )
     seconds = SECONDS if seconds is None else seconds
     key = _key(mod, problem, schedule, (seconds, streams, launch_order))

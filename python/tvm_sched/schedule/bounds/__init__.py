@@ -126,7 +126,7 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
     path = _critical_path(relaxation)
     if path == math.inf:
         raise InfeasibleError(
-            "wherever the operators run, a tensor would have to go where no route leads: join more of the devices"
+            "every placement of the operators needs a copy between devices without a route: connect more of the devices"
         )
     found = [
         Bound(whole_ns(path), "critical path"),

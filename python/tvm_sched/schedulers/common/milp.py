@@ -118,7 +118,7 @@ class SubmodelOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             return [float(weight) for weight in self.weights.split(",")] if self.weights else []
         except ValueError:
-            raise InputError(f"weights are {self.weights!r}; numbers with commas between are allowed") from None
+            raise InputError(f"weights are {self.weights!r}; numbers separated by commas are allowed") from None
 
     def part(self: OptionsT, count: int) -> OptionsT:
         """The options of one of several searches that share the time."""

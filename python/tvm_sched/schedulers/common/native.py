@@ -172,7 +172,7 @@ def _reporter(what: str) -> Callable[[int, int], None]:
 
 def _index(problem: Problem, found: NativeSchedule | None) -> ScheduleIndex:
     if found is None:
-        raise InfeasibleError("an operator can be reached by its inputs on no device that can run it")
+        raise InfeasibleError("an operator has no device that can run it and that all its inputs can reach")
     return ScheduleIndex.of_native(problem, found)
 
 

@@ -104,7 +104,7 @@ def _operator_numbers(problem: Problem, submodels: Sequence[Sequence[str]]) -> l
     unknown = [name for group in submodels for name in group if name not in number]
     if unknown:
         raise InputError(
-            f"a submodel has the operator {unknown[0]!r}, which the problem has not; split its graph again"
+            f"a submodel has the operator {unknown[0]!r}, which the problem does not have; split its graph again"
         )
     groups = [[number[name] for name in group] for group in submodels]
     place = {o: i for i, o in enumerate(o for group in groups for o in group)}

@@ -58,9 +58,11 @@ class Instance:
     def __post_init__(self) -> None:
         lengths = {len(self.accelerator), len(self.cpu), len(self.size), len(self.transfer)}
         if len(lengths) > 1 or len(self.together) not in (0, *lengths):
-            raise InputError(f"a placement problem's lists have {sorted(lengths)} operators; each has all of them")
+            raise InputError(
+                f"the lists of a placement problem have lengths {sorted(lengths)}; one entry per operator each"
+            )
         if len(self.order) < len(self.cpu):
-            raise InputError("the edges of the placement problem make a cycle; operators form an acyclic graph")
+            raise InputError("the edges of the placement problem form a cycle; the graph of operators must be acyclic")
 
     @property
     def operators(self) -> range:

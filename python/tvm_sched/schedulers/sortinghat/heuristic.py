@@ -30,7 +30,7 @@ def improve(s: Submodel, assignment: list[int], evaluations: int) -> list[int]:
     """
     best, times = assignment, evaluate(s, assignment)
     if times is None:
-        raise AssertionError("only what obeys the program can be improved")
+        raise AssertionError("only an assignment that satisfies the program can be improved")
     moved = True
     while moved and evaluations > 0:
         moved = False

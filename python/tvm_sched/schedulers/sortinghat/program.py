@@ -51,7 +51,7 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     start = relabelled(s, start) if strengthened else start
     known = evaluate(s, start)
     if known is None:
-        raise AssertionError("the start is no solution of the program")
+        raise AssertionError("the start does not satisfy the program")
     program = mathopt.Model()
     v = build(program, s, known.total, strengthened)
     answer = minimise(program, effort, hint(s, v, start, known))

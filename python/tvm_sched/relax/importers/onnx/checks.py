@@ -73,6 +73,6 @@ def _check_unique(names: Iterable[str], what: str, where: str) -> None:
     for name in names:
         if name in seen:
             raise InputError(
-                f"{where}: {name!r} stands twice {what}; a name has one value in ONNX: export the model again"
+                f"{where}: {name!r} occurs twice {what}; a name has one value in ONNX: export the model again"
             )
         seen.add(name)

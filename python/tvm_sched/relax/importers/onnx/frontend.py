@@ -74,6 +74,6 @@ def _check_model(model: onnx.ModelProto, where: str) -> None:
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise InputError(f"{where}: not a right ONNX model: {' '.join(str(error).split())}") from None
+        raise InputError(f"{where}: not a valid ONNX model: {' '.join(str(error).split())}") from None
     except Exception:  # a model above protobuf's 2 GB, say: nothing is known of it
         return

@@ -81,12 +81,12 @@ def prepare(
     try:
         graph = ir.from_proto(model)
     except Exception as error:
-        raise InputError(f"{where}: not a right ONNX model: {_cause(error)}") from None
+        raise InputError(f"{where}: not a valid ONNX model: {_cause(error)}") from None
     try:
         for each in graph.graphs():
             each.sort()  # converters of float16 append nodes at the end; ONNX Runtime sorts such files, too
     except ValueError:
-        raise InputError(f"{where}: its nodes read each other's outputs in a circle; export the model again") from None
+        raise InputError(f"{where}: its nodes form a cycle; export the model again") from None
     _freeze(graph, shapes, constants or {}, where)
     try:
         graph = _normalise(graph, where)

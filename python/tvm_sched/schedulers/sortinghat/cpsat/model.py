@@ -39,7 +39,7 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     start = relabelled(s, start) if strengthened else start
     known, times = evaluate(s, start), evaluate(whole, start)
     if known is None or times is None:
-        raise AssertionError("the start is no solution of the program")
+        raise AssertionError("the start does not satisfy the program")
     model = cp_model.CpModel()
     v = Variables.of(model, whole, times.total)
     for constraint in constraints.ALL if strengthened else constraints.AS_PRINTED:

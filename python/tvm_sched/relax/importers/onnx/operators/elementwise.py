@@ -90,7 +90,7 @@ def mod(node: Node) -> relax.Expr:
         by, _ = safe_divisor(node.emit, y)
         return relax.op.mod(x, by) if truncate else relax.op.floor_mod(x, by)
     if dtype_of(x) not in ("float16", "float32", "float64"):
-        raise node.unsupported(f"a remainder of {dtype_of(x)} is not written; cast to float32 before it")
+        raise node.unsupported(f"a remainder of {dtype_of(x)} is not supported; cast to float32 before it")
 
     shape = np.broadcast_shapes(node.shape(x, "its input A"), node.shape(y, "its input B"))
     x, y = (node.emit(relax.op.broadcast_to(value, shape)) for value in (x, y))

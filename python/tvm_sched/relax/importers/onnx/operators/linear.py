@@ -92,7 +92,7 @@ def _table(node: Node, what: str) -> npt.NDArray[Any]:
     found = None if tensor is None else numpy_helper.to_array(tensor)
     if found is None or found.dtype.kind not in "if":
         raise node.unsupported(
-            f"its {what} are text, which TVM has no type for: look labels up outside, and give and take whole numbers"
+            f"its {what} are text, which TVM has no type for: look labels up outside, and use whole numbers in the model"
         )
     return found.reshape(-1)
 

@@ -66,7 +66,7 @@ def one_class(
     """
     if kind not in ("NONE", "LOGISTIC"):
         raise node.unsupported(
-            f"its post_transform is {kind}, and its leaves speak of one of two classes: what the scores are then differs "
+            f"its post_transform is {kind}, and its leaves refer to one of two classes: what the scores are then differs "
             "between ONNX Runtime and ONNX's reference; NONE and LOGISTIC are allowed"
         )
     score = node.emit(score)

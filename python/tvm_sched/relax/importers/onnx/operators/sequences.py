@@ -35,9 +35,9 @@ def sequence_insert(node: Node) -> relax.Expr:
     """Before the element at a position, negative ones counted from the end; TVM's counts these one too far."""
     sequence, value, given = node.input(0), node.input(1), node.constant(2)
     if not isinstance(sequence, relax.Tuple):
-        raise node.unsupported("its sequence is no list of tensors that is known when the model is compiled")
+        raise node.unsupported("its sequence is not a list of tensors that is known when the model is compiled")
     if node.input(2) is not None and given is None:
-        raise node.unsupported("its position is no constant; give it by constants={...} or --constant NAME=VALUE")
+        raise node.unsupported("its position is not a constant; give it by constants={...} or --constant NAME=VALUE")
     items = list(sequence.fields)
     position = len(items) if given is None else int(given)
     if not -len(items) <= position <= len(items):
@@ -51,5 +51,5 @@ def sequence_length(node: Node) -> relax.Expr:
     """Of a list of tensors that is known when the model is compiled."""
     sequence = node.input(0)
     if sequence is None or not isinstance(sequence.ty, relax.TupleType):
-        raise node.unsupported("its sequence is no list of tensors that is known when the model is compiled")
+        raise node.unsupported("its sequence is not a list of tensors that is known when the model is compiled")
     return relax.const(len(sequence.ty.fields), "int64")

@@ -132,7 +132,7 @@ def col2im(node: Node) -> relax.Expr:
     given = [node.constant(i) for i in (1, 2)]
     if given[0] is None or given[1] is None:
         raise node.unsupported(
-            "the sizes of the picture and of the blocks are no constants; give them by constants={...} or "
+            "the sizes of the picture and of the blocks are not constants; give them by constants={...} or "
             "--constant NAME=VALUE"
         )
     image, block = (tuple(int(v) for v in sizes) for sizes in given if sizes is not None)
@@ -172,7 +172,7 @@ def determinant(node: Node) -> relax.Expr:
     shape = node.shape(x, "its input X")
     n = shape[-1]
     if n > 4:
-        raise node.unsupported(f"a determinant of {n} rows; up to 4 are written")
+        raise node.unsupported(f"a determinant of {n} rows; up to 4 are supported")
 
     def compute(a: te.Tensor) -> te.Tensor:
         def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:

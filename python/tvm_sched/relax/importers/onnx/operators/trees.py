@@ -63,9 +63,9 @@ def _check_classes(node: Node, classes: int, ids: set[int]) -> None:
     base = len(_base(node))
     if classes < 2 or (classes == 2 and ids == {1}) or (classes > 2 and len(ids) == 1):
         raise node.unsupported(
-            f"it has {classes} classes, and its leaves speak of the classes {sorted(ids)}: what it gives then differs "
-            "between ONNX Runtime and ONNX's reference; of two classes, its leaves may speak of both or of the first, of "
-            "more of at least two"
+            f"it has {classes} classes, and its leaves refer to the classes {sorted(ids)}: what it gives then differs "
+            "between ONNX Runtime and ONNX's reference; with two classes, leaves may refer to both or to the first, with "
+            "more classes to at least two"
         )
     allowed = classes if classes > 2 else 1 if ids == {0} else 0
     if base not in (0, allowed):
@@ -89,7 +89,7 @@ def _walk(node: Node, forest: Forest) -> relax.Expr:
     if len(shape) != 2:
         raise node.unsupported(f"its input X has {len(shape)} dimensions; (rows, features) is allowed")
     if forest.inner and not 0 <= forest.features.min() <= forest.features.max() < shape[1]:
-        raise node.unsupported(f"its trees ask for feature {forest.features.max()}, and its input has {shape[1]}")
+        raise node.unsupported(f"its trees read feature {forest.features.max()}, and its input has {shape[1]}")
     if not 0 <= forest.targets.min(initial=0) <= forest.targets.max(initial=0) < forest.outputs:
         raise node.unsupported(f"its leaves name target {forest.targets.max()}, and it has {forest.outputs}")
     if not shape[0]:
