@@ -4,7 +4,7 @@ import numpy as np
 
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
 from tvm_sched.schedule.bounds import lower_bound, regions
-from tvm_sched.schedule.bounds.dominators import joins
+from tvm_sched.schedule.bounds.dominators import regions_between
 from tvm_sched.schedule.bounds.region_work import Work, work_spans
 from tvm_sched.schedule.bounds.regions import Span, spans
 from tvm_sched.schedule.bounds.shared_regions import shared_spans
@@ -95,8 +95,8 @@ def test_longer_spans_that_were_known_stay():
 
 
 def test_regions_that_are_too_wide_are_left_out():
-    assert [members for _, _, members in joins(fans(3), 0, 3)] == [[]]
-    assert [members for _, _, members in joins(fans(3), 0, 4)] == [[1, 2, 3, 4]]
+    assert [members for _, _, members in regions_between(fans(3), 0, 3)] == [[]]
+    assert [members for _, _, members in regions_between(fans(3), 0, 4)] == [[1, 2, 3, 4]]
 
 
 def test_on_many_devices_branches_elsewhere_run_concurrently():

@@ -17,7 +17,7 @@ from tvm_sched.schedule.bounds.bus import Crossing, readers_by_tail
 from tvm_sched.schedule.bounds.device_work import device_work_bound
 from tvm_sched.schedule.bounds.heads_and_tails import Side, between_ends, device_weights
 from tvm_sched.schedule.bounds.neighbours import Neighbour, together_or_apart
-from tvm_sched.schedule.bounds.ramp import before, behind
+from tvm_sched.schedule.bounds.ramp import head_side, tail_side
 from tvm_sched.schedule.bounds.relaxation import Relaxation
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule
@@ -254,7 +254,7 @@ def test_devices_wait_for_copies_at_both_ends():
     # elsewhere than the sink nothing is followed by less than 130. The sink starts at 230, beside one of the eight.
     edges = tuple((0, o, 3e-5) for o in range(1, 9)) + tuple((o, 9, 3e-5) for o in range(1, 9))
     relaxation = Relaxation(LayeredGraph((1e-4,) * 10, (1.0,) * 10, edges).problem(3, concurrency=False))
-    start, after = before(relaxation), behind(relaxation)
+    start, after = head_side(relaxation), tail_side(relaxation)
     assert start.elsewhere.tolist() == [np.inf, *[130] * 8, 230]
     assert after.elsewhere.tolist() == [430, *[130] * 8, np.inf]
     assert (start.seeds, after.seeds) == (1, 1)

@@ -12,7 +12,7 @@ from ..errors import CostsError
 
 
 class Concurrency:
-    """What operators on several streams of a device do to each other.
+    """How operators on several streams of a device slow each other down.
 
     A set ``S`` of operators that take ``t`` alone and use the part ``u[r]`` of each resource ``r`` of the device takes::
 
@@ -115,7 +115,7 @@ class Concurrency:
             )
 
     def check(self, runs: npt.NDArray[np.bool_]) -> None:
-        """Raise `CostsError` where this is not for the operators and devices of ``runs``, or a pair cannot run there."""
+        """Raise `CostsError` where the shape differs from that of ``runs``, or a pair cannot run there."""
         shape = runs.shape
         if self.utilisation.shape[:2] != shape:
             raise CostsError(
@@ -147,7 +147,7 @@ class Concurrency:
                 )
 
     def rows(self, operators: Sequence[int]) -> Concurrency:
-        """That of some operators, in the order given; pairs with others are left out."""
+        """The concurrency of some operators, in the order given; pairs with others are left out."""
         place = {o: k for k, o in enumerate(operators)}
         pairs = [(d, place[a], place[b], ns) for d, a, b, ns in self.pairs if a in place and b in place]
         crowding = self.crowding[list(operators)] if self.crowding.size else ()
@@ -173,7 +173,7 @@ class Concurrency:
 
     @property
     def knows_contention(self) -> bool:
-        """Whether anything is said of sharing beyond the parts that operators use."""
+        """Whether contention is given, beyond the parts of resources that operators use."""
         return bool(self.excess) or bool(self.crowding.size) or self.factor != 1 or self.interval != (1.0, 1.0)
 
     def to_builtins(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ LONGEST_NS = 1 << 58
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """How far the latencies of operators may be wrong; each field has the shape (operators, devices).
+    """Possible errors of the latencies of operators; each field has the shape (operators, devices).
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Uncertainty:
     shared : array of float
         The part of the error's variance, 0 to 1, that operators of one kind on one model of device have in common.
     far : array of bool
-        Whether the operator is far from all that was measured.
+        Whether the operator is unlike every operator that was measured.
     """
 
     low_ns: npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ class Uncertainty:
         }
 
     def rows(self, operators: Sequence[int]) -> Uncertainty:
-        """That of some operators, in the order given."""
+        """The uncertainty of some operators, in the order given."""
         chosen = list(operators)
         return Uncertainty(self.low_ns[chosen], self.high_ns[chosen], self.shared[chosen], self.far[chosen])
 
@@ -110,11 +110,11 @@ class Costs:
 
     @staticmethod
     def from_seconds(operator: npt.ArrayLike, direct: npt.ArrayLike | None = None, source: str = "") -> Costs:
-        """Costs from seconds; infinity stands for "cannot run there"."""
+        """Costs from seconds; infinity means "cannot run there"."""
         return Costs(_to_ns("operator", operator), None if direct is None else _to_ns("direct", direct), source)
 
     def rows(self, operators: Sequence[int]) -> Costs:
-        """The costs of some operators, in the order given; pairs that were measured of others are left out."""
+        """The costs of some operators, in the order given; measured pairs with others are left out."""
         chosen = list(operators)
         together, known = self.concurrency, self.uncertainty
         return Costs(
@@ -126,7 +126,7 @@ class Costs:
         )
 
     def to_builtins(self) -> dict[str, Any]:
-        """Plain data for a problem file; `FORBIDDEN` becomes None. What is not known is left out, digests depend on it."""
+        """Plain data for a problem file; `FORBIDDEN` becomes None. Unknown parts are omitted: digests depend on it."""
         data: dict[str, Any] = {
             "source": self.source,
             "operator_ns": _rows(self.operator_ns),
@@ -154,7 +154,7 @@ class Costs:
 
 
 def concatenate_costs(parts: Sequence[Costs]) -> Costs:
-    """The costs of several graphs' operators, one after another; what not all of them know of is left out."""
+    """The costs of several graphs' operators, one after another; parts that are not known for all are left out."""
     known = [part.uncertainty for part in parts if part.uncertainty is not None]
     uncertainty = None
     if parts and len(known) == len(parts):

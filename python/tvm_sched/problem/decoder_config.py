@@ -24,7 +24,7 @@ class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ----------
     name : str
     layers, hidden, heads, vocab : int
-        Blocks, width of the residual stream, query heads, tokens that there are.
+        Number of blocks, width of the residual stream, query heads, size of the vocabulary.
     intermediate : int
         Width inside of the feed-forward network.
     kv_heads : int
@@ -219,7 +219,7 @@ def _from_hugging_face(found: _HuggingFace, name: str) -> DecoderConfig:
 
 
 def is_config(path: Path) -> bool:
-    """Whether a file is a ``config.json`` of a model rather than one of our documents."""
+    """Whether a file is a ``config.json`` of a model rather than a document of tvm_sched."""
     try:
         return path.suffix.lower() == ".json" and bool(msgspec.json.decode(path.read_bytes(), type=_Head).model_type)
     except (OSError, *UNREADABLE):

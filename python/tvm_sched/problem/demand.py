@@ -13,16 +13,16 @@ DemandSource = Literal["cubin", "launch", "library"]
 
 
 class KernelResources(msgspec.Struct, frozen=True):
-    """What a kernel takes of a GPU.
+    """Launch size and resources of a kernel on a GPU.
 
     Parameters
     ----------
     blocks : int
-        Of its launch.
+        Blocks of its launch.
     threads : int
-        Of a block.
+        Threads of a block.
     registers : int
-        Of a thread.
+        Registers of a thread.
     shared_memory : int
         Bytes of a block, static and dynamic.
     dynamic_shared_memory : int
@@ -53,7 +53,7 @@ class KernelResources(msgspec.Struct, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the kernels of an operator take of a GPU.
+    """Resources that the kernels of an operator take on a GPU.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_bound : bool
         Whether the operator is memory-intensive, else it is compute-intensive, as Opara tells them apart.
     source : {"cubin", "launch", "library"}
-        What it is known from: registers and static shared memory of the compiled kernel; the launch alone, with registers
+        Origin of the numbers: registers and static shared memory of the compiled kernel; the launch alone, with registers
         assumed; or a model of what a library launches.
 
     Raises
@@ -81,7 +81,7 @@ class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Multiprocessor(msgspec.Struct, frozen=True):
-    """What the blocks on one multiprocessor share; ``reserved`` bytes of shared memory the system takes for each block."""
+    """Resources that blocks on a multiprocessor share; the system takes ``reserved`` shared bytes for each block."""
 
     threads: int
     registers: int
@@ -103,11 +103,11 @@ class Multiprocessor(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> tuple[int, int, int, int]:
-        """What it has: warps, registers, bytes of shared memory, blocks."""
+        """Its resources: warps, registers, bytes of shared memory, blocks."""
         return self.threads // _WARP, self.registers, self.shared_memory, self.blocks
 
     def room_of(self, kernel: KernelResources) -> tuple[int, int, int, int]:
-        """What a block takes of each, with what cannot be given to others; no registers where a warp has too many."""
+        """What a block takes of each, rounded up to allocation units; no registers where a warp has too many."""
         warps = -(-kernel.threads // _WARP)
         registers = max(1, -(-kernel.registers * _WARP // _REGISTER_UNIT)) * _REGISTER_UNIT
         quarter = self.registers // _QUARTERS
@@ -132,7 +132,7 @@ _COUNTS = {"V100": 80, "A100": 108, "A40": 84, "A6000": 84, "H100": 132, "H200":
 
 
 def multiprocessors_of(device: Device) -> tuple[Multiprocessor, int] | None:
-    """What one multiprocessor of a device has, and how many there are; None where the device is not known."""
+    """The multiprocessor of a device, and their number; None where the device is not known."""
     count = next((n for name, n in _COUNTS.items() if name in device.model), 0)
     processor = MULTIPROCESSORS.get(device.arch)
     return (processor, count) if processor is not None and count else None

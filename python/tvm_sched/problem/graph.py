@@ -157,7 +157,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         _ = self.models_in_turn  # finds operators of no model, and models in a wrong order
 
     def without_demands(self) -> OpGraph:
-        """The same graph of which nothing is known of the kernels."""
+        """The graph without the demands of its operators."""
         if not any(operator.demand for operator in self.operators):
             return self
         bare = tuple(msgspec.structs.replace(operator, demand=msgspec.UNSET) for operator in self.operators)
@@ -178,7 +178,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
     @cached_property
     def models_in_turn(self) -> bool:
-        """Whether some of ``models`` read what others make, so that they follow each other."""
+        """Whether some of ``models`` read tensors of others, so that they run one after another."""
         position = {o: m for m, members in enumerate(self.operators_of_models) for o in members}
         found = False
         for o, before in enumerate(self.index.predecessors):

@@ -12,7 +12,7 @@ from .problem import Problem
 
 
 def with_lags(problem: Problem, lags_ns: Sequence[int]) -> Problem:
-    """The problem in which searches count each of the graph's models as so much later than it ends.
+    """The problem in which searches count each of the graph's models as ending later, by its lag.
 
     What `heft`, `peft` and `anytime` then make least is the latest of these moments. A run knows nothing of it, nor do
     bounds and certificates; digest and files are the same.

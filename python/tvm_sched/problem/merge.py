@@ -15,7 +15,7 @@ from .variants import Group, Variants
 
 
 def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
-    """One graph of several, none of which waits for another.
+    """Merge several graphs, none of which waits for another, into one.
 
     Operators and tensors get the name of their graph before their own (``gpt2-large/take``); graphs of the same name are
     numbered (``gpt2-large.2/take``), and a slash in a graph's name becomes a dot. Its name joins theirs with ``+``.
@@ -40,7 +40,7 @@ def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
 
 
 def merge_problems(problems: Sequence[Problem]) -> Problem:
-    """One problem of several on the same machine: all models run at once, and the latency is that of the last.
+    """Merge problems on the same machine into one: all models run at once, and the latency is that of the last.
 
     What is resident in one of them is resident in it.
 
@@ -135,7 +135,7 @@ def _prefix(name: str) -> Callable[[str], str]:
 
 
 def renamed_group(group: Group, name: str, tensor: Callable[[str], str]) -> Group:
-    """A group with the name of its graph before its own and its operators', and with other names of tensors."""
+    """A group with the name of its graph put before its own and its operators' names, and with renamed tensors."""
     replace = msgspec.structs.replace
     alternatives = tuple(
         replace(
@@ -150,7 +150,7 @@ def renamed_group(group: Group, name: str, tensor: Callable[[str], str]) -> Grou
 
 
 def renamed_operators(given: Iterable[Operator], name: str, tensor: Callable[[str], str]) -> tuple[Operator, ...]:
-    """Operators with the name of their graph before their own, and with other names of tensors."""
+    """Operators with the name of their graph put before their own, and with renamed tensors."""
 
     def renamed(o: Operator) -> Operator:
         inputs, outputs = tuple(map(tensor, o.inputs)), tuple(map(tensor, o.outputs))
@@ -161,5 +161,5 @@ def renamed_operators(given: Iterable[Operator], name: str, tensor: Callable[[st
 
 
 def renamed_tensors(given: Iterable[Tensor], tensor: Callable[[str], str]) -> tuple[Tensor, ...]:
-    """Tensors with other names."""
+    """Tensors under new names."""
     return tuple(msgspec.structs.replace(each, name=tensor(each.name)) for each in given)

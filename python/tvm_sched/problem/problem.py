@@ -81,7 +81,7 @@ class Problem:
         return self if self._cold is None else self._cold
 
     def with_resident(self, names: Iterable[str]) -> Problem:
-        """The problem of a warm run, to which these parameters remain from the run before (``docs/model.md``).
+        """The problem of a warm run: these parameters remain from the previous run (``docs/model.md``).
 
         A resident parameter lies on each device to which a schedule brings it: its loads and copies take no time and no
         channel; only memory counts, as ever, and what is evicted is brought anew. Nothing else differs, so that a schedule
@@ -124,7 +124,7 @@ class Problem:
         return [operator for group in groups for each in group.alternatives for operator in each.operators]
 
     def resolve(self, choice: Mapping[str, str] | None = None) -> Problem:
-        """The problem without variants in which each group is computed as it is chosen.
+        """The problem without variants that results from a choice of a way for each group.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class Problem:
         return sum(index.size[t] for t in (*held, *index.outputs[o]))
 
     def runs_on(self, o: int, d: int) -> bool:
-        """Whether operator ``o`` can run on device ``d`` in some way."""
+        """Whether operator ``o`` can run on device ``d``, with or without direct host access."""
         return bool(self.costs.operator_ns[o, d] != FORBIDDEN or self.costs.direct_ns[o, d] != FORBIDDEN)
 
     def reads_host_in_place(self, d: int) -> bool:
@@ -275,7 +275,7 @@ class Problem:
 
     @cached_property
     def digest(self) -> str:
-        """Names the problem: the SHA-256 of its file, first 16 hexadecimal digits."""
+        """Identifier of the problem: the first 16 hexadecimal digits of the SHA-256 of its file."""
         return hashlib.sha256(self._document).hexdigest()[:16]
 
     def to_json(self) -> bytes:

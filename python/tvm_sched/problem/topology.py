@@ -49,7 +49,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stream_overhead : float
         Seconds that each stream but the first adds to a run in which streams of the device overlap.
     wait_overhead : float
-        Seconds that a kernel takes more there which waits for one of another stream. Presets and detected GPUs have
+        Further seconds of a kernel that waits for one of another stream. Presets and detected GPUs have
         `STREAM_OVERHEAD` and `WAIT_OVERHEAD`; 0, as in papers: streams are free.
     bus : str
         Name of the PCIe bus that joins it to host memory. Empty: its memory is host memory, so that inputs and
@@ -169,7 +169,7 @@ class Route:
 
 
 class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """Devices and what joins them.
+    """Devices and their connections.
 
     A **channel** carries one copy at a time: a bus downwards, a bus upwards, a link in one direction, a switch port
     that sends or receives. Every copy occupies all channels of its route (none, through a switch without contention).

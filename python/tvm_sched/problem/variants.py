@@ -43,7 +43,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Operators of the graph; no other group has them.
     alternatives : tuple of Alternative
     graph_way : str
-        What the way of the graph itself is called.
+        Name of the way that is in the graph.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Variants:
-    """The groups of a problem, and what the operators of their alternatives cost.
+    """The groups of a problem, and the costs of the operators of their alternatives.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Variants:
         return costs.rows(rows[:operators]), Variants(groups, costs.rows(rows[operators:]))
 
     def only(self, possible: Sequence[bool]) -> Variants:
-        """Those alternatives all of whose operators are ``possible``, a value for each row of the costs."""
+        """The variants with those alternatives whose operators are all ``possible``, a value for each row of the costs."""
         groups: list[Group] = []
         rows: list[int] = []
         end = 0
@@ -118,7 +118,7 @@ class Variants:
         return {"groups": msgspec.to_builtins(self.groups), "costs": self.costs.to_builtins()}
 
     def choose(self, graph: OpGraph, costs: Costs, choice: Mapping[str, str]) -> tuple[OpGraph, Costs]:
-        """The graph and the costs in which each group is computed as it is chosen (`choose_graph`)."""
+        """The graph and the costs that result from a choice of a way for each group (`choose_graph`)."""
         chosen, rows = choose_graph(graph, self.groups, choice)
         return chosen, concatenate_costs([costs, self.costs]).rows(rows)
 
@@ -155,7 +155,7 @@ class Variants:
 
 
 def choose_graph(graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, str]) -> tuple[OpGraph, list[int]]:
-    """The graph in which each group is computed as it is chosen, as in the graph where it is not named.
+    """The graph that results from a choice; groups that it does not name are computed as in the graph.
 
     An alternative's operators stand in the place of the group's first operator. Activations and parameters that nothing
     makes or reads any more are left out.

@@ -14,7 +14,7 @@ _compiled: weakref.WeakKeyDictionary[Problem, NativeProblem] = weakref.WeakKeyDi
 
 
 def compiled(problem: Problem) -> NativeProblem:
-    """The problem in C++; the second call for the same problem costs nothing."""
+    """The C++ object of a problem, made on the first call for it."""
     found = _compiled.get(problem)
     if found is None:
         from .native import NativeProblem  # loads the library, which reading and writing files does not need

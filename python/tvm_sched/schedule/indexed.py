@@ -49,7 +49,7 @@ class Times:
 
 
 class ScheduleIndex:
-    """A schedule in the integers of its problem: what simulator, verifier and emitter work on. It does not change.
+    """A schedule in the integer indices of its problem, on which simulator, verifier and emitter work. It does not change.
 
     It is encoded for C++ once and simulated once, each when that is first needed. `ScheduleIndex.of` gives the same object
     for the same `Schedule` and `Problem`, and `to_schedule` hands it on, so a schedule that goes from a scheduler through
@@ -161,7 +161,7 @@ class ScheduleIndex:
 
     @cached_property
     def counted_ns(self) -> int:
-        """What searches make least: the latency, or with lags (`with_lags`) the moment that counts as the last."""
+        """The objective of searches: the latency, or with lags (`with_lags`) the latest end including lags."""
         lags = operator_lags(self.problem)
         if not len(lags):
             return self.times.latency_ns
@@ -202,7 +202,7 @@ class ScheduleIndex:
         return [describe(self.problem, self.placements, self.transfers, row) for row in rows]
 
     def holdings(self) -> Array:
-        """Rows of tensor, device, begin, end: what lies where, from when to when, in nanoseconds."""
+        """Rows of tensor, device, begin, end: when each tensor is on each device, in nanoseconds."""
         return _array(self.native.holdings())
 
     def memory_profile(self) -> Array:

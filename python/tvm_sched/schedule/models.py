@@ -20,7 +20,7 @@ class ModelLatency(NamedTuple):
     latency_ns : int
         The end of its last kernel.
     alone_ns : int or None
-        Its latency where it has the machine for itself, where that is known.
+        Its latency alone on the machine, where that is known.
     """
 
     model: str
@@ -29,7 +29,7 @@ class ModelLatency(NamedTuple):
 
     @property
     def slowdown(self) -> float | None:
-        """How many times as long it takes as alone."""
+        """Latency divided by its latency alone."""
         return self.latency_ns / self.alone_ns if self.alone_ns else None
 
 

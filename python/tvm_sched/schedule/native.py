@@ -40,7 +40,7 @@ class NativeLocalSearch(tvm_ffi.Object):
 
 @tvm_ffi.register_object("tvm_sched.PartialSchedule")
 class NativePartialSchedule(tvm_ffi.Object):
-    """A schedule while it grows: ``PartialScheduleObj`` in ``cpp/ffi/partial_schedule.h``.
+    """A schedule under construction: ``PartialScheduleObj`` in ``cpp/ffi/partial_schedule.h``.
 
     What is returned as ``Any`` is a tensor: of one row, but for `events`. Schedulers use it as
     `tvm_sched.schedulers.PartialSchedule`.

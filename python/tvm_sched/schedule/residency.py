@@ -47,7 +47,7 @@ def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident
 
 
 def resolved_in_run(problem: Problem, schedule: Schedule, resident: Resident) -> tuple[Problem, Schedule]:
-    """What a schedule is about (`resolved`), in a run in which these parameters are resident.
+    """Problem and schedule without variants (`resolved`), for a run in which these parameters are resident.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def resolved_in_run(problem: Problem, schedule: Schedule, resident: Resident) ->
 
 
 def requests_of(problem: Problem, resident: Requests) -> tuple[Request, ...]:
-    """The requests that a schedule is to be made for, before there is one; none for cold runs alone.
+    """The requests to make a schedule for; none if all runs are cold.
 
     A part is of the bytes of all parameters that operators read, in topological order, so that those which are needed first
     are there. In a problem with variants it takes the parameters of an alternative with all of those that it is for.

@@ -13,7 +13,7 @@ from .schedule import Certificate, Request, Schedule, weighted_mean
 
 
 def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
-    """What a schedule is about: the problem in which each group is computed as it chooses, and the schedule of that.
+    """The problem that results from a schedule's choice of ways, and the schedule of that problem.
 
     Where the problem has no variants they are the two that were given. The schedule keeps its certificate, whose bound holds
     over all variants.
@@ -48,7 +48,7 @@ def _certificate_of_chosen(certificate: Certificate | None, chosen: Problem) -> 
 
 
 def in_requests(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> list[ScheduleIndex]:
-    """What was chosen, in a run of each request.
+    """The resolved schedule in a run of each request.
 
     Raises
     ------
@@ -79,14 +79,14 @@ def priced(problem: Problem, schedule: Schedule, requests: Sequence[Request]) ->
 
 
 def counted(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> int:
-    """What a search makes least: the latency as `priced` has it, with the lags that models have (`with_lags`)."""
+    """The objective of searches in nanoseconds: the latency as in `priced`, including the lags of models (`with_lags`)."""
     if not requests:
         return ScheduleIndex.of(*resolved(problem, schedule)).counted_ns
     return weighted_mean(requests, [run.counted_ns for run in in_requests(problem, schedule, requests)])
 
 
 def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) -> Schedule:
-    """A schedule of what ``choice`` makes of a problem, as one of the problem itself; the inverse of `resolved`."""
+    """Turn a schedule of the problem that ``choice`` results in into one of the problem itself; inverse of `resolved`."""
     assert problem.variants is not None
     first = {group.name: group.graph_way for group in problem.variants.groups}
     named = {group: way for group, way in choice.items() if way != first[group]}

@@ -47,7 +47,7 @@ class Violation(msgspec.Struct, frozen=True):
     rule : str
         One of `RULES`.
     message : str
-        What is wrong, with the names of all that take part.
+        What is wrong, with the names of the operators, tensors and devices involved.
     operator, device : str
         The operator and device at fault; empty where none can be named.
     """

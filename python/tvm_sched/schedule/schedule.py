@@ -57,7 +57,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Bytes that travel.
+    """A transfer of bytes.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of a schedule's quality.
+    """Latency, lower bound and status of a schedule.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def unchecked(status: Status) -> Certificate:
-        """What a method hands to `solve`, which computes latency and bound: how its search ended."""
+        """The certificate that a method returns to `solve`, which computes latency and bound: how its search ended."""
         return Certificate(0, 0, status=status)
 
     @property
@@ -180,10 +180,10 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     transfers : tuple of Transfer
         In order: those that share a channel (a bus, a direction of a link, a switch port) travel in this order.
     scheduler, options, seconds
-        Who made it, how, and the wall-clock time that took.
+        The scheduler, its options, and the wall-clock time that it took.
     certificate : Certificate or None
     notes : dict
-        What else its maker says of it, for people: `anytime` says to what latency each improver came.
+        Further information from the scheduler, for people: `anytime` gives the latency that each improver reached.
     choice : dict of str to str
         Of a problem with variants: the way of each group that is not computed as in the graph. Placements and transfers are
         then of the problem that `tvm_sched.schedule.resolved` makes.

@@ -19,7 +19,7 @@ from .timeline import Event, Timeline
 def simulate(
     problem: Problem, schedule: Schedule, resident: Resident | None = None, *, other_problem: bool = False
 ) -> Timeline:
-    """The timeline that a schedule has by ``docs/model.md``; of a problem with variants, it is that of what was chosen.
+    """Simulate a schedule by the rules of ``docs/model.md``; with variants, the schedule of the chosen ways.
 
     Parameters
     ----------

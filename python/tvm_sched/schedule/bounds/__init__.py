@@ -27,7 +27,7 @@ MARGIN = 1e-9
 
 
 def whole_ns(value: float) -> int:
-    """The least latency that a bound in floating point allows: latencies are integers; rounding may have added `MARGIN`."""
+    """The least integer latency that a floating-point bound allows, if rounding has added at most `MARGIN`."""
     return math.ceil(value * (1 - MARGIN))
 
 
@@ -44,7 +44,7 @@ class Bound(NamedTuple):
 
 
 def provable(bound_ns: int) -> int:
-    """The latency up to which a schedule counts as optimal: what a bound gives up to rounding stands between the two."""
+    """The latency up to which a schedule counts as optimal: the bound and its allowance for rounding."""
     return int(bound_ns * (1 + 2 * MARGIN))
 
 
@@ -52,7 +52,7 @@ _known: weakref.WeakKeyDictionary[Problem, Bound] = weakref.WeakKeyDictionary()
 
 
 def lower_bound(problem: Problem) -> Bound:
-    """The best of all bounds; the second call for the same problem costs nothing.
+    """The strongest of all bounds, computed on the first call for a problem.
 
     Of a problem with variants it holds for all choices: it is that of a problem that is no harder than any of them
     (`tvm_sched.schedule.bounds.variants`). Where parameters are resident it is that of a problem without them.

@@ -15,7 +15,7 @@ Array = npt.NDArray[np.float64]
 
 
 class Crossing(NamedTuple):
-    """A time that host tensors need to cross the buses and what follows: those of ``readers``, which ``least`` follows.
+    """A bound: time for the host tensors of ``readers`` to cross the buses, and the time ``least`` that follows.
 
     Readers stand in the order in which tensors count for them, those first that most follows.
     """
@@ -26,7 +26,7 @@ class Crossing(NamedTuple):
 
 
 class BusTraffic:
-    """What the buses carry for some operators, as a share of the run: each loads its tensors or reads them directly.
+    """Traffic of the buses for some operators, as a share of the run: each loads its tensors or reads them directly.
 
     A tensor that several of them read is counted once, for the one that reads most of it directly, or cannot; of equal ones
     the first that was added. That holds for any one of them: either it has the tensor loaded, and no other load is counted
@@ -47,7 +47,7 @@ class BusTraffic:
         self._reader: dict[int, tuple[float, int]] = {}
 
     def add(self, o: int) -> None:
-        """Count an operator, too."""
+        """Add the traffic of an operator."""
         for t, size in zip(self._index.host_inputs[o], self._index.host_bytes[o], strict=True):
             takes = size if self._host.direct[o] else np.inf
             most, reader = self._reader.get(t, (-1.0, o))
@@ -65,7 +65,7 @@ class BusTraffic:
 
 
 def bus_traffic(relaxation: Relaxation, operators: Iterable[int]) -> BusTraffic:
-    """What the buses carry for some operators."""
+    """The traffic of the buses for some operators."""
     carried = BusTraffic(relaxation)
     for o in operators:
         carried.add(o)
@@ -85,7 +85,7 @@ def bus_bound(relaxation: Relaxation) -> Crossing:
 
 
 def readers_by_tail(relaxation: Relaxation) -> tuple[Array, list[int]]:
-    """Least time that follows the last byte of each operator; those whose tensors must cross, the longest time first."""
+    """Least time after the last byte of each operator; operators whose tensors must cross a bus, longest time first."""
     host: HostTraffic = relaxation.host
     follows = host.residual + relaxation.after
     readers = [o for o, read in enumerate(relaxation.problem.graph.index.host_inputs) if read and host.must_cross[o]]

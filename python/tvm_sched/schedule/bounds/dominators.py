@@ -9,7 +9,7 @@ import rustworkx as rx
 from ...problem import Problem
 
 
-def joins(problem: Problem, source: int, largest: int) -> Iterator[tuple[int, int, list[int]]]:
+def regions_between(problem: Problem, source: int, largest: int) -> Iterator[tuple[int, int, list[int]]]:
     """Each operator with several predecessors that ``source`` reaches, in topological order, and what lies before it.
 
     Yields

@@ -21,7 +21,7 @@ from ...problem import Problem
 from . import MARGIN, Bound, lower_bound, whole_ns
 from .bus import bus_bound
 from .device_work import work_arguments
-from .dominators import joins
+from .dominators import regions_between
 from .path_and_bus import SCALE, path_and_bus_bound
 from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Region, Spans
 from .regions import MOST_DEVICES, Span, decided
@@ -39,7 +39,7 @@ class Evidence(NamedTuple):
     problem : str
         Digest of the problem.
     certified : Bound
-        What `lower_bound` says.
+        The result of `lower_bound`.
     argument : str
         The last lemma's argument: ``"critical path"``, ``"bus"``, ``"path and bus"`` or ``"device work"``.
     lemmas : list of dict
@@ -80,7 +80,7 @@ class Evidence(NamedTuple):
 
 
 def evidence(problem: Problem) -> Evidence:
-    """What the lower bound of a problem rests on.
+    """The evidence of the lower bound of a problem.
 
     The simplest argument that attains the bound; where the bound needs one that lemmas do not know (regions on more than
     `MOST_DEVICES` devices), the strongest of those that they know. With variants it holds for every choice, as the bound.
@@ -253,7 +253,7 @@ class _Recorder:
     @cached_property
     def _members(self) -> dict[tuple[int, int], list[int]]:
         relaxation = self.relaxation
-        return {(u, v): between for u, v, between in joins(relaxation.problem, relaxation.source, WIDEST)}
+        return {(u, v): between for u, v, between in regions_between(relaxation.problem, relaxation.source, WIDEST)}
 
     def _inside(self, i: int) -> list[int]:
         """Other spans that lie within the region of the ``i``-th."""

@@ -39,12 +39,12 @@ class Side(NamedTuple):
 
     @classmethod
     def level(cls, anywhere: Array) -> Side:
-        """All devices alike."""
+        """The same times on all devices."""
         return cls(anywhere, anywhere, 0)
 
 
 class DeviceTime(NamedTuple):
-    """A time that devices need, and the operators (positions in the arrays given) that hold them up so long."""
+    """A time that devices need, and the operators (positions in the given arrays) that need it."""
 
     ns: float
     operators: npt.NDArray[np.int64]

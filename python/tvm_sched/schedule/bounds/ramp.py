@@ -14,14 +14,14 @@ from .relaxation import Relaxation
 Array = npt.NDArray[np.float64]
 
 
-def before(relaxation: Relaxation) -> Side:
+def head_side(relaxation: Relaxation) -> Side:
     """Times before operators start; seeds are those that no other operator precedes."""
     index, passed = relaxation.problem.graph.index, np.maximum(relaxation.end, relaxation.start + relaxation.shortest)
     copies = relaxation.copies
     return _side(relaxation, index.order, index.predecessors, relaxation.start, passed, lambda o, p: copies[p, o])
 
 
-def behind(relaxation: Relaxation) -> Side:
+def tail_side(relaxation: Relaxation) -> Side:
     """Times after operators end; seeds are those that no other operator follows."""
     index, passed = relaxation.problem.graph.index, relaxation.after + relaxation.shortest
     copies = relaxation.copies

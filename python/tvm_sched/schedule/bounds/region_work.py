@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...problem import Problem
-from .dominators import joins
+from .dominators import regions_between
 from .heads_and_tails import DeviceTime, Side, between_ends, device_weights, several_in_turn
 from .regions import Span
 
@@ -30,7 +30,7 @@ WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, TURNS = "work", "work before ends", "work
 
 
 class Argument(NamedTuple):
-    """Why a region takes as long as it does: work that fills devices of some weights, or operators in turn on one device."""
+    """Why a region takes a time: work that fills weighted devices, or operators one after another on a device."""
 
     rule: str
     held: DeviceTime
@@ -39,7 +39,7 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """What operators take wherever they run.
+    """Least times of operators, wherever they run.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Work:
 
 
 def work_spans(problem: Problem, work: Work, source: int, known: Iterable[Span]) -> list[Span]:
-    """``known`` spans and those that work alone gives, the longer of both for each pair.
+    """Merge ``known`` spans with those that follow from work, the longer of both for each pair.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def work_spans(problem: Problem, work: Work, source: int, known: Iterable[Span])
     spans = Spans()
     left = EFFORT // len(problem.topology.devices) ** 2
     times: dict[bytes, float] = {}
-    for u, v, members in joins(problem, source, WIDEST):
+    for u, v, members in regions_between(problem, source, WIDEST):
         left -= len(members)
         ns = best.get((u, v), 0.0)
         if members and left >= 0:
@@ -101,7 +101,7 @@ class Spans:
         self.of: dict[int, list[Span]] = defaultdict(list)
 
     def add(self, span: Span) -> None:
-        """Make a span known to the regions that follow."""
+        """Add a span, which later regions use."""
         self.all.append(span)
         self.to[span.last].append(span)
         self.of[span.first].append(span)
@@ -147,7 +147,7 @@ class Region:
         return max(float((self.end + self.after).max()), *(argument.held.ns for argument in self.arguments()))
 
     def arguments(self) -> Iterator[Argument]:
-        """What may make it longer than the longest path."""
+        """Arguments that may make it longer than its longest path."""
         shortest = self.work.shortest[self.members]
         for every in self.work.busy:
             busy = every[self.members]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..._library import function
 from ...problem import Problem
-from .dominators import joins
+from .dominators import regions_between
 
 Array = npt.NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def spans(problem: Problem, best: Array, source: int) -> list[Span]:
     copies = _Copies(problem)
     known: dict[object, float] = {}
     found = []
-    for u, v, members in joins(problem, source, LARGEST):
+    for u, v, members in regions_between(problem, source, LARGEST):
         if members:
             region = _region(problem, u, members, best, copies)
             if region.key not in known:
@@ -134,7 +134,7 @@ def _undecided(members: list[int], best: Array) -> list[int]:
 
 
 def decided(members: list[int], best: Array) -> list[int]:
-    """The members of a region whose devices `spans` looks at, in order; the arguments are as there."""
+    """The members of a region whose devices `spans` enumerates, in order; arguments as there."""
     left_open = set(_undecided(members, best))
     return [o for i, o in enumerate(members) if i not in left_open]
 

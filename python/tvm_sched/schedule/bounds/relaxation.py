@@ -34,7 +34,7 @@ class Relaxation:
 
     @cached_property
     def host(self) -> HostTraffic:
-        """What host tensors cost."""
+        """Least costs of host tensors."""
         return HostTraffic(self.problem, self.best)
 
     @cached_property
@@ -99,7 +99,7 @@ class Relaxation:
 
     @cached_property
     def source(self) -> int:
-        """The operator that most follows: `spans` are those of regions behind it."""
+        """The operator with the longest time after it; `spans` are of regions behind it."""
         index = self.problem.graph.index
         rank = np.zeros(len(self.shortest))
         for o in reversed(index.order):
@@ -120,7 +120,7 @@ class Relaxation:
 
     @property
     def work(self) -> Work:
-        """What operators take wherever they run."""
+        """Least times of operators, wherever they run."""
         return Work(self.shortest, self.busy, self.problem.costs.concurrency is None)
 
     @cached_property
@@ -164,7 +164,7 @@ class Relaxation:
 
     @cached_property
     def ready_at(self) -> dict[int, float]:
-        """What `_ready` found; filled in topological order by `end`."""
+        """Results of `_ready`, filled in topological order by `end`."""
         return {}
 
     @cached_property

@@ -11,7 +11,7 @@ from ...problem.variants import Variants
 
 
 def without_resident(problem: Problem) -> Problem:
-    """A problem that is no harder than a warm one: nobody reads what is resident; the problem itself where nothing is.
+    """A relaxation of a warm problem in which no operator reads resident parameters; the problem itself if it has none.
 
     Notes
     -----

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...problem import Problem
-from .dominators import joins
+from .dominators import regions_between
 from .host_traffic import least_times
 from .regions import Span
 
@@ -54,7 +54,7 @@ def shared_spans(problem: Problem, shortest: Array, busy: Array, source: int) ->
     copy = fastest_copies(problem)
     known: dict[_Region, float] = {}
     found = []
-    for u, v, members in joins(problem, source, LARGEST):
+    for u, v, members in regions_between(problem, source, LARGEST):
         if members:
             region = _region(problem, u, members, (shortest, busy), copy)
             if region not in known:

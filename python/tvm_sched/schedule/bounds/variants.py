@@ -69,7 +69,7 @@ def without_variants(problem: Problem) -> Problem:
 
 
 def relaxed(problem: Problem) -> Relaxed:
-    """The relaxed problem of one with variants, and what belongs to which operator."""
+    """The relaxed problem of one with variants, and which operators of the ways each of its operators represents."""
     assert problem.variants is not None
     maker = _RelaxationBuilder(problem)
     operators: list[Operator] = []
