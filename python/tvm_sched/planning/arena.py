@@ -44,7 +44,7 @@ class Block:
 
 
 class Order:
-    """What is over when a step begins, however long steps really take: by queues and waits alone.
+    """Which steps have certainly ended when another begins, from queues and waits alone, whatever the durations.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Order:
                 last[step.queue] = known | 1 << step.index
 
     def over(self, former: Block, block: Block) -> bool:
-        """Whether all users of a block have ended when another is written."""
+        """Whether all users of a block have certainly ended when another block is written."""
         if former.pinned:
             return False
         before = self._before[block.writer.index]

@@ -11,7 +11,7 @@ from ..problem import OpGraph
 
 @dataclass(frozen=True)
 class KernelCall:
-    """How an operator is computed.
+    """The kernel call of an operator.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Calls(Protocol):
 
 @dataclass(frozen=True)
 class ShapesOnly:
-    """A graph whose kernels do not exist: enough for a plan that is emulated without values."""
+    """A graph without kernels: enough for a plan that is emulated without values."""
 
     graph: OpGraph
 

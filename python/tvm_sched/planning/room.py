@@ -17,7 +17,7 @@ _ROUNDING = 1e-9
 
 
 def wait_for_room(problem: Problem, at: ScheduleIndex, kernels: list[Step]) -> None:
-    """Make kernels on devices with stages wait for earlier ones until what may still run beside them leaves room.
+    """Make kernels on devices with stages wait for earlier ones until the kernels that may still run leave room.
 
     What may run is, of each other stream, one of the kernels launched before that are not known to have ended, except of
     the same stage: these are meant to share the device. Room is cores where a device gives its threads to streams, else

@@ -14,7 +14,7 @@ QUEUE = "states"
 
 
 class States:
-    """The states of a schedule, each at home on the device whose kernel computes what comes after it.
+    """The states of a schedule, each stored on the device whose kernel computes its next value.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class States:
         return BufferKey(tensor, home if shared else device)
 
     def place(self, steps: list[Step], kernels: list[Step]) -> list[Step]:
-        """The steps in which states come from their homes, and not over a bus from the host."""
+        """The steps with states read from the devices that store them, not loaded from the host."""
         moved = {id(step): step for step in steps if step.kind == "copy" and step.outputs[0].tensor in self.home}
         for step in steps:
             step.waits = [other for other in step.waits if id(other) not in moved]
@@ -73,7 +73,7 @@ class States:
         return found
 
     def bytes_on(self, device: int) -> int:
-        """Memory that states take on a device: each is there twice."""
+        """Memory that states take on a device: each is stored twice, old and new."""
         size = self.problem.graph.index.size
         return sum(2 * size[state] for state, home in self.home.items() if home == device)
 

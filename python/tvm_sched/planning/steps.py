@@ -17,7 +17,7 @@ RESULTS = "results"
 
 @dataclass
 class Step:
-    """A step before it has its place in the plan; waits are steps, buffers are keys (`BufferKey`)."""
+    """A step before it gets its position in the plan; waits are steps, buffers are keys (`BufferKey`)."""
 
     kind: str
     name: str
@@ -252,7 +252,7 @@ def _stages(at: ScheduleIndex) -> list[list[int]]:
 
 
 def in_order(steps: list[Step]) -> list[Step]:
-    """Order steps so that each stands after all that it waits for; among free ones the earlier in time comes first."""
+    """Order steps so that each comes after all that it waits for; among free ones the earlier in time comes first."""
     waiting: dict[int, int] = {}
     followers: dict[int, list[Step]] = {id(step): [] for step in steps}
     number = {id(step): k for k, step in enumerate(steps)}

@@ -16,7 +16,7 @@ Asked = tuple[Problem, str, Mapping[str, Any]] | tuple[Problem, str, Mapping[str
 
 
 def solve_many(asked: Sequence[Asked]) -> list[Schedule | TvmSchedError]:
-    """The schedule of each, or why there is none, in their order; the same as `solve` gives one after another.
+    """The schedule of each problem, or the error, in their order; equal to the results of separate calls of `solve`.
 
     Raises
     ------

@@ -41,7 +41,7 @@ class Fairness:
     weights : list of float
         How much each model's slowdown counts.
     alone_ns : list of int
-        The least latency that is known of each model where it has the machine for itself.
+        The least known latency of each model alone on the machine.
     latency_ns : list of int
         In the schedule.
     lower_bound : float
@@ -56,7 +56,7 @@ class Fairness:
 
     @property
     def largest(self) -> float:
-        """The largest slowdown times the model's weight: what is made least."""
+        """The largest weighted slowdown, the objective."""
         return float(_largest_slowdown(self.latency_ns, self.alone_ns, self.weights))
 
 
@@ -132,7 +132,7 @@ def solve_fairly(
 def slowdown_bound(
     problem: Problem, alone_ns: Sequence[int], weights: Sequence[float], requests: Sequence[Request] | None = None
 ) -> float:
-    """Below what no schedule's largest weighted slowdown is.
+    """A lower bound on the largest weighted slowdown of any schedule.
 
     Among any of the models, the last to end does so no earlier than the lower bound of these models alone; so one of them is
     slowed down by that over the longest of their times alone, at least. The sets that are looked at have the models of the

@@ -33,7 +33,7 @@ names = SCHEDULERS.names
 
 
 def get(name: str) -> Method[SchedulerFunction]:
-    """The scheduler of that name; raises `InputError` that lists those there are."""
+    """The scheduler of that name; raises `InputError` that lists the registered ones."""
     if name in REFERENCES:
         raise InputError(
             f"{name!r} is a latency to compare with, not a scheduler: `tvm-sched compare` shows it; there are the "
@@ -114,7 +114,7 @@ def _one_device(problem: Problem) -> Schedule:
 
 
 def certificate(problem: Problem, schedule: Schedule, requests: Sequence[Request] | None = None) -> Certificate:
-    """What is known of a schedule's quality, computed anew; only how its search ended is taken from its own certificate.
+    """Compute a schedule's certificate; only the status of the search is taken from its own certificate.
 
     Parameters
     ----------

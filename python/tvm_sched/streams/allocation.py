@@ -72,7 +72,7 @@ def limit_streams(problem: Problem, schedule: Schedule, most: int) -> Schedule:
 
 
 def priced_anew(problem: Problem, schedule: Schedule) -> Schedule:
-    """The schedule with the latency that it has now in its certificate, if it has one; the bound holds for all schedules."""
+    """The schedule with an updated latency in its certificate, if it has one; the bound holds for all schedules."""
     certificate = schedule.certificate
     if certificate is None:
         return schedule
@@ -81,7 +81,7 @@ def priced_anew(problem: Problem, schedule: Schedule) -> Schedule:
 
 
 def count_synchronizations(problem: Problem, schedule: Schedule) -> int:
-    """Waits of one stream for another of its device that the order of operators needs: the fewest that do.
+    """The smallest number of waits between streams of a device that keeps the order of operators.
 
     They are the edges between operators on different streams of one device that are left in the transitive reduction of
     all data dependences and stream orders.

@@ -21,12 +21,12 @@ BEST = "best"
 
 
 def check_methods(streams: str | None = None, launch_order: str | None = None) -> None:
-    """Refuse names that are no methods, before the long work; None stands for `BEST`.
+    """Check names of methods before the long work; None means `BEST`.
 
     Raises
     ------
     InputError
-        It says which there are.
+        A name is unknown; the message lists the known ones.
     """
     for what, name, known in (("streams", streams, ALLOCATORS), ("launch_order", launch_order, LAUNCH_ORDERS)):
         if name not in (None, BEST, *known):

@@ -60,7 +60,7 @@ class BlockSearch:
         self._tries = 0
 
     def step(self) -> bool:
-        """One try; whether it found a better schedule than all before."""
+        """Try one change; whether it found a better schedule than all before."""
         rule = Rule(self._choices, self._changed(list(self._now.rule.choice)))
         late, self._tries = self._tries % HISTORY, self._tries + 1
         found = self._searches.construct(rule.choices, rule.choice, self._scale)

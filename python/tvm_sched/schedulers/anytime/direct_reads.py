@@ -30,7 +30,7 @@ EVENTS = 400_000
 
 
 class DirectReads:
-    """Schedules for several sets of operators that read directly, those first that gain most for what they take longer."""
+    """Try schedules for several sets of operators that read directly, those with the best ratio of gain to loss first."""
 
     name = "direct reads"
 
@@ -38,7 +38,7 @@ class DirectReads:
         self._left: list[frozenset[int]] | None = None
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """One set."""
+        """Try one set of operators."""
         if self._left is None:
             self._left = candidate_sets(without_resident(state.problem))
         if not self._left:
@@ -57,7 +57,7 @@ class DirectReads:
 
 
 def with_direct_reads(problem: Problem, direct: frozenset[int]) -> Problem:
-    """The problem in which these operators read directly wherever they can, and all others nowhere.
+    """The problem in which these operators read directly wherever they can, and no others do.
 
     Costs of operators together are left out: sequences have none, and a measured pair may no longer be able to run.
     """

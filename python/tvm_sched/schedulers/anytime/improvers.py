@@ -42,7 +42,7 @@ class Annealing:
         self._stage = stage
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """All of the budget: annealing that is cut off while it is hot is worth nothing."""
+        """Use the whole budget: annealing that stops while the temperature is high gains nothing."""
         starts = self._starts(state)
         if not starts:
             return False
@@ -69,7 +69,7 @@ class Blocks:
         self._search: BlockSearch | None = None
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """One list schedule with a changed rule."""
+        """Try one list schedule with a changed rule."""
         if self._search is None:
             if state.listed is None:
                 return False
@@ -94,7 +94,7 @@ class LocalSearch:
         self._steps: Iterator[bool] | None = None
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """Some thousand events."""
+        """Replay some thousand events."""
         self._steps = self._steps or self._all(state, budget)
         return next(self._steps, False)
 

@@ -19,14 +19,14 @@ LEAST_WORK = 0.02
 
 @dataclass
 class Racer:
-    """A choice, and what the search on it has found."""
+    """A choice of ways, and the state of the search on it."""
 
     choice: Choice
     state: ScheduleState
 
     @property
     def cost(self) -> float:
-        """Of the best schedule; infinite where there is none."""
+        """Cost of the best schedule; infinite where there is none."""
         return self.state.cost
 
 
@@ -35,7 +35,7 @@ def race(
     budget: Budget,
     turns: Callable[[Racer, float, int], list[Turn[ScheduleState]]],
 ) -> tuple[Racer, Status]:
-    """The choice with the best schedule, and how its search ended: by successive halving; of equally good ones the first.
+    """Find the choice with the best schedule by successive halving (of equal ones the first), and how its search ended.
 
     Parameters
     ----------

@@ -31,14 +31,14 @@ FEW_PLACES = MOST_PLACES // 20
 
 @dataclass(frozen=True)
 class Rule:
-    """Where operators may go: for each a position in ``choices``."""
+    """Rule of a list schedule: for each operator a position in ``choices``, the devices that it may use."""
 
     choices: list[Choice]
     choice: list[int]
 
 
 def groups(problem: Problem) -> list[list[int]]:
-    """Devices that reach each other without a PCIe bus: what they send each other disturbs no load."""
+    """Groups of devices that reach each other without a PCIe bus: their copies do not delay loads."""
     topology = problem.topology
     devices = range(len(topology.devices))
     to_host = [route for d in devices for route in (topology.route(HOST, d), topology.route(d, HOST)) if route]
@@ -120,7 +120,7 @@ def _assign_groups(position: list[float], rounds: int, pattern: list[tuple[float
 def starts(
     problem: Problem, searches: Searches, memory_scale: float = 1.0, most_places: int = MOST_PLACES
 ) -> Iterator[tuple[Array, Rule]]:
-    """The schedules by all rules as sequences, each with the rule that made it.
+    """List schedules by all rules, as sequences with the rule that made each.
 
     As many as a limit on operators times devices allows, at least the first few; those that do not fit into
     ``memory_scale`` of the memory are left out.

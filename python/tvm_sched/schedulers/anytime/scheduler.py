@@ -82,7 +82,7 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @register("anytime", options=AnytimeOptions, answers_interrupt=True)
 def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
-    """The best schedule that many methods find together within a budget, with how far it can be from the optimum.
+    """The best schedule that several methods find together within a budget, and how far it can be from the optimum.
 
     Quick methods and list schedules by many rules come first, so the answer is never worse than theirs, and such in which it
     is decided beforehand which operators read host memory directly (`direct_reads`). Then annealing,

@@ -40,7 +40,7 @@ for each operator that can read host memory, roughly."""
 
 
 class ListScheduling:
-    """List schedules by one rule after another; with ever less memory where it does not suffice.
+    """List schedules by one rule after another; with a smaller and smaller share of the memory where it does not suffice.
 
     Where memory suffices for none, a frugal list schedule is tried.
 
@@ -57,7 +57,7 @@ class ListScheduling:
         self._attempts: Iterator[bool] | None = None
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """One list schedule."""
+        """Try one list schedule."""
         report_progress(self.name, 0, 1)
         self._attempts = self._attempts or self._all(state)
         return next(self._attempts, False)
@@ -86,7 +86,7 @@ def _frugal(state: ScheduleState, scale: float) -> bool:
 
 
 class QuickMethods:
-    """Registered methods that answer in a moment, so that the answer is never worse than theirs.
+    """Run quick registered methods, so that the answer is never worse than theirs.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class QuickMethods:
         self._stage = stage
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """One method; at first all of `ALWAYS`, so that a busy machine's clock does not leave one device as the answer."""
+        """Run one method; first all of `ALWAYS`, whatever the clock says, so that a busy machine gets a good answer, too."""
         always = [name for name in self._left if name in ALWAYS]
         for name in always or self._left[:1]:
             self._left.remove(name)
@@ -127,7 +127,7 @@ class QuickMethods:
 
 
 class LowerBound:
-    """The lower bound, which takes seconds for thousands of operators and so comes behind the first schedules.
+    """Compute the lower bound, after the first schedules, since it takes seconds for thousands of operators.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class LowerBound:
         self._bound_of = bound_of
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """All of it."""
+        """Compute the whole bound."""
         problem = self._bound_of or state.problem
         bounds = [lower_bound(problem.with_resident(r.resident)) for r in state.mix] or [lower_bound(problem)]
         state.raise_bound(weighted_mean(state.mix, [bound.ns for bound in bounds]), bounds[0].name)

@@ -68,12 +68,12 @@ class ScheduleState(Incumbent[ScheduleIndex]):
 
     @property
     def goal(self) -> int:
-        """The latency that counts as proved."""
+        """The latency at which a schedule counts as proved optimal."""
         return provable(int(self.bound))
 
     @property
     def run_goal(self) -> int:
-        """The latency of a run of the problem as it is that no schedule beats."""
+        """Lower bound on the latency of a run of the problem as it is."""
         return provable(lower_bound(self.problem).ns) if self.mix and self.bound else self.goal
 
     @property
@@ -124,7 +124,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         return sorted(self._pool.values(), key=lambda start: start.latency_ns)
 
     def diverse_starts(self, most: int) -> list[Start]:
-        """The best of which no two put nearly all operators on the same devices."""
+        """The best starts, no two of which put nearly all operators on the same devices."""
         chosen: list[Start] = []
         mappings: list[Array] = []
         for start in self.starts():

@@ -16,7 +16,7 @@ _saved = -1
 
 @contextmanager
 def stdout_aside() -> Iterator[None]:
-    """Send what C++ prints to standard error: HiGHS now and then prints though told not to.
+    """Send what C++ prints to standard error: HiGHS sometimes prints although its output is disabled.
 
     Standard output belongs to the process, so the first of several threads takes it aside and the last one gives it
     back. What C's own buffer holds is written out both times: into a pipe, C prints when the buffer is full, or at exit.

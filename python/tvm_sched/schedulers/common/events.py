@@ -36,7 +36,7 @@ Event = Run | Move
 
 
 def events_of(sequence: Array) -> list[Event]:
-    """Rows as events."""
+    """Events of the rows of a sequence."""
     return [
         Move(item, source, device) if kind == MOVE else Run(item, device, kind == DIRECT)
         for kind, item, source, device in sequence.tolist()

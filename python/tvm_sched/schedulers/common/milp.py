@@ -29,7 +29,7 @@ ENOUGH = 0.5
 
 
 class Effort(NamedTuple):
-    """How a program is solved.
+    """Solver and limits for a program.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Effort(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a solver found.
+    """Result of a solver.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class SubmodelOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, total_time_limit=self.total_time_limit / count)
 
     def effort(self, seconds: float) -> Effort:
-        """What a solver may spend that has this many seconds."""
+        """Solver and limits for a solver that has this many seconds."""
         return Effort("", min(self.time_limit, seconds), 0, self.seed)
 
 
@@ -149,7 +149,7 @@ class ProgramOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
         check_solver(self.solver, self.node_limit)
 
     def effort(self, seconds: float) -> Effort:
-        """What a solver may spend that has this many seconds."""
+        """Solver and limits for a solver that has this many seconds."""
         return Effort(self.solver, min(self.time_limit, seconds), self.node_limit, self.seed)
 
 
@@ -200,7 +200,7 @@ def contiguous(
 
 
 def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float]) -> Answer | None:
-    """The best solution found within the limits, and what is known of it; None where the solver failed by its own fault.
+    """Solve a program within limits: the best solution found, its bound and status; None where the solver itself failed.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
 
 
 def argmax(values: Sequence[float]) -> int:
-    """Position of the largest value: which of some binary variables, of which one is 1, a solver with tolerances means."""
+    """Position of the largest value: the one that is 1 among binary variables with a solver's tolerances."""
     return max(range(len(values)), key=values.__getitem__)
 
 

@@ -37,7 +37,7 @@ class Speed(NamedTuple):
 
     @staticmethod
     def of(problem: Problem) -> Speed:
-        """What is usual for problems of its kind."""
+        """The usual speed for problems of this kind."""
         if is_contention_free(problem):
             return Speed(40_000_000, 20_000_000)
         if any(problem.graph.index.host_inputs):
@@ -71,12 +71,12 @@ def is_contention_free(problem: Problem) -> bool:
 
 
 def list_order(problem: Problem, method: int) -> ScheduleIndex:
-    """The schedule of `HEFT` or `PEFT`, memory left aside."""
+    """The schedule of `HEFT` or `PEFT`, without regard to memory."""
     return _index(problem, compiled(problem).list_schedule(method))
 
 
 def hios(problem: Problem, by_paths: bool, window: int) -> ScheduleIndex:
-    """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, memory left aside."""
+    """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, without regard to memory."""
     reporter = _reporter("paths" if by_paths else "records")
     return _index(problem, _call(compiled(problem).hios, by_paths, window, progress=reporter))
 
@@ -124,7 +124,7 @@ def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIn
 
 
 def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
-    """The best schedule of annealing from several starts by successive halving: the better half goes on each time.
+    """The best schedule of annealing from several starts, by successive halving: the better half continues each time.
 
     After Karnin, Koren and Somekh, *Almost optimal exploration in multi-armed bandits* (ICML 2013), but each round has twice
     the work of the one before, so that more than half of all goes into the last start.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Extension(NamedTuple):
-    """What it takes to run one operator somewhere: the moves before it, and when it would end in nanoseconds."""
+    """A possible next step: an operator on a device, the moves that it needs before, and its end in nanoseconds."""
 
     end: int
     moves: list[Move]
@@ -29,7 +29,7 @@ class Extension(NamedTuple):
 
 
 class PartialSchedule:
-    """Times, places and memory after the events so far.
+    """A schedule under construction: times, places and memory after the events so far.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class PartialSchedule:
         return self._native.append(DIRECT if event.direct else RUN, event.operator, HOST, event.device)
 
     def refuse(self, operator: int) -> InfeasibleError:
-        """The error to raise when `extension` finds no place for an operator: what is short, and where least."""
+        """The error to raise when `extension` finds no place for an operator: the missing memory where it is least."""
         devices, costs = self.problem.topology.devices, self.problem.costs
         short = [
             (self._native.shortfall(operator, d, direct), devices[d].name)

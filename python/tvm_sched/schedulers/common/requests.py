@@ -17,7 +17,7 @@ _asked: ContextVar[tuple[Problem, tuple[Request, ...]] | None] = ContextVar("tvm
 
 
 def mix_of(problem: Problem) -> tuple[Request, ...]:
-    """The requests that a method is to find a schedule for, where `serve` calls it for one of several kinds; else none.
+    """The requests that a method's schedule should serve, where `serve` calls it for one of several kinds; else none.
 
     A method may leave the others out of account; what it finds is judged by all of them.
     """
@@ -26,7 +26,7 @@ def mix_of(problem: Problem) -> tuple[Request, ...]:
 
 
 def serve(problem: Problem, requests: Sequence[Request], method: Method, one_device: Method) -> Schedule:
-    """A method's schedule for requests: the best of those that it finds for each of them, and of one device's.
+    """A method's schedule for requests: the best of those that it finds for each request and of one device's.
 
     One device is the one to beat: where nothing is left to load, several only have copies to add, which a method that was
     made for cold runs need not see.

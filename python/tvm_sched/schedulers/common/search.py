@@ -82,13 +82,13 @@ class Searches:
 
 
 class Improvement:
-    """A local search that goes on as long as it is told to; in what portions does not matter to what it finds."""
+    """A local search in steps; its result does not depend on how the events are divided into steps."""
 
     def __init__(self, native: NativeLocalSearch) -> None:
         self._native = native
 
     def step(self, events: int) -> bool:
-        """Replay about that many events more; False when it is of no use to go on."""
+        """Replay about that many more events; False when further steps cannot help."""
         return bool(self._native.step(events))
 
     @property

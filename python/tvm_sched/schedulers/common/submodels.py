@@ -76,7 +76,7 @@ _given: ContextVar[tuple[Problem, list[list[int]]] | None] = ContextVar("tvm_sch
 
 @contextmanager
 def use_submodels(problem: Problem, submodels: Sequence[Sequence[str]] | None) -> Iterator[None]:
-    """Let `submodels_of` answer with these for the problem, where there are some.
+    """Make `submodels_of` return these submodels for the problem, if some are given.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def use_submodels(problem: Problem, submodels: Sequence[Sequence[str]] | None) -
 
 
 def submodels_of(problem: Problem, dominators: int, operators: int, weights: Sequence[float] = ()) -> list[list[int]]:
-    """The submodels that a scheduler is to solve: those it was given (`use_submodels`), else by `split`."""
+    """The submodels for a scheduler to solve: those of `use_submodels` if given, else by `split`."""
     given = _given.get()
     if given is not None and given[0].cold is problem.cold:
         return given[1]

@@ -52,7 +52,7 @@ class ChoiceSearch:
         return next(self._systematic, False)
 
     def vary(self) -> bool:
-        """Another way for some groups of a class that follow each other; whether that was better."""
+        """Try another way for some successive groups of a class; whether that was better."""
         names = self._random.choice(self._classes)
         begin = self._random.randrange(len(names))
         length = self._random.choice((1, 2, 4, len(names)))
@@ -91,7 +91,7 @@ def _matching_way(way: str, ways: tuple[str, ...]) -> str:
 
 
 def over_variants(problem: Problem, method: Callable[[Problem], Schedule]) -> Schedule:
-    """The schedule of a quick method with the ways that it is fastest with, class after class of like groups.
+    """The schedule of a quick method with the fastest ways, found class by class of similar groups.
 
     Raises
     ------

@@ -14,7 +14,7 @@ FOLLOWERS = (0, 0, 0, 1, 2, 4, 8, 16)
 def anneal(
     instance: Instance, groups: list[list[int]], start: list[int], evaluations: int, random: Random, hot: float = 0.05
 ) -> list[int]:
-    """The best placement met on a walk that also takes worse ones, at first more readily than at last.
+    """The best placement of simulated annealing: worse placements are accepted less and less often.
 
     Parameters
     ----------

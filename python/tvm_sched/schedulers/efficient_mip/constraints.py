@@ -45,7 +45,7 @@ class Variables:
 
     @staticmethod
     def of(program: mathopt.Model, instance: Instance, latest: float) -> Variables:
-        """All variables of a placement that shall end at ``latest``, or before."""
+        """All variables of a placement that must end by ``latest``."""
         v = Variables(max(latest, 1e-9) / SPAN)
         for o in instance.operators:
             for j in (0, *instance.subgraphs):

@@ -79,7 +79,7 @@ def _annealed(
 def improve(
     instance: Instance, groups: list[list[int]], placement: list[int], evaluations: int, deadline: float
 ) -> list[int]:
-    """The placement that moving one group of operators at a time leads to; the first better move is taken."""
+    """Improve a placement by moving one group of operators at a time; the first better move is taken."""
     latency = _latency(instance, placement)
     moved = True
     while moved and evaluations > 0:

@@ -110,7 +110,7 @@ def _checked(bound: float, latency: float, tolerance: float = _TOLERANCE) -> flo
 
 
 def build(program: mathopt.Model, instance: Instance, latest: float) -> Variables:
-    """The whole program of a placement that shall end at ``latest``, or before."""
+    """The whole program of a placement that must end by ``latest``."""
     from .constraints import ALL, Variables
 
     v = Variables.of(program, instance, latest)

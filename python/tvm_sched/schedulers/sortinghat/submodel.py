@@ -118,7 +118,7 @@ class Submodel:
 
     @cached_property
     def base(self) -> float:
-        """Nothing of this submodel happens before."""
+        """The earliest time of this submodel."""
         return min([*self.transfers_end, *self.device_end])
 
     def places(self, node: int) -> list[int]:
@@ -142,7 +142,7 @@ class Times:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """What is better is lower: the total, and among equals what is done earlier."""
+        """Sort key, lower is better: the total, then how early the work is done."""
         return self.total, sum(self.end) + sum(self.load_end)
 
 

@@ -43,7 +43,7 @@ def _exchangeable(s: Submodel, one: int, other: int) -> bool:
 
 
 def relabelled(s: Submodel, assignment: list[int]) -> list[int]:
-    """The assignment in which equal buses are used in their order: by the first operator on each."""
+    """The assignment with equal buses exchanged so that they are used in their order, by the first operator on each."""
     image = [*s.devices]
     for buses in equal_buses(s):
         first = {bus: _first_use(s, assignment, bus) for bus in buses}

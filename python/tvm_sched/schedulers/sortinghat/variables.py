@@ -29,7 +29,7 @@ class Clock:
 
     @staticmethod
     def until(s: Submodel, latest: float) -> Clock:
-        """The clock of a submodel that shall end at ``latest`` nanoseconds, or before."""
+        """The clock of a submodel that must end by ``latest`` nanoseconds."""
         latest = max([latest, *s.transfers_end, *s.device_end])
         return Clock(s.base, max(latest - s.base, 1.0) / SPAN)
 
@@ -89,7 +89,7 @@ class Variables:
 
     @staticmethod
     def of(program: mathopt.Model, s: Submodel, latest: float) -> Variables:
-        """All variables of a submodel that shall end at ``latest`` nanoseconds, or before."""
+        """All variables of a submodel that must end by ``latest`` nanoseconds."""
         v = Variables(Clock.until(s, latest))
         for node in s.nodes:
             for j in (0, *s.subgraphs):

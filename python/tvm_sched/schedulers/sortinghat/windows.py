@@ -13,7 +13,7 @@ from .submodel import Submodel
 
 
 def tightened(s: Submodel) -> Submodel:
-    """The submodel whose devices and buses are free as late as changes the total of no assignment.
+    """The submodel with its devices and buses free as late as possible without changing the total of any assignment.
 
     No operator starts before the earlier results that it reads, or that those before it read (equations 15, 17 and 19), so
     that no device is needed before the first of all does; and a bus is not needed before the time from which all of its
