@@ -41,7 +41,7 @@ _programs: WeakKeyDictionary[ClusterSearch, MixProgram] = WeakKeyDictionary()
 
 
 def future(state: ClusterState, demand: dict[str, float]) -> Future:
-    """What else fits into a state, for a demand that is given or seen."""
+    """The further services that fit into a state, for a given demand or that seen so far."""
     program = _programs.get(state.search)
     if program is None or program.services != state.services:
         program = _programs[state.search] = MixProgram(state.search, list(state.services.values()))
@@ -54,7 +54,7 @@ def _demand_so_far(state: ClusterState) -> dict[str, float]:
 
 @register("anytime", options=AnytimeOptions)
 def anytime(state: ClusterState, service: Service, options: AnytimeOptions) -> Embedding | None:
-    """The mix that costs the future least, by the duals of a linear program over mixes and the demand.
+    """Take the mix that costs future services least, by the duals of a linear program over mixes and the demand.
 
     All smallest mixes of a service are known, with the best cut on each, by a dynamic program (`ClusterSearch.mixes`). The
     program (`MixProgram`) uses what is free for as many services of the demand as it can; its duals say what GPUs of each

@@ -25,7 +25,7 @@ _MOST_KINDS_CUT = 8
 
 @dataclass(frozen=True)
 class Future:
-    """The best use of what is free, as a linear program sees it.
+    """The best use of free resources by the linear program.
 
     Attributes
     ----------
@@ -49,12 +49,12 @@ class Future:
 
     @property
     def fibre(self) -> float:
-        """What a fibre more than a mix needs takes."""
+        """Price of each fibre beyond those that a mix needs."""
         return self.prices[-1]
 
 
 class MixProgram:
-    """The linear program: how often each mix of each service is used, in what is free.
+    """The linear program: how often each mix of each service is used within the free resources.
 
     Maximise `n` so that each service is served ``demand * n`` times, no kind of GPU is used more often than it is free, the
     circuits that lead from some kinds of GPUs to the others are no more than the free fibres between their racks, and all
@@ -145,7 +145,7 @@ class MixProgram:
 
     @property
     def columns(self) -> int:
-        """How many prices there are: of each kind of GPU, of a way over each cut, of any fibre."""
+        """Number of prices: for each kind of GPU, a way over each cut, and any fibre."""
         return len(self.search.kind_gpus) + len(self.cuts) + 1
 
     @cached_property
@@ -277,7 +277,7 @@ def _tree(kinds: Sequence[int], hops: Integers) -> int:
 
 
 def bound_of_demand(search: ClusterSearch, services: Sequence[Service], demand: Mapping[str, float]) -> float:
-    """No allocator places more services on the empty cluster in these proportions, whatever graphs they have.
+    """An upper bound on how many services in these proportions any allocator places on the empty cluster.
 
     Raises
     ------
@@ -289,7 +289,7 @@ def bound_of_demand(search: ClusterSearch, services: Sequence[Service], demand: 
 
 
 def bound_of_requests(search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request]) -> int:
-    """No allocator places more of these requests than this many before it fails the first time, even if it knows them all.
+    """An upper bound on how many of these requests any allocator places before its first failure, even if it knows all.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def _cover_of_mixes(mixes: Integers) -> Cover:
 
 
 def any_cover(search: ClusterSearch, service: Service) -> Cover:
-    """What each placement holds that `verify` accepts.
+    """The cover of every placement that `verify` accepts.
 
     Where each operator hands data to the next one, stages are runs of operators. Then the mixes of the chain of these edges
     alone serve: whatever other edges there are, skipping or leading back, make no cycle, latency or memory less. Of several

@@ -41,7 +41,7 @@ class ClusterEvidence(NamedTuple):
 
 
 def evidence(search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request]) -> ClusterEvidence:
-    """What `bound_of_requests` rests on: prices at which one request more than that would hold more than there is.
+    """The evidence of `bound_of_requests`: prices at which one more request would need more than the cluster has.
 
     Raises
     ------

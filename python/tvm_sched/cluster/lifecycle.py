@@ -18,7 +18,7 @@ from .state import ClusterState
 
 @dataclass(frozen=True)
 class Recovery:
-    """What a failure did.
+    """The effect of a failure on services.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ def fail(
     allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> Recovery:
-    """A GPU, server, rack or link fails: what it carried is placed on what is left.
+    """Mark a GPU, server, rack or link as failed, and place its services again on the remaining ones.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def recover(
     allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> Recovery:
-    """Place the services that wait, those with most parameters first; they are not counted as asked for again.
+    """Place the services that wait, those with most parameters first; they do not count as new requests.
 
     To be called after a release or a repair, too.
     """

@@ -38,7 +38,7 @@ def pipeedge(state: ClusterState, service: Service, options: PipeEdgeOptions) ->
 
 @register("first-fit")
 def first_fit(state: ClusterState, service: Service, options: msgspec.Struct) -> Embedding | None:
-    """The fewest GPUs that will do, of the kinds that stand first in the cluster's file."""
+    """The smallest number of GPUs that suffices, of the kinds that come first in the cluster's file."""
     mixes = state.search.mixes(service)
     keys = (*(-mixes.gpus.T[::-1]), mixes.gpus.sum(axis=1))
     return embed_first(state, service, mixes.at(np.lexsort(keys)))

@@ -21,7 +21,7 @@ HOST_BANDWIDTH = 12e9
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a model between two places that one activation alone passes.
+    """A part of a model between two points at which a single activation is passed on.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Segment:
 
 
 def segments(graph: OpGraph) -> tuple[Segment, ...]:
-    """A model cut wherever a single activation is all that goes on.
+    """Cut a model wherever only a single activation is passed on.
 
     So the segments are a chain, and any run of them can be a stage. Operators stand in the graph's topological order. A
     model's inputs and parameters come from outside to the operators that read them, and cross nothing.
@@ -67,7 +67,7 @@ def service_of_graph(
     model_file: str = "",
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Service:
-    """The service that a model is: an operator for each of its segments.
+    """Make a service of a model: an operator for each of its segments.
 
     Memory of an operator is that of the parameters that the segment reads (those of two segments count in both) and of the
     activations that it makes.
@@ -102,7 +102,7 @@ def service_of_graph(
 
 
 def stage_topology(cluster: Cluster, placement: ServicePlacement, backend: str) -> Topology:
-    """The machine that a placement's pipeline is compiled for: a device for each stage, joined by the circuits.
+    """The topology to compile a placement's pipeline for: a device for each stage, joined by the circuits.
 
     Parameters
     ----------

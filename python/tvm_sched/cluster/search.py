@@ -132,7 +132,7 @@ class ClusterSearch:
         return Mixes(np.ascontiguousarray(table[:, :-2]), table[:, -2].copy(), table[:, -1].copy())
 
     def embed(self, chain: int, mixes: Integers, gpus: Integers, fibres: Integers) -> tuple[int, Embedding] | None:
-        """Row of the first mix that fits into what is free, and how it does; None where none does."""
+        """Row of the first mix that fits into the free resources, and its embedding; None where none does."""
         if not len(mixes):
             return None
         row = _read(self._native.embed(chain, np.ascontiguousarray(mixes), gpus, fibres))

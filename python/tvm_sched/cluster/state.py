@@ -18,7 +18,7 @@ from .verifier import verify
 
 
 class ClusterState:
-    """A cluster at work.
+    """The current state of a cluster.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class ClusterState:
     waiting : dict of str to Request
         Services that a failure ended and that have found no place since, by name.
     asked : Counter
-        How often each service was asked for so far, whether it was placed or not.
+        How often each service was requested so far, whether it was placed or not.
     """
 
     def __init__(self, cluster: Cluster, services: Sequence[Service], search: ClusterSearch | None = None) -> None:
@@ -82,7 +82,7 @@ class ClusterState:
         return state
 
     def service(self, name: str) -> Service:
-        """The service of that name; raises `InputError` that lists those there are."""
+        """The service of that name; raises `InputError` that lists the known ones."""
         if name not in self.services:
             raise InputError(f"there is no service {name!r}; there are {', '.join(self.services)}")
         return self.services[name]
@@ -90,7 +90,7 @@ class ClusterState:
     def draft(
         self, request: Request, embedding: Embedding, allocator: str = "", seconds: float = 0.0
     ) -> ServicePlacement:
-        """The placement that an embedding means with the GPUs and fibres that are free now; nothing is held yet.
+        """The placement of an embedding on GPUs and fibres that are free now; nothing is reserved yet.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class ClusterState:
         )
 
     def hold(self, placement: ServicePlacement) -> None:
-        """Take what a placement needs.
+        """Reserve the GPUs and fibres of a placement.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class ClusterState:
         self.fibres[link] += 1
 
     def parts(self, name: str) -> tuple[str, ...]:
-        """The GPUs or the link that a name stands for: a GPU, a server, a rack or a link.
+        """The GPUs or the link that a name of a GPU, server, rack or link refers to.
 
         Raises
         ------

@@ -23,7 +23,7 @@ Array = npt.NDArray[np.float64]
 
 
 class Contention(msgspec.Struct, frozen=True):
-    """How kernels on one device get in each other's way; each number is 0 or more, so more operators never take less.
+    """Contention of kernels on one device; each number is 0 or more, so that more operators never take less time.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Contention(msgspec.Struct, frozen=True):
     interval: tuple[float, float] = (1.0, 1.0)
 
     def pairs(self, seconds: Array, used: Array, crowded: Array) -> Array:
-        """What pairs take that start together, by the rule for stages of ``docs/model.md``.
+        """Times of pairs that start together, by the rule for stages of ``docs/model.md``.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ def fit_contention(
 
 
 def crowded(device: Device, kernel: KernelResources, arithmetic: float) -> float:
-    """By which part of its time a kernel gets longer whose blocks crowd on as few multiprocessors as hold them.
+    """Relative slowdown of a kernel whose blocks crowd on as few multiprocessors as can hold them.
 
     Blocks that wait for a kernel that fills the device go to the multiprocessors that get free first, as many as fit
     there; alone they are spread. What is slower then is arithmetic: that of a multiprocessor is shared by all its blocks.

@@ -22,7 +22,7 @@ ENTRIES = 50_000
 
 
 class CostWarning(UserWarning):
-    """Latencies that are less than what was asked for: a profile of another machine, operators not measured."""
+    """Latencies are less accurate than requested: a profile of another machine, or operators that were not measured."""
 
 
 class Database:

@@ -163,7 +163,7 @@ def _device(gpu: Gpu, name: str, bus: str) -> Device:
 
 
 def _links(recording: Recording, names: dict[str, str], comments: dict[str, str]) -> list[Link]:
-    """Links between pairs of GPUs; each pair is told by both ends, the first counts."""
+    """Links between pairs of GPUs; both ends report a pair, and the first report counts."""
     peers = _measured_peers(recording)
     found: dict[tuple[str, ...], Link] = {}
     for gpu in recording.gpus:

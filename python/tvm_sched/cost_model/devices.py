@@ -11,7 +11,7 @@ from ..problem import Device
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """A device as the model sees it.
+    """A device as the learned model sees it.
 
     Attributes
     ----------

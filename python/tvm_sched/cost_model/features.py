@@ -278,7 +278,7 @@ def _extents(
 
 
 def roofline_seconds(work: Workload, device: DeviceProperties) -> Floats:
-    """Physics: arithmetic or bytes at the device's rates, whichever takes longer, and what the least of kernels takes.
+    """The roofline: the longer of arithmetic and memory traffic at the device's rates, and the time of an empty kernel.
 
     Of a CPU's threads only kernels of libraries use more than one.
     """
@@ -286,7 +286,7 @@ def roofline_seconds(work: Workload, device: DeviceProperties) -> Floats:
 
 
 def join_seconds(work: Workload, device: DeviceProperties) -> Floats:
-    """What operators take on top of their work because several threads of a CPU share it."""
+    """Overhead of operators because several threads of a CPU share their work."""
     shared = device.kind == "cpu" and device.processors > 1
     return JOIN_SECONDS * work.library if shared else np.zeros(len(work))
 

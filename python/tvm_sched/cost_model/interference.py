@@ -35,7 +35,7 @@ class PairArrays(NamedTuple):
 def concurrency_of(
     graph: OpGraph, topology: Topology, operator_ns: npt.NDArray[np.int64], profile: Profile, devices: Sequence[int]
 ) -> Concurrency | None:
-    """What the profile's pairs say of parallel operators; None where it has none of two streams of one device.
+    """The concurrency that the profile's pairs imply; None where it has no pairs of two streams of one device.
 
     All pairs together give serial share and contention; those whose kernels the graph has are kept, so that their times are
     the measured ones. On a CPU with several threads, a device gives these to the streams of a stage, as it did to the
@@ -87,7 +87,7 @@ def pairs_of_one_device(profile: Profile) -> list[Pair]:
 
 
 def seconds_in_run(pair: Pair, rows: Mapping[str, Measurement]) -> float:
-    """What two kernels take together in a run: as much more than alone as each in its run takes more than warm."""
+    """Time of two kernels together in a run: scaled from warm measurements in the same ratio as each kernel alone."""
     found = [rows[name] for name in (pair.first, pair.second) if name in rows]
     known = len(found) == 2 and all(row.in_run and row.warm for row in found)
     scale = sum(row.in_run for row in found) / sum(row.warm for row in found) if known else 1.0
@@ -111,7 +111,7 @@ def fit_pairs(pairs: Sequence[Pair], rows: Mapping[str, Measurement], device: De
 
 
 def fit_profile(profile: Profile) -> Contention | None:
-    """What the pairs of a CPU device's profile say; None where it has none of two streams."""
+    """Serial share and contention from a CPU device's profile; None where it has no pairs of two streams."""
     pairs, said = pairs_of_one_device(profile), profile.device
     if not pairs or said.kind != "cpu":
         return None

@@ -97,7 +97,7 @@ class Part(msgspec.Struct, frozen=True, dict=True):
     known, unknown : dict of str to ErrorInterval
         By family; ``""`` for all families together. On the devices trained on, and on others.
     far : ErrorInterval
-        Of measurements about the roofline times the median ratio: what is known far from the data.
+        Of measurements relative to the roofline times the median ratio: the error to expect far from the data.
     """
 
     booster: bytes
@@ -248,7 +248,7 @@ def load_learned(path: str | os.PathLike[str] | None = None) -> LearnedModel:
 
 
 def error_interval(errors: Floats, groups: Sequence[object] | npt.NDArray[Any]) -> ErrorInterval:
-    """The interval of errors log(measured / predicted): conformal quantiles, and how much of it groups have in common."""
+    """The interval of errors log(measured / predicted): conformal quantiles, and the share that groups have in common."""
     rank = min(COVERAGE / 2 + 0.5 + 1 / (len(errors) + 1), 1.0)  # split conformal: one more than the sample
     low, high = np.quantile(errors, [1 - rank, rank])
     _, code = np.unique(np.asarray(groups), return_inverse=True)

@@ -15,7 +15,7 @@ NAME = "occupancy"
 BY_LAUNCHES = (NAME, "contention")
 """Cost models that look at what kernels take of a GPU."""
 _LEAST = 1e-6
-"""Least part of a resource that an operator is said to use."""
+"""Lower limit for the part of a resource that an operator uses."""
 
 
 def occupancy_share(device: Device, kernel: KernelResources) -> float:
@@ -37,7 +37,7 @@ def occupancy_share(device: Device, kernel: KernelResources) -> float:
 
 
 def estimated_resources(graph: OpGraph) -> dict[str, KernelResources]:
-    """A guess for kernels that nobody has compiled: a thread for each output element of four bytes, 256 in a block."""
+    """Estimated resources of kernels that were not compiled: a thread for each output element, blocks of 256 threads."""
     index = graph.index
     found = {}
     for o, operator in enumerate(graph.operators):
@@ -84,7 +84,7 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
 def launches_of(
     graph: OpGraph, kernels: Mapping[str, KernelResources] | None = None
 ) -> list[tuple[KernelResources, ...]]:
-    """What the kernels of each operator take: as given, as its demand says, or an estimate."""
+    """The kernel launches of each operator: as given, from its demand, or estimated."""
     if kernels is None:
         guess = estimated_resources(graph)
         return [

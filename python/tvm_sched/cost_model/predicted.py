@@ -52,7 +52,7 @@ def measured(graph: OpGraph, topology: Topology) -> Costs:
 
 
 def database_key(threads: int) -> str:
-    """Under which name the database keeps the CPU's measurements with this many threads a device."""
+    """Key of the CPU's measurements with this many threads per device in the database."""
     return f"cpu, {threads} threads"
 
 

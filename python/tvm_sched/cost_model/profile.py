@@ -27,7 +27,7 @@ QUIET_LOAD = 0.1
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was measured on, and with.
+    """The machine of a measurement, and the versions used.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> str:
-        """Under which name the database keeps it."""
+        """Key of the measurement in the database."""
         return f"{self.signature}#{self.content}" if self.content else self.signature
 
     @property
@@ -202,7 +202,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise InputError(f"the latency of {name} is {seconds} s; above 0 and finite is allowed")
 
     def samples(self) -> Samples:
-        """What the learned model trains on; held out by model."""
+        """Training samples for the learned model; held out by model."""
         rows = [row for row in self.kernels if row.seconds > 0]
         work = describe_measured(rows)
         return Samples.on(self.device, work, [row.seconds for row in rows], [row.model for row in rows])
@@ -249,12 +249,12 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def describe_measured(rows: Sequence[Measurement]) -> Workload:
-    """What was measured, as the learned model sees it."""
+    """The measured device as the learned model sees it."""
     return describe(graph_of([row.signature for row in rows]), [row.footprint for row in rows])
 
 
 def minor(version: str) -> list[str]:
-    """Major and minor number."""
+    """Major and minor number of a version."""
     return version.split(".")[:2]
 
 

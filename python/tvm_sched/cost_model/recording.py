@@ -66,7 +66,7 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a machine says of itself.
+    """The recorded hardware of a machine.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def record(root: str | os.PathLike[str] = "/", nvml: Any = None) -> Recording:
-    """Read what this machine says of itself.
+    """Record the hardware of this machine.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ _MOST = 1500  # measurements: the equations take the cube of their number
 
 @dataclass(frozen=True)
 class Refinement:
-    """What measurements say; call it with a prediction for the same device."""
+    """Corrections from measurements; call it with a prediction for the same device."""
 
     columns: npt.NDArray[np.float32]
     weights: Floats

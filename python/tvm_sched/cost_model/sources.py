@@ -17,7 +17,7 @@ def read_samples(
     published: bool = True,
     vidur: str | os.PathLike[str] | None = None,
 ) -> tuple[Samples, dict[str, str]]:
-    """Measurements from all sources, and what to say of them.
+    """Measurements from all sources, and remarks on them for the user.
 
     Parameters
     ----------

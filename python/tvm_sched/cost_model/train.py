@@ -85,7 +85,7 @@ def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Tr
 
 
 def _varies(column: npt.NDArray[np.float32]) -> bool:
-    """Whether a column says anything of some samples that it does not say of others."""
+    """Whether a column has different values for different samples."""
     there = column[~np.isnan(column)]
     return len(there) > 0 and bool(len(there) < len(column) or there.min() < there.max())
 
@@ -122,7 +122,7 @@ def folds(
 
 
 def chips(devices: Sequence[DeviceProperties]) -> npt.NDArray[np.str_]:
-    """What is left out together when a device is to be new: devices with the same chip."""
+    """Groups for holding out devices: those with the same chip are left out together."""
     shared = {"H200": "H100", "GB200": "B200", "B300": "B200", "GB300": "B200"}
     return np.array([shared.get(device.name, device.name) for device in devices])
 

@@ -59,7 +59,7 @@ def sample_latencies(
     Raises
     ------
     InputError
-        The problem's costs say nothing of their errors.
+        The problem's costs have no estimate of their errors.
     """
     costs = problem.costs
     said, together = costs.uncertainty, costs.concurrency
@@ -93,7 +93,7 @@ def sample_latencies(
 
 
 def _contention_factor(together: Concurrency | None, rng: np.random.Generator) -> float:
-    """How many times as long sets of operators take as is said of them; 90 % of the draws lie in the interval."""
+    """Drawn factors on the times of sets of operators; 90 % of the draws lie in the interval."""
     if together is None or together.interval == (1.0, 1.0):
         return 1.0
     z = float(rng.standard_normal()) / _DEVIATIONS

@@ -197,6 +197,6 @@ def _graph(module: ScheduledModule, inputs: list[Any], outputs: list[Any]) -> Ch
 
 
 def check_choice(path: Path | None, against: Path | None) -> None:
-    """Refuse a comparison of nothing."""
+    """Refuse ``--against`` without an artifact to compare."""
     if against is not None and path is None:
         raise InputError("--against compares an artifact: name one for GPUs, and one of the same model for CPUs")

@@ -10,7 +10,7 @@ Status = Literal["ok", "warning", "failure", "absent"]
 
 
 class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One thing that was looked at.
+    """One check and its result.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name : str
     status : str
         ``"ok"``; ``"warning"``: it works, less well than it could; ``"failure"``: it does not work, or gives wrong values;
-        ``"absent"``: it is not there, and nothing that was asked for needs it.
+        ``"absent"``: it is not there, and nothing that was requested needs it.
     text : str
         What was found, and what to do where that is not ``"ok"``.
     data : dict

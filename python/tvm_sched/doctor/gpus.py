@@ -27,7 +27,7 @@ _ROUTES = (
 
 
 def gpu_report() -> tuple[dict[str, Any] | None, str]:
-    """What the driver says of itself and its GPUs, or None and why there is nothing."""
+    """The driver's report on itself and its GPUs, or None and the reason why there is none."""
     try:
         return dict(json.loads(_library.function("tvm_sched.cuda_report")())), ""
     except RuntimeError as error:
@@ -35,7 +35,7 @@ def gpu_report() -> tuple[dict[str, Any] | None, str]:
 
 
 def gpu_checks(needed: bool, topology: Topology | None = None) -> list[Check]:
-    """Everything that can be seen without an artifact; where there is no GPU, that is a failure if one is ``needed``."""
+    """All checks that need no artifact; a missing GPU is a failure if one is ``needed``."""
     report, reason = gpu_report()
     if report is None:
         return [Check("gpu", "driver", "failure" if needed else "absent", reason)]

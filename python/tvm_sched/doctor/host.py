@@ -13,7 +13,7 @@ from .check import Check
 
 
 def host_checks() -> list[Check]:
-    """What every artifact needs."""
+    """Checks of what every artifact needs."""
     found = record()
     facts = {"processor": found.processor, "architecture": platform.machine(), "cores": cores(), "memory": found.memory}
     name = f"{found.processor or 'processor unknown'} ({platform.machine()})"

@@ -18,7 +18,7 @@ FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
 
 @dataclass(frozen=True)
 class ModuleNames:
-    """What transformers calls the parts of a model."""
+    """Names of the parts of a model in transformers."""
 
     table: tuple[str, ...]
     layers: str
@@ -69,7 +69,7 @@ class _Extra(msgspec.Struct):
 
 
 def read_architecture(source: str | os.PathLike[str]) -> Architecture | None:
-    """The language model that a preset's name, a ``config.json`` or a folder with one stands for; None for other files.
+    """The language model of a preset's name, a ``config.json`` or a folder with one; None for other files.
 
     Raises
     ------

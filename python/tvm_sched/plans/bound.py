@@ -18,7 +18,7 @@ _INFEASIBLE = 2
 
 
 def lower_bound(chain: Chain, micro_batches: int = 1) -> int | None:
-    """No placement that fits takes less: nanoseconds.
+    """A lower bound in nanoseconds on the time of every placement that fits.
 
     Let x(u, p) be the part of unit u at place p. The parts of a unit add up to 1. A place that has any of the units whose
     activations take π or more can hold no more of their weights and cache than its memory less π; this for several π. The

@@ -23,7 +23,7 @@ Placement = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Chain:
-    """Units at places.
+    """Times and bytes of units at places, as arrays.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Chain:
 
     @cached_property
     def segment_weights(self) -> Integers:
-        """The same of their weights alone."""
+        """``[a, b]``: bytes of the weights alone of the units from a to b - 1."""
         held = np.concatenate([[0], np.cumsum(self.weight)])
         return self._segments(held, np.zeros_like(self.peak))
 
@@ -134,7 +134,7 @@ class Chain:
         return [sum(parts) for parts in zip(held, peak, brought, strict=True)]
 
     def fits(self, placement: Placement) -> bool:
-        """Whether no place has more than its memory."""
+        """Whether the memory of every place suffices."""
         return all(used <= room for used, room in zip(self.placement_bytes(placement), self.room, strict=True))
 
 

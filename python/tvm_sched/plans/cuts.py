@@ -22,7 +22,7 @@ MOST_STATES = 20_000
 
 @dataclass(frozen=True)
 class Limits:
-    """What is asked of a cut besides memory.
+    """Constraints on a cut besides memory.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Limits:
 
 
 def kinds_of(chain: Chain) -> list[list[int]]:
-    """Places that are alike, in the order of their first."""
+    """Groups of identical places, in the order of the first of each."""
     machine = chain.machine
     count = len(machine.places)
     ways = {(p, q): machine.route(p, q) for p in range(count) for q in range(count) if p != q}

@@ -25,7 +25,7 @@ def size_of(count: float) -> str:
 
 
 def fits(runtime: Runtime, request: Request) -> bool:
-    """Whether the model fits on the GPUs in some way that the runtime can be set up."""
+    """Whether the model fits on the GPUs in some configuration of the runtime."""
     return any(case.best() is not None for case in runtime.on_gpus(request))
 
 
@@ -64,7 +64,7 @@ def _largest_feasible(good: Callable[[int], bool], least: int, most: int) -> int
 
 
 def fewest_gpus(runtime: Runtime, request: Request) -> tuple[int, Device] | None:
-    """How many of the machine's largest GPU suffice, each on a bus of its own; None where `MOST_GPUS` do not."""
+    """How many GPUs like the machine's largest suffice, each on its own bus; None where `MOST_GPUS` do not."""
     largest_one = max(gpus(request.topology), key=lambda device: device.memory)
     count = 1
     while count <= MOST_GPUS:
@@ -75,7 +75,7 @@ def fewest_gpus(runtime: Runtime, request: Request) -> tuple[int, Device] | None
 
 
 def smallest_set(runtime: Runtime, request: Request) -> tuple[str, ...] | None:
-    """The fewest of the machine's GPUs that suffice, the largest ones; None where all of them do not."""
+    """The smallest set of the machine's GPUs that suffices, largest GPUs first; None where all together do not."""
     devices = sorted(gpus(request.topology), key=lambda device: -device.memory)
     for count in range(1, len(devices) + 1):
         names = {device.name for device in devices[:count]}

@@ -27,7 +27,7 @@ _NEAR = 1e18
 
 @dataclass(frozen=True)
 class Place:
-    """Where units may be.
+    """A place for units: a device or group of devices, the host, or offloaded memory.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Machine:
     in_order: bool = False
 
     def route(self, a: int, b: int) -> Route:
-        """How activations get from one place to another; raises `InputError` where nothing joins them."""
+        """The route of activations between two places; raises `InputError` where nothing joins them."""
         source, target = (_host_route(self.topology, self.places[p]) for p in (a, b))
         if self.staged and source is not None and target is not None:
             speed = 1 / (1 / source.bandwidth + 1 / target.bandwidth)
@@ -133,7 +133,7 @@ _REDUCED = (".output", ".down", "embed", "head")
 
 
 def gpus(topology: Topology) -> tuple[Device, ...]:
-    """The devices that are no CPUs."""
+    """The devices other than CPUs."""
     return tuple(device for device in topology.devices if device.kind != "cpu")
 
 
@@ -145,7 +145,7 @@ def device_place(device: Device, memory: float) -> Place:
 
 
 def host_place(topology: Topology, name: str = "cpu", first: bool = False) -> Place:
-    """All cores of the host: those of the topology's CPU devices, or what is assumed of a host."""
+    """All cores of the host: those of the topology's CPU devices, or an assumed host."""
     cpus = [device for device in topology.devices if device.kind == "cpu"]
     memory = topology.host_memory or max((device.memory for device in cpus), default=_ENOUGH)
     if cpus:
@@ -164,7 +164,7 @@ ASSUMED_HOST = (
 
 
 def is_assumed_host(place: Place) -> bool:
-    """Whether units could be computed by a host of which the topology says nothing."""
+    """Whether the host is an assumed one, because the topology has no CPU device."""
     return place.device.kind == "cpu" and not place.members
 
 
@@ -173,7 +173,7 @@ _ENOUGH = 1 << 50
 
 
 def offload_place(main: Device, name: str, memory: int, bandwidth: float, most_units: int | None = None) -> Place:
-    """Weights elsewhere that are brought to the device ``main`` whenever it computes with them."""
+    """A place for offloaded weights, which are copied to the device ``main`` whenever it computes with them."""
     device = msgspec.structs.replace(main, memory=memory)
     return Place(name, (main.name,), device, memory, load=bandwidth, most_units=most_units)
 

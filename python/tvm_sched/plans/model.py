@@ -14,7 +14,7 @@ CACHE = "cache."
 
 @dataclass(frozen=True)
 class Phase:
-    """One of the things that a model is asked to do, such as to generate a token.
+    """A phase of a model's work, such as processing the prompt or generating a token.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class UnitModel:
     phases: tuple[Phase, ...]
 
     def merged(self, groups: Sequence[Sequence[int]], names: Sequence[str]) -> UnitModel:
-        """Neighbouring units together: ``groups`` are units of this model in order, ``names`` what they become."""
+        """Merge neighbouring units: ``groups`` are units of this model in order, ``names`` those of the merged units."""
         assert [u for group in groups for u in group] == list(range(len(self.units)))
         phases = tuple(
             replace(phase, members=tuple(tuple(chain.from_iterable(phase.members[u] for u in g)) for g in groups))

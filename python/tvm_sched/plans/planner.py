@@ -23,7 +23,7 @@ from .workload import Workload
 
 @dataclass(frozen=True)
 class Row:
-    """A split with what it takes.
+    """A split with its time and memory.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True)
 class RuntimePlan:
-    """A plan for a runtime, and what is known of it.
+    """A plan for a runtime, its price, lower bound and the runtime's default splits.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class RuntimePlan:
         What `Row.total_ns` and the bound are the time of.
     ours : Row
     defaults : tuple of Row
-        What the runtime does by itself.
+        The runtime's default splits.
     lower_bound_ns : int
         No placement that fits, in the ways that the runtime can be set up, takes less; 0 where nothing is known.
     bound : str
@@ -91,7 +91,7 @@ class RuntimePlan:
         return 0.0 if self.ours.total_ns == 0 else 1 - self.lower_bound_ns / self.ours.total_ns
 
     def save(self, path: str | os.PathLike[str]) -> list[Path]:
-        """Write the plan to a file, and what belongs to it beside that; returns all paths."""
+        """Write the plan to a file, and further files next to it; returns all paths."""
         main = Path(path)
         written = []
         for number, (name, content) in enumerate(self.files.items()):
@@ -112,7 +112,7 @@ def export_plan(
     costs: str = "roofline",
     overhead: int | None = None,
 ) -> RuntimePlan:
-    """Plan a model on a machine for a runtime of others.
+    """Plan a model on a machine for another runtime.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def _workload(given: Mapping[str, Any]) -> Workload:
 def open_source(
     model: str | os.PathLike[str], runtime: Runtime, shapes: Mapping[str, Any] | None = None
 ) -> Architecture | OperatorModel:
-    """What a model's name or file stands for; raises `InputError` where the runtime is not planned for such models."""
+    """Open a model's name or file; raises `InputError` where plans for the runtime do not support such models."""
     text = os.fspath(model)
     path = Path(text)
     suffix = path.suffix.lower()
@@ -215,13 +215,13 @@ def open_source(
 
 
 def make_plan(runtime: Runtime, request: Request) -> RuntimePlan:
-    """Search all ways to set a runtime up; see `export_plan`."""
+    """Search all configurations of a runtime; see `export_plan`."""
     cases = runtime.cases(request)
     found = [(case, placement) for case in cases if (placement := case.best()) is not None]
     splits = [Split("ours", case, placement) for case, placement in found]
     defaults = runtime.defaults(request, cases)
     rows = [(split, split.case.price(split.placement)) for split in defaults]
-    # What the runtime does by itself is one of the placements searched, but for copies that cuts are charged with too much.
+    # The default split is one of the placements searched, but cuts are charged too much for some copies.
     usable = [(split, priced) for split in splits if (priced := split.case.price(split.placement)).fits]
     usable += [(Split("ours", split.case, split.placement), priced) for split, priced in rows if priced.fits]
     if not usable:

@@ -17,7 +17,7 @@ from .model import Phase
 
 @dataclass(frozen=True)
 class PricedPlacement:
-    """What a placement takes.
+    """A placement with its time and memory.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ from ..errors import InputError, did_you_mean
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """How numbers lie in memory.
+    """A number format: bytes of weights or of cache entries in memory.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ CACHE_FORMATS = ("fp32", "fp16", "bf16", "fp8", "q8_0", "q4_0")
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a language model is asked for at once.
+    """The requests that a language model serves at once: context, batch and number formats.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ _loaded: dict[str, _Version] = {}
 
 
 def check_library(file: Path) -> None:
-    """Refuse what is no artifact, or only a part of one: loading it could end the process with a bus error.
+    """Refuse files that are not a complete artifact, since loading them could end the process with a bus error.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def _needed_bytes(head: bytes, opened: Any) -> int:
 
 
 def load_library(file: Path) -> Any:
-    """Load a checked artifact; one that was written anew since this process loaded it is loaded anew.
+    """Load a checked artifact; one that was replaced since this process loaded it is loaded again.
 
     The dynamic loader knows libraries by name and inode, and would hand out the old one.
     """

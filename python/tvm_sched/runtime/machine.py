@@ -25,7 +25,7 @@ EMULATED = "kernels and copies take the time that the plan says, and this machin
 
 
 class EmulationWarning(UserWarning):
-    """A model is compiled for devices that are emulated, which nobody asked for by name."""
+    """A model is compiled for emulated devices without an explicit request."""
 
 
 class MachineWarning(UserWarning):
@@ -63,7 +63,7 @@ def check_threads(threads: Any) -> None:
 def describe(
     backend: str, devices: list[Mapping[str, Any]], target: str, needs: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What an artifact's metadata says of where it was made and what it needs, besides what ``needs`` says."""
+    """Metadata of an artifact on where it was made and what it needs, in addition to ``needs``."""
     return {
         **({"emulated": EMULATED} if backend == "emulated" else {}),
         "versions": versions(),
@@ -74,7 +74,7 @@ def describe(
 
 
 def differences(info: Mapping[str, Any]) -> list[str]:
-    """How this machine differs from what an artifact says of itself, each with what to do; nothing where it says nothing."""
+    """Differences of this machine from an artifact's metadata, each with what to do; none where the metadata is missing."""
     result = [str(told) for told in _library.function("tvm_sched.machine_differences")(json.dumps(dict(info)))]
     here = versions()
     for package, version in info.get("versions", {}).items():

@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class LatencyStatistics:
-    """Figures of the measured latencies, in seconds."""
+    """Statistics of measured latencies, in seconds."""
 
     repeat: int
     min: float
@@ -22,7 +22,7 @@ class LatencyStatistics:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> LatencyStatistics:
-        """Return the figures of the latencies of at least one run."""
+        """Return the statistics of the latencies of at least one run."""
         if not seconds:
             raise ValueError("no latencies: at least one run is needed")
         values = np.asarray(seconds, dtype=np.float64)

@@ -21,7 +21,7 @@ SERVER_LABEL = "server"
 
 @dataclass(frozen=True)
 class Followed:
-    """What was done to the deployments of a cluster, by their names.
+    """Result of `follow`: names of deployments by what was done to them.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Followed:
 def deployment_of(
     cluster: Cluster, placement: ServicePlacement, artifact: str | os.PathLike[str], pin: bool = False, **options: Any
 ) -> Deployment:
-    """The deployment of a placement: each stage takes one of the resource that is called as its kind of GPU.
+    """The deployment of a placement: each stage takes one unit of the Ray resource named after its kind of GPU.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def follow(
     seconds: float = 60.0,
     progress: Progress | None = None,
 ) -> Followed:
-    """Make the deployments of a cluster those that are wanted.
+    """Make the deployments of a cluster those of its allocation.
 
     What is deployed just as wanted stays, and goes on serving. All others of the cluster end, then those that are new or
     have moved start: what they need may be what others held. A deployment that fails keeps none from being tried.

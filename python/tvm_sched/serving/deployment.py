@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stage takes of the node that it runs on.
+    """Resources that a stage takes of its node, and labels that the node must have.
 
     Parameters
     ----------

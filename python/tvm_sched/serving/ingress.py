@@ -52,7 +52,7 @@ class _StageLost(Exception):
 
 
 class Ingress:
-    """Gives requests to the stages and watches over them.
+    """Sends requests through the stages and supervises them.
 
     It passes references on, so that what a stage makes goes from its node to the next stage's. Requests that a stage
     loses are repeated from the start, since stages have no effect but their results.
@@ -103,7 +103,7 @@ class Ingress:
 
     @ray.method(concurrency_group=STATUS)
     async def status(self) -> dict[str, Any]:
-        """What the deployment is, how it does, and where its stages are."""
+        """Contents, counters and nodes of the deployment."""
         stages = await asyncio.gather(*(self._stage_status(s) for s in range(len(self.stages))))
         return {
             "name": self.deployment.name,

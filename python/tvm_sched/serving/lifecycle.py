@@ -89,7 +89,7 @@ def deploy(
 
 
 def undeploy(name: str, address: str | None = None, seconds: float = 30.0) -> list[str]:
-    """Take a deployment away, or what is left of one; requests that it still has fail.
+    """Remove a deployment or its remains; its remaining requests fail.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def undeploy(name: str, address: str | None = None, seconds: float = 30.0) -> li
 
 
 def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict[str, Any]:
-    """What a deployment is, how it does, and where its stages are: see `Ingress.status`.
+    """Contents, counters and nodes of a deployment: see `Ingress.status`.
 
     Raises
     ------

@@ -54,7 +54,7 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """For `connect` and ``--address``."""
+        """The address for `connect` and ``--address``."""
         return str(self._cluster.address)
 
     def add(self) -> None:
@@ -72,7 +72,7 @@ class LocalCluster:
         )
 
     def at_least(self, count: int) -> None:
-        """Add nodes until there are as many that are alike, beside the head."""
+        """Add nodes until there are this many equal ones besides the head."""
         while len(self.nodes) < count:
             self.add()
 

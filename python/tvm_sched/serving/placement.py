@@ -24,7 +24,7 @@ _SLICE_SECONDS = 0.25
 
 
 def place(deployment: Deployment, seconds: float) -> PlacementGroup:
-    """Reserve what the stages need.
+    """Reserve the resources of the stages.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
 
 
 def remove(name: str) -> bool:
-    """Give back what a deployment's stages had reserved; False where nothing was."""
+    """Release the reservation of a deployment's stages; False where there was none."""
     try:
         group = get_placement_group(group_name(name))
     except ValueError:

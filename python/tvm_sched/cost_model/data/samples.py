@@ -63,7 +63,7 @@ class Samples:
         return Samples(self.work.take(rows), self.seconds[rows], self.devices, self.device[rows], self.group[rows])
 
     def of(self, name: str) -> Samples:
-        """Those of the devices of a name."""
+        """Measurements on devices of a name."""
         return self.take(np.array([device.name == name for device in self.devices])[self.device])
 
     @staticmethod
@@ -100,7 +100,7 @@ class Samples:
         return self._on_devices(join_seconds, np.empty(len(self)))
 
     def _on_devices(self, describe: Callable[[Workload, DeviceProperties], Array], result: Array) -> Array:
-        """Fill ``result`` with what is said of the operators of each device."""
+        """Fill ``result`` with values computed for the operators of each device."""
         for d, device in enumerate(self.devices):
             rows = np.flatnonzero(self.device == d)
             result[rows] = describe(self.work.take(rows), device)

@@ -142,7 +142,7 @@ _CONTEXT = int(0.5 * GB)
 
 
 def modules_of(request: Request, unit: str) -> Iterator[str]:
-    """What transformers calls the modules of a unit."""
+    """Names of a unit's modules in transformers."""
     names = request.architecture.modules
     if unit == "embed":
         yield from names.table
@@ -153,7 +153,7 @@ def modules_of(request: Request, unit: str) -> Iterator[str]:
 
 
 def automatic_map(request: Request, chain: Chain, free: Sequence[int]) -> Placement:
-    """What transformers' ``device_map="auto"`` comes to: `get_balanced_memory` and `infer_auto_device_map`.
+    """The result of transformers' ``device_map="auto"``: `get_balanced_memory` and `infer_auto_device_map`.
 
     Each GPU but the last gets an equal part of the weights, and 1.25 times the largest layer; modules go in order to the
     first device with room, where the first GPU and the CPU keep room for the largest layer to come. Norm and last layer

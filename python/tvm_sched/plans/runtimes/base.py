@@ -24,7 +24,7 @@ Objective = Literal["latency", "throughput"]
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be planned.
+    """A request for a plan: model, machine and workload.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Request:
     costs : str
         The cost model's name.
     overhead : int or None
-        Bytes of each GPU that the runtime needs for itself; None: what is known of it.
+        Bytes of each GPU that the runtime needs for itself; None: the figure known for the runtime.
     """
 
     source: Architecture | OperatorModel
@@ -60,7 +60,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Case:
-    """One of the ways in which a runtime can be set up, in which cuts are searched.
+    """A configuration of a runtime, in which cuts are searched.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Case:
         Runs of units exactly; 0: any number.
     micro_batches : int
     search : Chain or None
-        What cuts are searched in, where memory has to be put by for what a cut is not charged with.
+        The chain to search cuts in, where memory must be reserved that a cut is not charged for.
     """
 
     chain: Chain
@@ -84,13 +84,13 @@ class Case:
         return best_latency(self.search or self.chain, self.stages)
 
     def price(self, placement: Placement) -> PricedPlacement:
-        """What a placement takes in this case."""
+        """Price a placement in this configuration."""
         return price(self.chain, placement, self.micro_batches)
 
 
 @dataclass(frozen=True)
 class Split:
-    """A placement with a name, in the case where it applies."""
+    """A placement with a label, in the configuration that it applies to."""
 
     label: str
     case: Case
@@ -98,7 +98,7 @@ class Split:
 
 
 class Runtime(ABC):
-    """A runtime that takes plans; each is a file of its own, and registered by name.
+    """Base class of runtimes that plans can be written for; each is a separate file and registered by name.
 
     A subclass sets what has no value here, and has the methods that are abstract here; `get_runtime` refuses it otherwise.
     """
@@ -146,19 +146,19 @@ class Runtime(ABC):
 
     @abstractmethod
     def cases(self, request: Request) -> list[Case]:
-        """Ways to set it up; the first is the one that memory limits are explained by."""
+        """The configurations to search; memory limits are explained with the first."""
 
     def on_gpus(self, request: Request) -> list[Case]:
-        """The ways in which all is on GPUs, but for what never is: what is asked when it is said what would fit."""
+        """Configurations with everything on GPUs that can be, to compute what would fit."""
         return self.cases(request)
 
     @abstractmethod
     def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
-        """What it does when nobody tells it."""
+        """The runtime's default splits."""
 
     @abstractmethod
     def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
-        """A plan's files by name; the first is the plan, others lie beside it."""
+        """A plan's files by name: first the plan, then files for the same folder."""
 
     @abstractmethod
     def settings(self, request: Request, split: Split) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class OnnxRuntime(OnnxBase):
         }
 
     def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
-        """A JSON document with what a session is to be given, the models, and a script that runs them."""
+        """A JSON document with the settings of the sessions, the models, and a script that runs them."""
         made = self.settings(request, split)
         models: dict[str, str | bytes] = {}
         if "model" in made:

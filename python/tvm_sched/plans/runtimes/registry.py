@@ -29,7 +29,7 @@ def get_runtime(name: str) -> Runtime:
     Raises
     ------
     InputError
-        There is none, and the message lists those there are; or what a package registered is no whole `Runtime`.
+        The name is unknown, and the message lists the known ones; or a package registered an incomplete `Runtime`.
     """
     kind = RUNTIMES.get(name)
     if not (isinstance(kind, type) and issubclass(kind, Runtime)):

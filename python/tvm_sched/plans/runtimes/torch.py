@@ -53,7 +53,7 @@ class Torch(Runtime):
         return request.operators.units()
 
     def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
-        """What people write by hand: all on the first GPU, or equal numbers of layers on all."""
+        """The usual splits by hand: everything on the first GPU, or equal numbers of layers on all."""
         case = cases[0]
         units, devices = len(case.chain.model.units), len(self.gpus(request))
         even = tuple(min(u * devices // units, devices - 1) for u in range(units))
@@ -85,7 +85,7 @@ class Torch(Runtime):
 
 
 def with_table(template: str, name: str, table: dict[str, str]) -> str:
-    """A template whose empty table is filled."""
+    """Fill the empty table of a template."""
     text = _whole((_TEMPLATES / template).read_text())
     rows = "".join(f"    {key!r}: {value!r},\n" for key, value in table.items())
     empty = f"{name}: dict[str, str] = {{}}\n"

@@ -148,7 +148,7 @@ class Vllm(Runtime):
 
 
 def even_layers(layers: int, stages: int) -> list[int]:
-    """What vLLM does by itself: equal numbers, what is left over to the stages before the last one, from behind."""
+    """Default split of vLLM: equal numbers of layers; remaining ones go to the stages before the last, from behind."""
     counts = [layers // stages] * stages
     for stage in range(layers % stages):
         counts[-2 - stage] += 1
