@@ -1,4 +1,4 @@
-"""Schedules that run a neural network's operators over several devices at once, and say how good they are.
+"""Schedule the operators of a neural network over several devices, and prove how good the schedules are.
 
 What is named here is loaded when it is first used, so that ``import tvm_sched`` imports neither TVM nor a solver: a problem
 file can be read, scheduled and looked at without them, and an artifact runs without either.

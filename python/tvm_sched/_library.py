@@ -47,7 +47,7 @@ def library_path() -> Path:
 
 
 class _WithoutTorch(importlib.abc.MetaPathFinder):
-    """Says that there is no PyTorch, to the thread that made it."""
+    """Import hook that hides PyTorch from the thread that made it."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -70,7 +70,7 @@ def ffi() -> Any:
 
 @contextlib.contextmanager
 def without_torch() -> Iterator[None]:
-    """Within it, this thread's imports find no PyTorch, unless it is imported already."""
+    """Context in which this thread's imports do not find PyTorch, unless it is imported already."""
     if "torch" in sys.modules:
         yield
         return
@@ -95,7 +95,7 @@ def load_library() -> Any:
 
 
 def _end_runs(stop_runs: Callable[[], int], seconds: float = 5.0) -> None:
-    """Let the runs of daemon threads end before the interpreter does, which would tear their threads apart.
+    """Cancel the runs of daemon threads at exit, since the interpreter would stop their threads in the middle.
 
     A kernel that hangs is not waited for any longer than ``seconds``.
     """

@@ -60,7 +60,7 @@ class Budget:
 
     @property
     def late(self) -> bool:
-        """Whether the deadline is over."""
+        """Whether the deadline has passed."""
         return time.monotonic() >= self.deadline
 
     @property
@@ -75,7 +75,7 @@ class Budget:
             self._whole.spend(work)
 
     def part(self, work: float) -> Budget:
-        """A budget of so much work, which counts for this one too, and no later deadline."""
+        """A part of this budget with its own limit of work; work spent there counts here, too."""
         return Budget(work, self.deadline, self)
 
     @property

@@ -43,7 +43,7 @@ class BlobCache:
     limit: int = DEFAULT_LIMIT
 
     def find(self, keys: Collection[str]) -> dict[str, bytes]:
-        """The entries of these keys that there are, whole ones only."""
+        """The undamaged entries among these keys."""
         if not keys or not caches_used() or not self.path.is_file():
             return {}
         wanted = list(keys)
@@ -108,7 +108,7 @@ def kernel_cache() -> BlobCache:
 
 
 def choice_cache() -> BlobCache:
-    """What was chosen by measuring: schedules, and implementations of kernels."""
+    """Results of measured choices: schedules, and implementations of kernels."""
     return BlobCache(cache_directory() / "choices.sqlite", 64 << 20)
 
 

@@ -12,7 +12,7 @@ _avoided: ContextVar[bool] = ContextVar("tvm_sched_no_cache", default=False)
 
 @contextmanager
 def without_caches(avoid: bool = True) -> Iterator[None]:
-    """Within it, what is made is made anew and not kept, unless ``avoid`` is false."""
+    """Context without disk caches: nothing is read from or stored in them, unless ``avoid`` is false."""
     token = _avoided.set(avoid or _avoided.get())
     try:
         yield

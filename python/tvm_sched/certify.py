@@ -20,7 +20,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class MethodResult(Generic[Raw]):
-    """What a method found, before it is priced.
+    """Result of a method before it is priced.
 
     Attributes
     ----------
@@ -39,14 +39,14 @@ class MethodResult(Generic[Raw]):
 
 
 class Proof(NamedTuple):
-    """What is known of an answer's quality.
+    """Bound on the cost of an answer, and what counts as optimal.
 
     Attributes
     ----------
     bound : float
         No answer costs less.
     name : str
-        Which argument says so.
+        The argument that gave the bound.
     optimal : float
         An answer that costs no more counts as optimal: the bound, and what it gives up to rounding or a solver's tolerance.
     rounding : float
@@ -68,7 +68,7 @@ def certify(
     verify: Callable[[Answer], None],
     progress: Progress | None = None,
 ) -> Answer:
-    """The answer of a method: priced and certified by us, and verified by every rule.
+    """Run a method, then price, verify and certify its answer independently of the method.
 
     Parameters
     ----------
@@ -110,12 +110,12 @@ def certify(
 
 
 def ended(claimed: str) -> Status:
-    """How a search ended by the method's own word, which does not say what is optimal."""
+    """The status of a search as reported by the method, except for optimality."""
     return claimed if claimed in ("time limit", "interrupted") else "no better found"  # type: ignore[return-value]
 
 
 def final_status(claimed: str, cost: float, proof: Proof) -> Status:
-    """How the search for an answer of this cost ended: ``optimal`` if the bound proves that, else what the method said.
+    """The status of the search for an answer of this cost: ``optimal`` if the bound proves it, else the method's status.
 
     Raises
     ------

@@ -50,7 +50,7 @@ class InfeasibleError(TvmSchedError):
 
 
 class TooLargeError(TvmSchedError):
-    """A problem is too large for a method as it was asked for; the message says which option makes it smaller."""
+    """A problem is too large for a method with these options; the message says which option makes it smaller."""
 
 
 class SchedulerError(TvmSchedError):

@@ -39,7 +39,7 @@ class _Manifest(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Entry:
-    """``size`` in bytes; ``used`` in seconds since the epoch; ``about`` is what was said when it was kept."""
+    """``size`` in bytes; ``used`` in seconds since the epoch; ``about`` is the description that was stored with it."""
 
     key: str
     size: int
@@ -63,7 +63,7 @@ class FileCache:
     limit: int
 
     def find(self, key: str) -> tuple[Path, dict[str, Any]] | None:
-        """The folder of an entry and what was said of it; None where there is none. A damaged one is removed."""
+        """The folder of an entry and its description; None where there is none. A damaged one is removed."""
         folder = self.folder / key
         manifest = _read_manifest(folder)
         if manifest is None:
@@ -167,7 +167,7 @@ def compiled_models() -> FileCache | None:
 
 
 def compiled_cache() -> FileCache:
-    """The same cache, also where it is not to be used."""
+    """The cache of compiled models, even where caches are switched off."""
     return FileCache(cache_directory() / "compiled", _limit())
 
 

@@ -38,7 +38,7 @@ def convert(data: Any, kind: type[T], where: str) -> T:
 
 
 def _value_or_allowed_fields(message: str, data: Any, kind: Any) -> str:
-    """What stands at the place that a message of msgspec names, or the fields that are allowed there."""
+    """The value at the position that a message of msgspec names, or the fields allowed there, for the error message."""
     place = re.search(r"at `(\$[^`]*)`", message)
     steps = re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", place.group(1)) if place else []
     if "unknown field" in message:
@@ -71,7 +71,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def why_unreadable(error: BaseException) -> str:
-    """What is wrong with a document, of an error among `UNREADABLE`."""
+    """Describe an error among `UNREADABLE` for a message."""
     if isinstance(error, RecursionError):
         return "its lists and objects lie too deep in each other"
     return f"it is no text in UTF-8: {error}" if isinstance(error, UnicodeDecodeError) else str(error)
@@ -202,7 +202,7 @@ def exchange(new: Path, old: Path) -> None:
 
 
 def cache_directory() -> Path:
-    """Where files lie that can be made again: ``TVM_SCHED_CACHE``, or the user's cache."""
+    """The folder of files that can be made again: ``TVM_SCHED_CACHE``, or the user's cache."""
     named = os.environ.get("TVM_SCHED_CACHE")
     if named:
         return Path(named)

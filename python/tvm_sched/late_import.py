@@ -58,7 +58,7 @@ _finder = _LateFinder()
 
 
 def import_when_used(*names: str) -> None:
-    """Let the first use of modules be their import, from now on; those that are not installed are missed as ever."""
+    """Delay the import of modules to their first use; missing modules raise as usual at that point."""
     _finder.names.update(names)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)

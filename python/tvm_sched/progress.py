@@ -14,7 +14,7 @@ _listener: ContextVar[Progress | None] = ContextVar("tvm_sched_progress", defaul
 
 @contextmanager
 def report_to(progress: Progress | None) -> Iterator[None]:
-    """Within it, `report_progress` calls ``progress``."""
+    """Context in which `report_progress` calls ``progress``."""
     token = _listener.set(progress)
     try:
         yield

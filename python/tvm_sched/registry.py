@@ -32,7 +32,7 @@ class Alias:
     renamed : mapping of str to str
         What the method's options were called under the old name.
     gone : tuple of str
-        Options that there were under the old name; they are ignored now.
+        Options of the old name that no longer exist; they are ignored.
     """
 
     old: str
@@ -49,7 +49,7 @@ class Alias:
 
 
 class OldNameWarning(DeprecationWarning):
-    """A method or option was asked for by a name that will go."""
+    """A method or option was used by a deprecated name."""
 
 
 def _deprecate(message: str) -> None:
@@ -77,7 +77,7 @@ class Method(Generic[Function]):
     answers_interrupt : bool
         On Ctrl-C it returns the best answer that it has, soon, if it has one.
     alias : Alias or None
-        The old name under which it was asked for.
+        The old name by which it was looked up.
     """
 
     what: str
@@ -120,7 +120,7 @@ class Method(Generic[Function]):
 
 @dataclass
 class Registry(Generic[Entry]):
-    """What there is of one kind by name: ours, what a program registers, and what installed packages bring.
+    """Entries of one kind by name: built-in ones, those registered by a program, and those of installed packages.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Registry(Generic[Entry]):
     group : str
         Entry points of installed packages: each names an entry, or a module that registers some when it is imported.
     own : mapping of str to str
-        Entries of ours, written as entry points are, loaded when one is first asked for.
+        Built-in entries, written as entry points, loaded on first use.
     entries : dict
         Those registered so far, by name.
     """
@@ -226,7 +226,7 @@ class Methods(Registry[Method[Function]]):
         return add
 
     def alias(self, old: str, new: str, renamed: Mapping[str, str] | None = None, gone: tuple[str, ...] = ()) -> None:
-        """Let a method be asked for by an old name, with an `OldNameWarning`; see `Alias`."""
+        """Register an old name of a method, whose use warns with `OldNameWarning`; see `Alias`."""
         self.aliases[old] = Alias(old, new, renamed or {}, gone)
 
     def get(self, name: str) -> Method[Function]:
@@ -247,5 +247,5 @@ def _function(entry: Any) -> Any:
 
 
 def _origin(entry: Any) -> str | None:
-    """Which function an entry is, whenever it was made; None for what is no function."""
+    """Identity of a function across reloads (module and name); None for other objects."""
     return getattr(_function(entry), "__qualname__", None)

@@ -27,7 +27,7 @@ class SqliteFile:
     schema : str
         ``create table if not exists ...``, one statement.
     what : str
-        What messages call it, such as ``"the database of measurements"``.
+        Name in messages, such as ``"the database of measurements"``.
     warning : type
         Category of the warning that a damaged file is put aside.
     """

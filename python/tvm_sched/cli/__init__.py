@@ -62,7 +62,7 @@ def _root(
         bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Schedule a neural network's operators over several devices, and say how good the schedule is.
+    """Schedule a neural network's operators over several devices, and prove how good the schedule is.
 
     Give it a model and a machine; it gives back a schedule, how far that can be
     from the best one, and an artifact that runs it under TVM.

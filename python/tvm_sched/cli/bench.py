@@ -1,4 +1,4 @@
-"""``tvm-sched bench``: all methods on the instances of a suite, solutions of others, and tables."""
+"""``tvm-sched bench``: run all methods on a suite of instances, score external solutions, and make tables."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def score(
         bool, typer.Option("--keep", help="Keep solutions better than the best known, checked twice.")
     ] = False,
 ) -> None:
-    """Judge solutions of anyone's method, handed in as files; status 1 where one is wrong."""
+    """Verify and price solutions from files, of any method; status 1 where one is wrong."""
     from ..bench import BestKnown, Run, load_suite
     from ..bench import keep as keep_better
     from ..bench import score as judge
@@ -217,7 +217,7 @@ def prove_kept(
 
 
 def _scored(case: Case, result: Result, best: float | None, kept: bool) -> dict[str, Any]:
-    """A solution that was handed in, for programs."""
+    """A scored solution, for programs."""
     return {
         "instance": case.name, "method": result.method, "value": result.value, "unit": case.kind.unit,
         "best_known": best, "bound": result.bound, "bound_by": result.bound_by,

@@ -1,4 +1,4 @@
-"""``tvm-sched cache``: what is kept on disk, and how to be rid of it."""
+"""``tvm-sched cache``: list and clear what is cached on disk."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def clear(
         bool, typer.Option("--measurements", help="Also forget the measured times of kernels.")
     ] = False,
 ) -> None:
-    """Remove all compiled models and kernels that are kept, and the schedules that measuring chose."""
+    """Remove all cached models and kernels, and the schedules that were chosen by measuring."""
     from ..cost_model.database import Database
 
     count, kernels = compiled_cache().clear(), kernel_cache().contents()[0]

@@ -165,7 +165,7 @@ def bound(
         ),
     ] = None,
 ) -> None:
-    """Say how many of these requests any allocator can place at most before one fails, and of the demand in the long run."""
+    """Print an upper bound on how many of these requests any allocator can place before one fails, and for the demand."""
     from ..cluster.bound import bound_of_demand, bound_of_requests
     from ..cluster.service import demand_of
 

@@ -1,4 +1,4 @@
-"""Commands on what runs on a cluster: check it, end services, place them anew after a failure, move them."""
+"""Commands on an allocation of a cluster: verify it, end services, place them again after a failure, move them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def release(
     services: Services = "rampa-services",
     output: AllocationFile = None,
 ) -> None:
-    """End services; what they held is free again, for those that wait since a failure first."""
+    """End services; what they held is free again, first for services that wait since a failure."""
     from ..cluster import recover
 
     check_outputs({"--output": (output, JSON)})
@@ -87,7 +87,7 @@ def fail(
     allocator: Method = "anytime",
     output: AllocationFile = None,
 ) -> None:
-    """A part fails: place anew what it carried, on what is left."""
+    """Mark a part of the cluster as failed, and place its services again on the remaining parts."""
     from ..cluster import fail as fail_part
 
     check_outputs({"--output": (output, JSON)})
@@ -110,7 +110,7 @@ def defragment(
     services: Services = "rampa-services",
     output: AllocationFile = None,
 ) -> None:
-    """Move a few services so that more fit besides; each is copied before it is given up."""
+    """Move a few services so that more fit; each is copied to its new GPUs before the old ones are released."""
     from ..cluster import defragment as move
 
     check_outputs({"--output": (output, JSON)})

@@ -97,7 +97,7 @@ def deploy(
     address: Address = None,
     timeout: Timeout = 60.0,
 ) -> None:
-    """Make a Ray cluster run what an allocation has placed: each stage on a node that has its kind of GPU.
+    """Make a Ray cluster run the services of an allocation, each stage on a node that has its kind of GPU.
 
     Call it again after `fail`, `release` or `place`: what has moved is deployed anew, what is gone ends, the rest goes on.
     """
@@ -143,5 +143,5 @@ def _artifact(folder: Path, cluster: Cluster, service: Service, placement: Servi
 
 
 def _checksum(service: Service) -> str:
-    """Of the model's file."""
+    """Checksum of the model's file."""
     return hashlib.sha256(read_bytes(service.model_file)).hexdigest() if service.model_file else ""

@@ -1,4 +1,4 @@
-"""What the commands ``cluster`` share: their arguments, the state that these describe, and what is written of it."""
+"""Shared code of the commands ``cluster``: arguments, reading a state, and writing it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write_state(out: Output, path: Path | None, state: ClusterState, options: di
 
 
 def describe_state(state: ClusterState) -> dict[str, Any]:
-    """What a state is, for programs."""
+    """Describe a state, for programs."""
     free = {kind.name: int(n) for kind, n in zip(state.cluster.kinds, state.kind_gpus, strict=True)}
     return {
         "cluster": state.cluster.name,

@@ -1,4 +1,4 @@
-"""What `tvm-sched compile` made before, taken from the cache: nothing is imported, measured or compiled for it."""
+"""The cache of whole results of `tvm-sched compile`, which are reused without importing or compiling anything."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE")
 
 @dataclass(frozen=True)
 class Made:
-    """What a compilation gave.
+    """Result of a compilation.
 
     Attributes
     ----------
     problems, schedules : tuple
         One for each set of input shapes.
     plans : list of dict
-        What is said of each schedule (`plan.describe`).
+        Description of each schedule (`plan.describe`).
     written : list of Path
         The artifact, then its parameters where they are not in it.
     slow_kernels : list of dict
@@ -54,13 +54,13 @@ class Made:
 
 
 def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
-    """Digest of all that a compilation depends on: the model's content, what is asked for, this program and machine.
+    """Digest of all that a compilation depends on: the model's content, options, this program and machine.
 
     Parameters
     ----------
     model : Path
     given : mapping
-        Whatever else was asked for; paths of files in it count with their content.
+        All options; paths of files among them count with their content.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
 
 
 def keep(cache: FileCache, key: str, name: str, made: Made, said: Sequence[warnings.WarningMessage]) -> None:
-    """Put a compilation into the cache, with what was warned of on the way."""
+    """Put a compilation into the cache, with its warnings."""
     with tempfile.TemporaryDirectory() as folder:
         files = dict(zip((_ARTIFACT, _PARAMETERS), made.written, strict=False))
         for position, (problem, schedule) in enumerate(zip(made.problems, made.schedules, strict=True)):

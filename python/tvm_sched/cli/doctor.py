@@ -1,4 +1,4 @@
-"""What works on this machine, and what does not."""
+"""The command ``doctor``: check what works on this machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def doctor(
     ] = None,
     seed: InputSeed = 0,
 ) -> None:
-    """Say what works here and what does not: processor, GPUs, copies, an artifact's values and times.
+    """Check what works on this machine: processor, GPUs, copies, an artifact's values and times.
 
     One page to read, or to send in with a report of a fault (--json). Status 0: nothing failed; 1: something did.
     """

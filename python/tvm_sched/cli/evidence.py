@@ -1,4 +1,4 @@
-"""The command `check`, and what `schedule` and `compile` write for it."""
+"""The commands `check` and `explain`, and the evidence that `schedule` and `compile` write."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def store_all(
 
 
 def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile) -> None:
-    """Say in words why no schedule can be much faster: which argument, which path, buses or operators it rests on."""
+    """Explain in words why no schedule can be much faster: the argument, and the path, buses or operators it rests on."""
     from ..problem import Problem
     from ..report.explanation import explain as sentences
 

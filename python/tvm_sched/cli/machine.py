@@ -1,4 +1,4 @@
-"""Commands that show what there is: topologies and schedulers."""
+"""Commands that list topologies and schedulers, and check or detect a topology."""
 
 from __future__ import annotations
 

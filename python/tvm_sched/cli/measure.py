@@ -1,4 +1,4 @@
-"""Run an artifact several times and keep what people ask for: latencies, the fastest run, the plan."""
+"""Run an artifact several times and collect latencies, the fastest run and the plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Measured:
-    """What some runs of one plan gave.
+    """Results of some runs of one plan.
 
     Attributes
     ----------

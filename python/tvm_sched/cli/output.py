@@ -1,4 +1,4 @@
-"""Where commands write: results on standard output, all else on standard error; and how a process ends."""
+"""Output of commands: results on standard output, everything else on standard error; and how a process ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``plan``: placements for runtimes of others."""
+"""The command ``plan``: placements for other runtimes."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def plan(
         bool, typer.Option("--limits", help="Say, too, which context, batch and GPUs would fit.")
     ] = False,
 ) -> None:
-    """Split a model over a machine's GPUs for another runtime, and compare that with what it does by itself.
+    """Split a model over a machine's GPUs for another runtime, and compare that with the runtime's default split.
 
     Memory is weights, keys and values, activations and the runtime's own; the plan holds the limits of
-    all devices. Where nothing fits, it is said what would.
+    all devices. Where nothing fits, the error says what would.
     """
     if output is not None:
         if output.is_dir():

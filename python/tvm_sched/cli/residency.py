@@ -1,4 +1,4 @@
-"""The option ``--resident``: what lies on the devices when a run begins."""
+"""The option ``--resident``: parameters that are on the devices when a run begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``run`` shows: measured runs beside the plan that was compiled."""
+"""Output of ``run``: measured runs compared with the compiled plan."""
 
 from __future__ import annotations
 

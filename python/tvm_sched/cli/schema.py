@@ -1,4 +1,4 @@
-"""The command `schema`: the form of what commands print with ``--json``."""
+"""The command `schema`: JSON Schemas of what commands print with ``--json``."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def status(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of the deployment; default: all.")] = None,
     address: Address = None,
 ) -> None:
-    """Show deployments: where their stages run, and what became of the requests."""
+    """Show deployments: the nodes of their stages, and counts of requests by outcome."""
     from .. import serving
 
     found, failed = [], {}
@@ -120,7 +120,7 @@ def request(
 
 
 def undeploy(out: Output, name: Name, address: Address = None) -> None:
-    """Take a deployment away; requests that it still has fail."""
+    """Remove a deployment; its remaining requests fail."""
     from .. import serving
 
     parts = serving.undeploy(name, address)
@@ -129,7 +129,7 @@ def undeploy(out: Output, name: Name, address: Address = None) -> None:
 
 
 def check_seconds(option: str, seconds: float) -> None:
-    """Refuse a time that is none."""
+    """Refuse an invalid time."""
     if not 0 < seconds < float("inf"):
         raise InputError(f"{option} {seconds}: a number of seconds above 0 is allowed")
 

@@ -1,4 +1,4 @@
-"""What `schedule` says of several models that run at once."""
+"""Output of `schedule` for several models that run at once."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _columns(alone: int | None, slowdown: float | None, form: Any) -> tuple[str,
 def _compare_with_alone(
     out: Output, made: Problem, chosen: Schedule, requests: tuple[Request, ...], options: dict[str, Any]
 ) -> list[Any]:
-    """The models' latencies with those that each has where it is scheduled alone."""
+    """The models' latencies together and alone."""
     from ..problem import problems_of_models
     from ..schedule import model_latencies, requests_of_part
 

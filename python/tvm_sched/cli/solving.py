@@ -1,4 +1,4 @@
-"""Scheduling as every command does it: it tells how far it is, and Ctrl-C gives the best schedule so far."""
+"""Scheduling in commands: with progress, and with the best schedule so far after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def solve_aloud(
     options: dict[str, Any],
     requests: tuple[Request, ...] | None = None,
 ) -> Schedule:
-    """Schedule a problem, telling how far it is; Ctrl-C ends it well."""
+    """Schedule a problem with progress on standard error; after Ctrl-C, return the best schedule so far."""
     from ..schedulers import get, solve
 
     with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:

@@ -1,4 +1,4 @@
-"""What commands say of latencies that are not known well: how far one may be wrong, and what to measure."""
+"""Output of commands on uncertain latencies: intervals, and which kernels to measure."""
 
 from __future__ import annotations
 

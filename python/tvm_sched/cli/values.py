@@ -1,4 +1,4 @@
-"""Values of inputs and outputs of a model, as the commands that run one read and write them."""
+"""Read and write values of inputs and outputs in the commands that run a model."""
 
 from __future__ import annotations
 

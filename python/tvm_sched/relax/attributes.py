@@ -16,7 +16,7 @@ from .importers.model import PARAMETERS
 PROBLEM = "tvm_sched.problem"
 """The problem (docs/formats/problem.md), left by EstimateLatencies."""
 LAUNCHES = "tvm_sched.launches"
-"""How each kernel would be launched on a GPU, as JSON, by its name; left by LowerToKernels where it is asked for GPUs."""
+"""How each kernel would be launched on a GPU, as JSON, by its name; left by LowerToKernels if it was given GPUs."""
 DEVICE_KIND = "tvm_sched.device_kind"
 """``"cuda"`` where LowerToKernels made kernels for GPUs."""
 SCHEDULE = "tvm_sched.schedule"
@@ -55,7 +55,7 @@ _Kind = TypeVar("_Kind", Problem, Schedule, PipelinePlan)
 
 
 def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
-    """An attribute that an earlier pass must have left.
+    """Read an attribute that an earlier pass must have left.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def model_name(mod: tvm.IRModule) -> str:
 
 
 def leave(mod: tvm.IRModule, key: str, value: Problem | Schedule | PipelinePlan) -> tvm.IRModule:
-    """The module with an object as an attribute, for the passes after this one; it is JSON where the module is saved."""
+    """Set an object as a module attribute for later passes; it is encoded as JSON only when the module is saved."""
     return mod.with_attr(key, Document.make(value, _encode))
 
 

@@ -211,7 +211,7 @@ def make_problem(
 
 
 def check_before(options: CompileOptions, objective: str) -> None:
-    """Refuse, before the long work: the other objective, methods that are not there, CUDA without its compiler."""
+    """Raise before the long work: for the other objective, unknown methods, or CUDA without nvcc."""
     options.check_methods()
     if options.objective != objective:
         other = {"latency": "compile", "throughput": "compile_pipeline"}[options.objective]
@@ -228,7 +228,7 @@ def decide(
     schedule: Schedule | None = None,
     plan: PipelinePlan | None = None,
 ) -> tvm.IRModule:
-    """The model as kernels, with its problem and its schedule or plan in the attributes."""
+    """Lower a model to kernels and schedule it: problem and schedule or plan are in the module's attributes."""
     passes = [*problem_passes(options, progress), *decision_passes(options, progress, schedule=schedule, plan=plan)]
     return tvm.transform.Sequential(passes)(model_with_name(imported))
 

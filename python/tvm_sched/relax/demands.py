@@ -35,7 +35,7 @@ Launches = tuple[KernelResources, ...]
 
 
 def with_demands(mod: tvm.IRModule, calls: Extraction, topology: Topology, compiled: bool) -> Extraction:
-    """The extraction whose operators say what their kernels take of the topology's GPUs (`Operator.demand`).
+    """Add the demands of operators (`Operator.demand`) on the topology's GPUs to an extraction.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def with_demands(mod: tvm.IRModule, calls: Extraction, topology: Topology, compi
 
 
 def launches_on_gpu(mod: tvm.IRModule, archs: Sequence[str]) -> dict[str, str]:
-    """How each kernel of a module would be launched, as JSON, by its name; they are lowered, and nvcc is not needed.
+    """How each kernel of a module would be launched, as JSON by its name, found by lowering; nvcc is not needed.
 
     Kernels that would compute on the host are left out.
     """
@@ -118,7 +118,7 @@ def _compiled_launches(mod: tvm.IRModule, calls: Sequence[KernelCall], archs: Se
 
 
 def _library_launches(mod: tvm.IRModule, functions: set[str], compiled: bool) -> dict[str, Launches]:
-    """Of functions that kernel libraries compute: by what is compiled of ours, by a model of NVIDIA's."""
+    """Launches of functions that kernel libraries compute: our compiled kernels, a model of NVIDIA's libraries."""
     found: dict[str, Launches] = {}
     ours: dict[str, dict[str, Any]] = {}
     for name in sorted(functions):

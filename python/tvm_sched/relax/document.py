@@ -15,7 +15,7 @@ load_library()
 
 @tvm_ffi.register_object("tvm_sched.Document")
 class Document(tvm_ffi.Object):
-    """An object of Python's with its JSON document: ``DocumentObj`` in ``cpp/ffi/document.cc``.
+    """A Python object with its JSON document: ``DocumentObj`` in ``cpp/ffi/document.cc``.
 
     The document is made where the module is saved, compared or hashed, and not before. What was loaded from a file has the
     document alone, until somebody decodes it.

@@ -84,13 +84,13 @@ def fused_kernel(mod: tvm.IRModule, variable: tvm.ir.GlobalVar) -> tvm.tirx.Prim
 
 
 def typed(call: relax.Call, ty: Any) -> relax.Call:
-    """A call that says its type, which nothing has inferred."""
+    """A call with an explicit type, as nothing has inferred it."""
     relax.expr._update_type(call, ty)
     return call
 
 
 def fuse(bindings: Sequence[relax.VarBinding], result: relax.Var, params: Sequence[relax.Var]) -> relax.Function:
-    """A function that ``FuseTIR`` makes one kernel of."""
+    """Make a function that ``FuseTIR`` turns into one kernel."""
     block = relax.DataflowBlock(list(bindings))
     new = relax.Var("gv", result.ty)
     body = relax.SeqExpr([relax.DataflowBlock([*block.bindings, relax.VarBinding(new, result)])], new)
@@ -99,7 +99,7 @@ def fuse(bindings: Sequence[relax.VarBinding], result: relax.Var, params: Sequen
 
 
 def kernel_calls(function: relax.Function) -> list[relax.VarBinding] | None:
-    """The bindings of a fused function, all of them calls of PrimFuncs that make one tensor; None where others are there."""
+    """The bindings of a fused function if all are calls of PrimFuncs with one result; else None."""
     found = [binding for block in function.body.blocks for binding in block.bindings]
     if found and isinstance(found[-1].value, relax.Var):  # the output's other name
         found = found[:-1]

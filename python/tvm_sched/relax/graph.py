@@ -35,14 +35,14 @@ class Part:
     end: int
 
     def of(self, value: Any) -> Any:
-        """That part of the parameter's value."""
+        """Cut this part out of a parameter's value."""
         whole = value.numpy()
         return tvm.runtime.tensor(whole.take(range(self.begin, self.end), self.axis))
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """An operator graph and what the rest of the compiler has to know of it.
+    """An operator graph, with the kernel calls and other data that the rest of the compiler needs.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Extraction:
     parts: dict[str, Part] = field(default_factory=dict)
 
     def resolve(self, choice: Mapping[str, str]) -> Extraction:
-        """The extraction without groups in which each is computed as it is chosen; as in the graph where it is not named."""
+        """The extraction for a choice of ways, without groups; groups that it does not name are as in the graph."""
         graph, rows = choose_graph(self.graph, self.groups, choice)
         every = [*self.calls, *self.alternative_calls]
         kept = {tensor.name for tensor in graph.tensors}
@@ -110,7 +110,7 @@ def extract(mod: tvm.IRModule) -> Extraction:
 
 
 def extract_variants(mod: tvm.IRModule) -> Extraction:
-    """The same with all ways in which groups of operators can be computed."""
+    """As `extract`, with all ways in which groups of operators can be computed."""
     return _Extractor(mod).run()
 
 
@@ -349,7 +349,7 @@ def static_shape(ty: Any) -> tuple[int, ...] | None:
 
 
 def plain(text: Any) -> str:
-    """A string of Python's own class: long ones of TVM are of a subclass, which the writers of files refuse."""
+    """Convert to `str`: long strings of TVM are of a subclass, which file writers refuse."""
     return "".join(str(text))
 
 

@@ -18,7 +18,7 @@ from .inspection import Inspection, Refusal, Tensor
 def inspect_model(
     model: Any, input_shapes: InputShapes | None = None, constants: Constants | None = None, name: str | None = None
 ) -> Inspection:
-    """Look into a model without compiling it.
+    """Inspect a model without compiling it.
 
     Parameters
     ----------

@@ -16,14 +16,14 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What stops the model: ``node`` names a node of it, and is empty where the reason does."""
+    """A reason why the model is refused: ``node`` names the node; empty where the reason names it."""
 
     node: str
     reason: str
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """What `inspect_model` found.
+    """Result of `inspect_model`.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ BY_RATE = ("roofline", *BY_LAUNCHES, "learned")
 
 
 def with_kernel_types(cost_model: CostModel) -> CostModel:
-    """A cost model that is told of each operator the type in which its kernel multiplies, in place of its result's."""
+    """Wrap a cost model: it gets each operator with the type in which its kernel multiplies instead of its result's."""
     return lambda graph, topology: cost_model(computing_types(graph), topology)
 
 
@@ -26,7 +26,7 @@ def computing_types(graph: OpGraph) -> OpGraph:
     """The same graph, its results of the types in which the kernels multiply; their bytes stay.
 
     TVM's kernels for half precision multiply in float32; a library's multiply what they read, and NVIDIA's round float32 to
-    TF32 where that is asked for.
+    TF32 if requested.
     """
     kinds = {tensor.name: tensor.dtype for tensor in graph.tensors}
     changed: dict[str, str] = {}

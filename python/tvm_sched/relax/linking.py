@@ -27,7 +27,7 @@ def link(arguments: Sequence[str], folder: Path) -> None:
     Raises
     ------
     TvmSchedError
-        It cannot make what is asked for.
+        The linker fails.
     """
     command = [str(_linker()), *arguments]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)

@@ -41,7 +41,7 @@ _OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throug
 
 @dataclass(frozen=True, kw_only=True)
 class CompileOptions:
-    """How a model is compiled. Equal options of an equal model give an equal schedule, unless ``measure`` is set.
+    """Options of compilation. Equal options of an equal model give an equal schedule, unless ``measure`` is set.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ class CompileOptions:
         return cls(topology=topology, **given)  # type: ignore[arg-type]
 
     def check_methods(self) -> None:
-        """Refuse a method, its options or a cost model that is not there: now, and not when it is used.
+        """Raise now, not when it is used, if a method, its options or a cost model does not exist.
 
         Raises
         ------
@@ -250,7 +250,7 @@ class CompileOptions:
 
     @property
     def measuring(self) -> bool:
-        """Whether schedules are measured: as asked, and by default where the topology was named ``"cpu"``.
+        """Whether schedules are measured: as set, and by default where the topology was named ``"cpu"``.
 
         Elsewhere a topology names the devices to use, and the same input gives the same schedule on every machine; a
         measured choice is neither.
@@ -267,7 +267,7 @@ class CompileOptions:
 
     @property
     def run_options(self) -> dict[str, Any]:
-        """What the artifact starts with, as `ScheduledModule.configure` takes it."""
+        """Initial settings of the artifact, as `ScheduledModule.configure` takes them."""
         given = {"graph": self.graph, "resident": self.resident, "instances": self.instances}
         return {name: value for name, value in given.items() if value is not None}
 

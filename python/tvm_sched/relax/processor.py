@@ -91,12 +91,12 @@ def _check_precision(precision: str, processor: str) -> None:
 
 
 def precision() -> str:
-    """In which products and convolutions with weights multiply; their sums are float32."""
+    """The type in which products and convolutions with weights multiply; their sums are float32."""
     return _chosen.get().precision
 
 
 def threads_in_artifact() -> dict[str, int]:
-    """``{"threads": n}`` for a plan or a document of kernels, where a number was asked for."""
+    """``{"threads": n}`` for a plan or a document of kernels, if a number was given."""
     threads = _chosen.get().threads
     return {"threads": threads} if threads else {}
 
@@ -152,7 +152,7 @@ def features_of(target: tvm.target.Target) -> tuple[str, ...]:
 
 
 def needs_of(targets: Mapping[str, tvm.target.Target]) -> dict[str, Any]:
-    """What an artifact says of the processor that its kernels need; ``cpp/runtime/processor.cc`` reads it.
+    """Metadata of an artifact on the processor that its kernels need; ``cpp/runtime/processor.cc`` reads it.
 
     ``targets`` are as `kernel_targets` gives them. Of several, the artifact needs the first, and ``levels`` are all.
     """

@@ -182,7 +182,7 @@ class _Cut:
         return Slice(self._kernel, tuple(self.axes.get(p) for p in self.function.params[:-1]))
 
     def _kernel(self, width: int) -> tirx.PrimFunc:
-        """The kernel of so many parts that follow each other."""
+        """The kernel of this number of successive parts."""
         variables = {r: Values(v, 0, _extent(r.block, v) // self.count * width) for r, v in self.variables.items()}
         sizes = {t: int(t.shape[a]) // self.count * width for t, a in self.axes.items() if a is not None}
         tensors = {t: Interval(a, 0, sizes[t]) for t, a in self.axes.items() if a is not None}

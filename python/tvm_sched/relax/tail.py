@@ -32,7 +32,7 @@ def refuse_tail(mods: Sequence[tvm.IRModule], what: str) -> None:
     ----------
     mods : sequence of tvm.IRModule
     what : str
-        What was asked for: ``"a pipeline"``.
+        What cannot have a tail, for the message: ``"a pipeline"``.
 
     Raises
     ------

@@ -63,7 +63,7 @@ def target(
 
 
 def read_target(found: tvm.target.Target) -> CompileOptions:
-    """What a target of ours says; raises `InputError` for other targets."""
+    """The options of a target of tvm_sched; raises `InputError` for other targets."""
     if "tvm_sched" not in found.keys:
         raise InputError(
             f"target {found.kind.name!r} names no topology; compile with target='tvm_sched/cpu2' or another preset, "
@@ -75,7 +75,7 @@ def read_target(found: tvm.target.Target) -> CompileOptions:
 
 
 def option_of_target(name: str) -> Any:
-    """An option of the current target; None where it is not one of ours."""
+    """An option of the current target; None where that is not a target of tvm_sched."""
     current = tvm.target.Target.current(allow_none=True)
     return getattr(read_target(current), name) if current is not None and "tvm_sched" in current.keys else None
 

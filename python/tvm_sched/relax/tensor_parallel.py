@@ -59,7 +59,7 @@ class Member:
     first: int = 0
 
     def given(self, part: range) -> list[Interval | None]:
-        """What some units of the region read of each argument; None: all of it."""
+        """The interval of each argument that some units of the region read; None: all of it."""
         begin, end = self.first + part.start, self.first + part.stop
         pairs = zip(self.arguments, self.cut.axes, strict=True)
         return [None if axis is None else self._interval(each, axis, begin, end) for each, axis in pairs]
@@ -263,7 +263,7 @@ class _Search:
 
 @dataclass
 class _Growth:
-    """A region in the making.
+    """A region under construction.
 
     Attributes
     ----------

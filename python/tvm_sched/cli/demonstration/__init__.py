@@ -1,1 +1,1 @@
-"""What `tvm-sched demo` shows: a network on two machines, and a network that reads text from a picture."""
+"""The command `tvm-sched demo`: a network on two topologies, and a network that reads text from a picture."""

@@ -1,4 +1,4 @@
-"""What commands print with ``--json``: one structure for each; ``tvm-sched schema`` prints their JSON Schema."""
+"""Structures of what commands print with ``--json``; ``tvm-sched schema`` prints their JSON Schema."""
 
 from __future__ import annotations
 

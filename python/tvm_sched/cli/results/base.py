@@ -1,4 +1,4 @@
-"""What all results are."""
+"""Base of all results."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 
 class Kernel:
-    """A function while it is written; afterwards `function` holds it."""
+    """A function under construction; `function` holds the result."""
 
     function: tirx.PrimFunc
 
@@ -31,7 +31,7 @@ class Kernel:
 
 
 def counter(start: int = 0) -> Any:
-    """A whole number that changes."""
+    """A mutable integer variable."""
     made = T.alloc_buffer((1,), "int64", scope="local")
     assign(made, start)
     return made

@@ -84,7 +84,7 @@ def compile_image(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] =
 
 
 def describe_launches(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) -> Functions:
-    """How the kernels of each function are launched; they are lowered, and nvcc is not needed. As `compile_image` else."""
+    """Describe the launches of the kernels of each function, by lowering them, without nvcc; else as `compile_image`."""
     return _describe_all(functions, architectures(archs))[0]
 
 

@@ -82,7 +82,7 @@ def ptx_architecture(archs: Sequence[str]) -> str | None:
 
 
 def needed_architectures(asked: Iterable[str]) -> dict[str, Any]:
-    """What an artifact's metadata says of the GPUs that it was compiled for; see `architectures`."""
+    """Metadata of an artifact on the GPUs that it was compiled for; see `architectures`."""
     archs = architectures(asked)
     return {"architectures": list(archs), "ptx": ptx_architecture(archs)}
 

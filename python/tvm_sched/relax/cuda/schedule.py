@@ -136,7 +136,7 @@ def _is_bound(statement: Any) -> bool:
 
 
 def without_offsets(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel whose tensors begin where their pointers point, as those of the executor do.
+    """Set the offsets of a kernel's tensors to 0, as the executor's tensors begin where their pointers point.
 
     TVM's kernels that are written as loops (scatters, searches) leave the offset to the caller.
     """

@@ -64,7 +64,7 @@ class Attention(nn.Module):
         return tuple(op.split(self.qkv(x), [queries, queries + keys], axis=-1))
 
     def _heads(self, x: nn.Tensor, heads: int, rotate: bool) -> nn.Tensor:
-        """(batch, tokens, heads * width) as (batch, heads, tokens, width), rotated by position where that is asked for."""
+        """(batch, tokens, heads * width) as (batch, heads, tokens, width), rotated by position if requested."""
         batch, tokens, _ = x.shape
         x = op.reshape(x, [batch, tokens, heads, self.config.head_width])
         if rotate and not self.config.positions:
@@ -143,7 +143,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """From token numbers, shape (batch, tokens), to logits, shape (batch, tokens, vocab).
+    """The whole decoder: token numbers of shape (batch, tokens) to logits of shape (batch, tokens, vocab).
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class Decoder(nn.Module):
         self.config, self.past, self.cache = config, past, cache
 
     def forward(self, input_ids: nn.Tensor) -> Any:
-        """Logits, and the cache where that is asked for."""
+        """Logits, and the cache if requested."""
         x = self.embedding(input_ids)
         if self.config.positions:
             x = x + op.tensor_expr_op(partial(self._positions, input_ids.shape[1]), "positions", [self.positions])

@@ -31,7 +31,7 @@ class Bindings:
 
 
 def typed(kind: str, like: Any) -> str:
-    """A type with as many lanes as an expression has."""
+    """The vector type of a scalar type with as many lanes as an expression."""
     lanes = like.ty.dtype.lanes
     return kind if lanes == 1 else f"{kind}x{lanes}"
 
@@ -59,7 +59,7 @@ def nan(like: Any) -> Any:
 
 
 def real(value: float, like: Any) -> Any:
-    """A constant of the type of an expression."""
+    """A floating-point constant of the type of an expression."""
     return constant(value, str(like.ty.dtype).partition("x")[0], like)
 
 
@@ -69,7 +69,7 @@ def integer(value: int) -> Any:
 
 
 def same(x: Any, value: float) -> Any:
-    """Whether an expression has a value."""
+    """Whether an expression equals a number."""
     return tirx.EQ(x, real(value, x))
 
 
@@ -107,7 +107,7 @@ def absolute(x: Any) -> Any:
 
 
 def with_sign(magnitude: Any, sign: Any) -> Any:
-    """A number that is not negative, with the sign of another."""
+    """A non-negative number with the sign of another number."""
     return float_of(tirx.bitwise_or(bits_of(magnitude), tirx.bitwise_and(bits_of(sign), integer(-0x80000000))))
 
 

@@ -116,7 +116,7 @@ def log(let: Bindings, x: Any) -> Any:
 
 
 def logarithm(base: float) -> Callable[[Bindings, Any], Any]:
-    """The logarithm to a base, whose digits are not lost where e is not 0."""
+    """The logarithm to a base, without loss of accuracy for other bases than e."""
     per_e = math.log(2) / math.log(base)
     factor = 1 / math.log(base)
     high = float(int(per_e * 4096)) / 4096

@@ -34,7 +34,7 @@ ENTRY = "tvm_sched.main"
 
 @dataclass(frozen=True)
 class Variant:
-    """A module for one set of input shapes, scheduled and taken apart; ``name`` is its plan's."""
+    """A scheduled module for one set of input shapes, with its parts; ``name`` is its plan's."""
 
     name: str
     mod: tvm.IRModule
@@ -61,7 +61,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Executor:
-    """What takes the place of the kernels in the executable.
+    """Parts of the executable that replace the kernels.
 
     Attributes
     ----------
@@ -221,7 +221,7 @@ def default_backend(problem: Problem) -> str:
 
 
 def check_runs_on_gpus(mod: tvm.IRModule, problem: Problem, extraction: Extraction) -> None:
-    """Refuse devices that are no GPUs, and kernels that only the host has, with an `InputError`."""
+    """Raise `InputError` for devices other than GPUs, and for kernels that exist only on the host."""
     others = [device.name for device in problem.topology.devices if device.kind != "cuda"]
     if others:
         raise InputError(

@@ -24,7 +24,7 @@ def compile_for(
     targets: Mapping[str, tvm.target.Target],
     compiler: Compiler = compile_kernels,
 ) -> list[tvm.runtime.Module]:
-    """Kernels, by the names under which they are found, compiled for a backend.
+    """Compile kernels for a backend, by the names under which they are looked up.
 
     ``targets``: of the host's kernels, by what is added to their names (`kernel_targets`). ``compiler`` makes these: by
     default code that runs and can be exported; `tvm_sched.relax.kernel_objects` has others, for one of the two.
@@ -40,7 +40,7 @@ def compile_for(
 
 
 def needs_for(backend: str, targets: Mapping[str, tvm.target.Target], topology: Topology) -> dict[str, Any]:
-    """What an artifact needs of processors and GPUs: of `compile_for` with the same arguments."""
+    """The processors and GPUs that an artifact needs, for the same arguments as `compile_for`."""
     needs = needs_of(targets)
     if backend == "cuda":
         needs["cuda"] = needed_architectures(device.arch for device in topology.devices)

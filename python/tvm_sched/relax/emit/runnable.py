@@ -28,7 +28,7 @@ def compile_calls(
     suffix: str = "",
     compiler: Compiler = compile_kernels,
 ) -> list[tvm.runtime.Module]:
-    """TVM's kernels of some calls, compiled; none where kernel libraries compute all of them.
+    """Compile TVM's kernels of some calls; none where kernel libraries compute all of them.
 
     ``suffix``: of the kernels' names, where calls of other modules stand beside them.
     """
@@ -39,7 +39,7 @@ def compile_calls(
 
 
 def link_calls(mod: tvm.IRModule, calls: Calls, topology: Topology) -> list[tvm.runtime.Module]:
-    """The same as loaded code, which several runnable modules of the same calls may share."""
+    """The kernels of `compile_calls` as loaded code, which several runnable modules of the same calls may share."""
     return compile_calls(mod, calls, topology, compiler=load_kernels)
 
 

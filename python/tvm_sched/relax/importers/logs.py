@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet(name: str) -> Iterator[None]:
-    """Keep a logger from telling what is found out or raised anyway."""
+    """Silence a logger in the block, where its messages are detected or raised anyway."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)

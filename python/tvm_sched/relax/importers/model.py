@@ -20,7 +20,7 @@ _ALIGNMENT = 64
 
 
 class ModelWarning(UserWarning):
-    """A model is imported otherwise than its file says: a step left out, another number format, a part of it."""
+    """The imported model differs from its file: a step left out, another number format, only a part of it."""
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def expand_shapes(
     defaults: Mapping[str, int] | None = None,
     loose: bool = False,
 ) -> list[StaticShapes]:
-    """All static shapes that sets of sizes stand for: the product over symbols, and over dimensions without one.
+    """Expand sets of sizes to all static shapes: the product over symbols, and over dimensions without one.
 
     Parameters
     ----------

@@ -18,14 +18,14 @@ Importer = Callable[[StaticShapes, Values], ImportedModel]
 
 @dataclass(frozen=True)
 class Description:
-    """What a model holds, as its file says; nothing is converted for it.
+    """Contents of a model by its file; nothing is converted for it.
 
     Attributes
     ----------
     kind : str
         ``"onnx"``, ``"torch.export"``, ``"relax"`` or ``"hugging face"``.
     about : dict of str to str
-        What else such files say: versions, the program that wrote them.
+        Further information of the file: versions, the program that wrote it.
     outputs : tuple of DeclaredInput
         Empty where nothing is known before import.
     operators : dict of str to int

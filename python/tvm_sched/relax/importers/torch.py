@@ -45,7 +45,7 @@ def read_exported_program(path: Path) -> Any:
 
 
 _registered: list[str] = []
-"""Packages that were imported because a program returns objects of theirs."""
+"""Packages that were imported because a program returns their objects."""
 
 
 def _returns_objects(path: Path) -> bool:
@@ -111,7 +111,7 @@ def _results(program: Any) -> Any:
 
 
 def import_exported_program(program: Any, name: str, where: str, prefix: str = "") -> Importer:
-    """What imports a program with static shapes; ``prefix`` is left out of the names of its parameters."""
+    """The importer of a program for static shapes; ``prefix`` is left out of the names of its parameters."""
 
     @cache
     def converted() -> ImportedModel:
@@ -125,7 +125,7 @@ def import_exported_program(program: Any, name: str, where: str, prefix: str = "
 
 
 def declared_inputs(program: Any) -> tuple[DeclaredInput, ...]:
-    """The tensors that a program takes; what torch.export has made constant is none."""
+    """The tensor inputs of a program; those that torch.export made constant are not among them."""
     found = []
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     for spec in program.graph_signature.input_specs:

@@ -23,7 +23,7 @@ MOST_POINTS = 4096
 
 @dataclass(frozen=True)
 class Complex:
-    """What stands for a complex tensor; both parts have its shape."""
+    """A complex tensor as two real tensors of its shape."""
 
     real: relax.Expr
     imaginary: relax.Expr
@@ -50,7 +50,7 @@ def _special(*names: str) -> Callable[[Callable[[Call], Any]], Callable[[Call], 
 
 
 def is_complex(value: Any) -> bool:
-    """Whether torch says so of a node's result."""
+    """Whether a node's result is complex in torch."""
     return hasattr(value, "dtype") and value.dtype.is_complex
 
 

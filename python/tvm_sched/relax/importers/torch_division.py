@@ -27,7 +27,7 @@ def divide(call: Call) -> relax.Expr:
 
 @converter("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", "fmod.Tensor", "fmod.Scalar")
 def remainder(call: Call) -> relax.Expr:
-    """With the sign of the divisor, or of the dividend (fmod)."""
+    """Remainder with the sign of the divisor, or of the dividend (fmod)."""
     x, y = call.tensor("self", call.dtype), call.tensor("other", call.dtype)
     if is_float(call.dtype):
         return _float_remainder(call, x, y, operator_name(call))

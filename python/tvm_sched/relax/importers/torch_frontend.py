@@ -176,7 +176,7 @@ def convert_program(program: Any) -> tvm.IRModule:
 
 
 def decomposed(program: Any) -> Any:
-    """A program in core operators, and in those that have a converter of ours; what has none is taken further apart."""
+    """Decompose a program into core operators and operators with one of our converters."""
     import torch
 
     table = torch.export.default_decompositions()

@@ -25,7 +25,7 @@ def _all(values: Any, count: int) -> list[int]:
 
 @converter("convolution.default")
 def convolution(call: Call) -> relax.Expr:
-    """In float32 where the type is half of that; TVM's converter gives float32 whatever the type."""
+    """Convolution, of half types in float32; TVM's converter returns float32 for every type."""
     dims = len(call.result.shape) - 2
     if dims not in _CONVOLUTION:
         raise call.unsupported(f"a convolution of {dims} dimensions; 1 to 3 are allowed")
@@ -103,7 +103,7 @@ def _windows(size: int, length: int, kernel: int, stride: int, pad: int, padded:
 
 @converter("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
 def adaptive_max_pool(call: Call) -> relax.Expr:
-    """The largest of each window; where they lie is not computed."""
+    """The maximum of each window; positions are not computed."""
     x = call.tensor("self")
     dims = int(call.node.target.__name__[17])
     if any(user.args[1] for user in call.node.users):

@@ -163,7 +163,7 @@ def isin(call: Call) -> relax.Expr:
 
 @converter("gather.default")
 def gather(call: Call) -> relax.Expr:
-    """The index may be smaller than the tensor."""
+    """Gather, where the index may be smaller than the tensor."""
     x, axis, index = call.tensor("self"), call["dim"], call.tensor("index")
     if not x.ty.shape:
         return call.emit(relax.op.reshape(x, call.shape))
@@ -177,7 +177,7 @@ def gather(call: Call) -> relax.Expr:
 
 @converter("full.default", "full_like.default", "scalar_tensor.default", "zeros_like.default", "ones_like.default")
 def fill(call: Call) -> relax.Expr:
-    """One number everywhere, in the type that torch says."""
+    """A tensor filled with one number, in the type of torch's result."""
     name = call.node.target.__name__.split("_like")[0].split(".")[0]
     value = {"zeros": 0, "ones": 1}.get(name)
     if value is None:
@@ -252,5 +252,5 @@ def bucketize(call: Call) -> relax.Expr:
 
 
 def zeros(call: Call) -> relax.Expr:
-    """What a result without elements is, whatever the operator."""
+    """An empty result, for any operator."""
     return call.emit(relax.op.full(call.shape, constant(0, relax.const(0, call.dtype)), call.dtype))

@@ -131,7 +131,7 @@ def _statistics(call: Call, x: relax.Expr, axes: list[int], eps: float) -> list[
 
 @converter("_softmax.default", "_log_softmax.default", "softmax.int", "log_softmax.int")
 def softmax(call: Call) -> relax.Expr:
-    """Of a single number, too."""
+    """Softmax, also of a scalar."""
     x = call.tensor("self", call.dtype)
     function = relax.op.nn.log_softmax if "log" in call.node.target.__name__ else relax.op.nn.softmax
     if x.ty.shape:

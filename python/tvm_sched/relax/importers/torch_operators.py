@@ -74,7 +74,7 @@ _register_unary()
 
 @converter("log2.default", "log10.default")
 def logarithm(call: Call) -> relax.Expr:
-    """By the natural logarithm."""
+    """Logarithms to the bases 2 and 10, from the natural logarithm."""
     x = call.tensor("self", call.dtype)
     base = {"log2": 0.6931471805599453, "log10": 2.302585092994046}[operator_name(call)]
     return call.emit(relax.op.divide(call.emit(relax.op.log(x)), constant(base, x)))
@@ -82,7 +82,7 @@ def logarithm(call: Call) -> relax.Expr:
 
 @converter("log1p.default")
 def log1p(call: Call) -> relax.Expr:
-    """Without the loss of small numbers that adding 1 first has."""
+    """``log(1 + x)`` without the loss of small ``x`` that the addition has."""
     x = call.tensor("self", call.dtype)
 
     def compute(a: te.Tensor) -> te.Tensor:
@@ -94,7 +94,7 @@ def log1p(call: Call) -> relax.Expr:
 
 @converter("erfc.default")
 def erfc(call: Call) -> relax.Expr:
-    """By the C library, without the loss of small results that 1 - erf has."""
+    """``1 - erf(x)`` by the C library, without the loss of small results."""
     x = call.tensor("self", call.dtype)
 
     def compute(a: te.Tensor) -> te.Tensor:
@@ -143,14 +143,14 @@ def copysign(call: Call) -> relax.Expr:
 
 @converter("exp2.default")
 def exp2(call: Call) -> relax.Expr:
-    """As a power of 2."""
+    """``2 ** x``."""
     x = call.tensor("self", call.dtype)
     return call.emit(relax.op.power(constant(2, x), x))
 
 
 @converter("hardtanh.default")
 def hardtanh(call: Call) -> relax.Expr:
-    """Of floating point; what torch makes of bounds that whole numbers do not have is its own affair."""
+    """Hardtanh of floating point; for integers with fractional bounds torch's result is not specified."""
     if not is_float(call.dtype):
         raise call.unsupported(f"of {call.dtype}; use clamp")
     return call.upstream()
@@ -169,14 +169,14 @@ def expm1(call: Call) -> relax.Expr:
 
 @converter("reciprocal.default")
 def reciprocal(call: Call) -> relax.Expr:
-    """Of whole numbers, too."""
+    """``1 / x``, also of integers."""
     x = call.tensor("self", call.dtype)
     return call.emit(relax.op.divide(constant(1, x), x))
 
 
 @converter("isnan.default", "isinf.default", "isfinite.default")
 def classify(call: Call) -> relax.Expr:
-    """Whole numbers are finite."""
+    """Tests for NaN, infinity and finiteness; integers are finite."""
     x = call.tensor("self")
     x = x if is_float(dtype_of(x)) else call.cast(x, "float32")
     return call.emit(getattr(relax.op, operator_name(call))(x))
@@ -198,14 +198,14 @@ def signs(call: Call) -> relax.Expr:
 
 @converter("bitwise_not.default")
 def bitwise_not(call: Call) -> relax.Expr:
-    """Of booleans the other one."""
+    """Bitwise not; for booleans, logical not."""
     x = call.tensor("self")
     return call.emit((relax.op.logical_not if dtype_of(x) == "bool" else relax.op.bitwise_not)(x))
 
 
 @converter("elu.default")
 def elu(call: Call) -> relax.Expr:
-    """With both scales, which celu and selu have."""
+    """Elu with both scales, as celu and selu need."""
     x = call.tensor("self")
     inner = call.emit(relax.op.multiply(x, constant(float(call["input_scale"]), x)))
     factor = float(call["alpha"]) * float(call["scale"])
@@ -290,7 +290,7 @@ def largest(call: Call, x: relax.Expr, y: relax.Expr, maximum: bool) -> relax.Ex
 
 @converter("fmax.default", "fmin.default")
 def extremum_of_numbers(call: Call) -> relax.Expr:
-    """The other one where one is NaN."""
+    """Maxima and minima that ignore NaN (fmax, fmin): the other operand where one is NaN."""
     x, y = call.tensor("self", call.dtype), call.tensor("other", call.dtype)
     x, y = (call.emit(relax.op.broadcast_to(value, call.shape)) for value in (x, y))
     found = largest(call, x, y, operator_name(call) == "fmax")

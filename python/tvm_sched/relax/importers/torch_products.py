@@ -24,7 +24,7 @@ def trilinear(call: Call) -> relax.Expr:
 
 @converter("matmul.default", "mm.default", "bmm.default")
 def product(call: Call) -> relax.Expr:
-    """In the type of the operands; TVM's gives float32."""
+    """Matrix product in the type of the operands; TVM's converter returns float32."""
     return call.emit(relax.op.matmul(*call.importer.retrieve_args(call.node)[:2]))
 
 

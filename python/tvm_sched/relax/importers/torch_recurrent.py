@@ -19,7 +19,7 @@ _ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
 
 @converter("lstm.input", "gru.input")
 def recurrent(call: Call) -> relax.Expr:
-    """The results are those of torch, the last states after the outputs."""
+    """LSTM and GRU; results as in torch: outputs, then the last states."""
     kind = call.node.target.__name__.split(".")[0]
     given, states, weights, biases, layers, _, _, both, batch_first = call.importer.retrieve_args(call.node)
     builder, op = call.importer.block_builder, relax.op

@@ -26,7 +26,7 @@ def _keep(call: Call) -> bool:
 
 @converter("sum.default", "sum.dim_IntList", "prod.default", "prod.dim_int", "mean.default", "mean.dim")
 def sums(call: Call) -> relax.Expr:
-    """Of small integers and booleans in int64."""
+    """Sums, products and means; small integers and booleans in int64."""
     x = call.tensor("self", call.dtype)
     function = {"sum": relax.op.sum, "prod": relax.op.prod, "mean": relax.op.mean}
     return _reduced(call, x, function[call.node.target.__name__.split(".")[0]])
@@ -34,7 +34,7 @@ def sums(call: Call) -> relax.Expr:
 
 @converter("amax.default", "amin.default", "max.default", "min.default")
 def extrema(call: Call) -> relax.Expr:
-    """Of booleans as bytes."""
+    """Maxima and minima; booleans as bytes."""
     x = call.tensor("self")
     function = relax.op.max if "max" in call.node.target.__name__ else relax.op.min
     if dtype_of(x) != "bool":
@@ -148,7 +148,7 @@ def variance(call: Call) -> relax.Expr:
 
 @converter("var_mean.correction")
 def variance_and_mean(call: Call) -> relax.Expr:
-    """Both by themselves."""
+    """Variance and mean, computed separately."""
     mean = _reduced(call, call.tensor("self"), relax.op.mean)
     return relax.Tuple([variance(call), mean])
 

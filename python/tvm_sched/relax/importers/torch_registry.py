@@ -42,7 +42,7 @@ class Call:
 
     @property
     def result(self) -> Any:
-        """What torch says of the result: a fake tensor."""
+        """Torch's fake tensor of the result."""
         return self.node.meta["val"]
 
     @property
@@ -95,7 +95,7 @@ class Call:
         return value if dtype is None or dtype_of(value) == dtype else self.emit(relax.op.astype(value, dtype))
 
     def upstream(self) -> relax.Expr:
-        """What TVM's converter makes of it."""
+        """The result of TVM's converter."""
         return self.importer.upstream[self.node.target.__name__](self.node)
 
     def unsupported(self, why: str) -> UnsupportedOperator:

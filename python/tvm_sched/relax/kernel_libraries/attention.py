@@ -61,7 +61,7 @@ class AttentionClaimer(ViewRewriter, ABC):
 
     @abstractmethod
     def takes(self, found: AttentionMatch) -> bool:
-        """Whether the library has a kernel for it that is worth while."""
+        """Whether the library has a kernel for it that pays."""
 
     @abstractmethod
     def call(self, found: AttentionMatch) -> Any:

@@ -73,7 +73,7 @@ def get_library(name: str) -> KernelLibrary:
 
 
 def available_libraries(device_kind: str = "cpu") -> tuple[str, ...]:
-    """Names of the libraries for a kind of device that can be used here, or of those that the environment asks for."""
+    """Names of the usable libraries for a kind of device, or of those that the environment variable names."""
     asked = os.environ.get(VARIABLE)
     if asked is not None:
         names = [name.strip() for name in asked.split(",") if name.strip()]

@@ -105,7 +105,7 @@ class Rewriter:
         )(made)
 
     def visit(self, variable: Any, value: Any) -> Any:
-        """What takes the place of a variable; called in order."""
+        """Return the replacement of a variable; called in order."""
         return self.emit(self.rebuild(value))
 
     def emit(self, expr: Any) -> Any:

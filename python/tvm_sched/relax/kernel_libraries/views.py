@@ -112,7 +112,7 @@ class ViewRewriter(Rewriter):
         return None if found is None else View(base, shape, found[1], scale, found[0])
 
     def seen(self, expr: Any, shape: tuple[int, ...]) -> View:
-        """The same, or the value as it is."""
+        """As `view`, or the value itself where there is none."""
         return self.view(expr, shape) or self.whole(expr, shape)
 
     def whole(self, expr: Any, shape: tuple[int, ...]) -> View:
@@ -197,7 +197,7 @@ def _reshaped(array: Any, shape: tuple[int, ...]) -> Any:
 
 
 def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of a compact tensor."""
+    """Strides of a compact tensor."""
     return tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
 
 

@@ -14,7 +14,7 @@ from .half import Legalize
 
 
 def legalizations() -> dict[str, Legalize]:
-    """How `LegalizeOps` lowers them; those of whole numbers as TVM does it."""
+    """Legalization functions for `LegalizeOps`; comparisons of integers are lowered as in TVM."""
     return {"relax.equal": _equal, "relax.not_equal": _not_equal, "relax.logical_not": _logical_not}
 
 

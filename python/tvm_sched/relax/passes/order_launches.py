@@ -28,7 +28,7 @@ class OrderLaunches:
     InputError
         There is no such method, or one is named and the schedule has stages, which say what starts together.
     tvm_sched.errors.ScheduleError
-        In the order that was asked for the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
+        In the requested order the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
     """
 
     def __init__(self, method: str | None = None) -> None:

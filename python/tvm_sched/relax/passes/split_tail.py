@@ -45,7 +45,7 @@ class SplitTail:
 
 
 def split_tail(mod: tvm.IRModule) -> tvm.IRModule:
-    """The same as the pass `SplitTail`."""
+    """Function form of the pass `SplitTail`."""
     function = mod["main"]
     if not isinstance(function.body, relax.SeqExpr) or not all(_is_static(v.ty) for v in function.params):
         return mod

@@ -88,7 +88,7 @@ def calibrated_costs(
 
 
 def _try_database(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Read or write the database; one that cannot be used is said, and is no reason not to compile."""
+    """Read or write the database; one that cannot be used causes a warning, not an error."""
     try:
         return work(*arguments)
     except InputError as error:
@@ -97,7 +97,7 @@ def _try_database(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def kernel_keys(mod: tvm.IRModule, calls: Extraction) -> list[str]:
-    """Under which name the database keeps each operator's time: its signature and a digest of what computes it."""
+    """Database keys of the operators' times: signature and digest of the kernel."""
     claimed = claimed_functions(mod)
     digests: dict[str, str] = {}
     keys = []

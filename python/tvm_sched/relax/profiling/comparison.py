@@ -24,7 +24,7 @@ run in turns, each would find the caches full of the other's parameters."""
 
 
 class Comparison(NamedTuple):
-    """How two schedules compare.
+    """Result of comparing two schedules.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def compare(first: Turn, second: Turn, seconds: float) -> Comparison:
 
 
 def settle(chosen: str, held: str, looks: Mapping[str, tuple[float, float]]) -> str:
-    """What is fastest by two looks of each at what was chosen by the first.
+    """Choose the fastest after a second measurement of the candidates that were selected by the first.
 
     Both count alike, by the mean of the logarithms. What is held keeps its place where nothing is faster by `MARGIN`, and so
     does what was chosen among the others.
@@ -89,7 +89,7 @@ def settle(chosen: str, held: str, looks: Mapping[str, tuple[float, float]]) -> 
 
 
 def conclude(pairs: list[tuple[float, float, bool]]) -> Comparison:
-    """What pairs of turns say: seconds of the first, of the second, and whether the machine was quiet."""
+    """Result of pairs of runs: seconds of the first, of the second, and whether the machine was quiet."""
     undisturbed = [pair for pair in pairs if pair[2]]
     quiet = len(undisturbed) >= _PAIRS // 2
     rows = undisturbed if quiet else pairs

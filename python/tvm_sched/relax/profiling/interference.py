@@ -28,7 +28,7 @@ _ATTEMPTS = 3
 def choose_pairs(
     work: Workload, device: DeviceProperties, seconds: npt.NDArray[np.float64], count: int
 ) -> list[tuple[int, int]]:
-    """Pairs of kernels that say most of how a device is shared, as positions; the first first.
+    """The most informative pairs of kernels for interference, as positions, best first.
 
     Of those bound by arithmetic and of those bound by memory (at the device's rates) the longest are taken, and of these
     each beside each, its like and itself included.

@@ -32,7 +32,7 @@ from .comparison import CLOSE, MARGIN, compare, settle
 from .other_load import OtherLoad
 
 SECONDS = 1.0
-"""How long two schedules are compared where nothing else is said."""
+"""Default time for comparing two schedules."""
 _WARM_UP, _LEAST_RUNS = 3, 4
 _LEAST_RUNS_OF_A_TURN = 2
 _BLOCKS = (0, 12, 8)
@@ -41,7 +41,7 @@ _BLOCKS = (0, 12, 8)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A use of the cores.
+    """A candidate: a schedule for this machine's cores.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def choose_fastest(
 
 
 def _restore(known: bytes, problem: Problem) -> tuple[Problem, Schedule]:
-    """What was kept, for the same graph under its present name."""
+    """A stored choice, for the same graph under its present name."""
     of_then, chosen = msgspec.json.decode(known, type=tuple[str, str])
     then = Problem.from_json(of_then)
     now = Problem(problem.graph, then.topology, then.costs)
@@ -166,7 +166,7 @@ class Choice:
     def run(
         self, problem: Problem, given: Schedule, streams: str | None = None, launch_order: str | None = None
     ) -> tuple[Problem, Schedule]:
-        """What `choose_fastest` returns, without what was kept on disk."""
+        """The result of `choose_fastest`, without looking it up on disk."""
         best = first = self._one_stream(problem)
         candidates: list[Candidate] = []
         if streams not in (None, BEST):
@@ -283,7 +283,7 @@ class Choice:
                 continue
 
     def module(self, candidate: Candidate) -> ScheduledModule:
-        """What runs a candidate."""
+        """The runner of a candidate."""
         return make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, self.kernels)
 
 

@@ -48,7 +48,7 @@ def select_branches(model: ir.Model) -> bool:
 
 
 def check_control_flow(model: ir.Model) -> None:
-    """Refuse what control flow is left: there is nothing that could run it.
+    """Refuse remaining control flow, which nothing could run.
 
     Raises
     ------

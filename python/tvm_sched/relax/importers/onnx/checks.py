@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def node_text(node: onnx.NodeProto) -> str:
-    """How a message names a node: its operator, and its name or else its outputs."""
+    """A node in messages: its operator, and its name or else its outputs."""
     kind = f"{node.domain}.{node.op_type}" if node.domain not in STANDARD else node.op_type
     return f"{kind} (node {node.name or '->'.join(node.output)!r})"
 
 
 def check_graph(graph: onnx.GraphProto, where: str) -> None:
-    """Refuse a graph that cannot be given a meaning.
+    """Refuse an invalid graph.
 
     Raises
     ------

@@ -17,7 +17,7 @@ LIKE_INPUT = frozenset(
 
 
 def infer_shapes(model: ir.Model) -> bool:
-    """Set the shapes that are known now and were not before, and say whether there were any."""
+    """Set shapes that can be inferred now; whether there were any."""
     changed = False
     for node in model.graph:
         if node.domain != "com.microsoft" or not node.outputs or node.outputs[0].shape is not None:

@@ -131,7 +131,7 @@ def convert(
 
 
 def reason(error: BaseException) -> str:
-    """What an error of TVM's frontend means; for a bare assertion, what was asserted."""
+    """The reason of an error of TVM's frontend; for a bare assertion, the asserted condition."""
     if str(error).strip():
         return first_line(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -18,7 +18,7 @@ def declared_inputs(model: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
 
 
 def declared_value(item: onnx.ValueInfoProto) -> DeclaredInput:
-    """An input or output with what is said of its shape: a size of 0 is an empty tensor, less is unknown."""
+    """An input or output with its declared shape: a size of 0 is an empty tensor, a negative one is unknown."""
     tensor = tensor_type(item.type)
     dtype = wider_name(_dtype(tensor.elem_type))
     if not tensor.HasField("shape"):
@@ -30,7 +30,7 @@ def declared_value(item: onnx.ValueInfoProto) -> DeclaredInput:
 
 
 def tensor_type(kind: onnx.TypeProto) -> onnx.TypeProto.Tensor:
-    """Of a tensor, or of a tensor that may be left out: what is compiled always takes it."""
+    """The type of a tensor or of an optional tensor; compiled models always take it."""
     return kind.optional_type.elem_type.tensor_type if kind.HasField("optional_type") else kind.tensor_type
 
 

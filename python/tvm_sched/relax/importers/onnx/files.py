@@ -57,7 +57,7 @@ def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, or its class where it says nothing."""
+    """The first line of an error's message, or its class where the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

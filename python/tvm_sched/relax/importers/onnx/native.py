@@ -50,7 +50,7 @@ def upgrade(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
 
 
 def main() -> None:
-    """Serve `upgrade`."""
+    """Entry point of the child process of `upgrade`."""
     import onnx
     from onnx import version_converter
 

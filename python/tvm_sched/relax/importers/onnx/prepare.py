@@ -58,7 +58,7 @@ class Prepared:
 def prepare(
     model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Any] | None, where: str
 ) -> Prepared:
-    """Bring a model into the form that the importer takes.
+    """Prepare a model for import.
 
     Parameters
     ----------

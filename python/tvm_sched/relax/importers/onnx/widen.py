@@ -17,12 +17,12 @@ WIDER = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8", "fl
 
 
 def wider_name(dtype: str | None) -> str | None:
-    """The type that stands for one; other types are themselves."""
+    """The wider type for a type below a byte; other types are unchanged."""
     return WIDER.get(dtype, dtype) if dtype is not None else None
 
 
 def widen_types(model: ir.Model) -> None:
-    """Give every value of a type below a byte the type that stands for it, in place.
+    """Replace types below a byte by wider ones, in place.
 
     ``Cast`` keeps its attribute ``to`` and ``QuantizeLinear`` gets ``output_dtype``: what they make keeps to the range of
     the smaller type.

@@ -88,7 +88,7 @@ class CudaAttention(AttentionClaimer):
 
 
 def causal_shift(mask: Any, rows: int, keys: int) -> int | None:
-    """What ``i`` is added to for the last key that row ``i`` sees, where a constant mask says no more than that.
+    """The offset from row ``i`` to the last key that it sees, if a constant mask is a causal one.
 
     Every row has to see a key: else a large negative number that is added to all scores leaves their order.
     """

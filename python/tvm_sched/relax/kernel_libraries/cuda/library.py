@@ -48,7 +48,7 @@ def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.run
 def compile_sources(
     kernels: Mapping[str, Mapping[str, Any]],
 ) -> tuple[dict[str, Any], bytes, dict[str, CompiledKernel]]:
-    """How the kernels are launched, by name, their binary, and what they take, by symbol.
+    """Compile the sources: launches of kernels by name, their binary, and their resources by symbol.
 
     Raises
     ------

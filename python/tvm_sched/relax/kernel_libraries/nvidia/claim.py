@@ -197,7 +197,7 @@ def _is_matrix(view: View) -> bool:
 
 
 def _matrix_layout(view: View) -> dict[str, Any]:
-    """How the library is told where a matrix lies."""
+    """Layout of a matrix in the library's description."""
     batch, row, column = view.strides
     transposed = column != 1 or row < view.shape[2]
     return {

@@ -36,7 +36,7 @@ _FEW = 32
 
 @dataclass(frozen=True)
 class IntegerProduct:
-    """What takes the place of a convolution or product.
+    """A kernel that replaces a convolution or product.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
 
 
 def dtype_of(expr: Any) -> str:
-    """Of a tensor; empty of anything else."""
+    """The data type of a tensor; empty for anything else."""
     ty = expr.ty
     return str(ty.dtype.dtype) if isinstance(ty, relax.TensorType) and ty.dtype is not None else ""
 

@@ -39,7 +39,7 @@ FEW_CHANNELS = 8
 
 @dataclass(frozen=True)
 class Plain:
-    """A new value as the old one is, not with channels last."""
+    """A new value in the old value's layout, not with channels last."""
 
     value: Any
 

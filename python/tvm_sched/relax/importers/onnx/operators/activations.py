@@ -14,7 +14,7 @@ from .upstream import convert_upstream
 
 @converter("Clip")
 def clip(node: Node) -> relax.Expr:
-    """Bounds may be missing, and a NaN is none; of a NaN the result is NaN. From opset 11 bounds are inputs."""
+    """Clip: bounds may be missing or NaN (none); NaN inputs stay NaN. From opset 11 bounds are inputs."""
     x: Any = node.inputs[0]
     for name, position, bound in (("min", 1, relax.op.maximum), ("max", 2, relax.op.minimum)):
         limit = node.input(position)
@@ -40,7 +40,7 @@ def _bounded(node: Node, x: relax.Expr, limit: relax.Expr, bound: Callable[..., 
 
 @converter("Softmax")
 def softmax(node: Node) -> relax.Expr:
-    """Of half precision in float32: sums of many small terms lose most digits in 16 bits."""
+    """Softmax, of half precision in float32: sums of many small terms lose most digits in 16 bits."""
     x = node.inputs[0]
     kind = dtype_of(x)
     if kind not in ("float16", "bfloat16"):

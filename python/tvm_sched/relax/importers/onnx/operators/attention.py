@@ -38,7 +38,7 @@ def attention(node: Node) -> list[relax.Expr]:
 
 @converter("QAttention", domain=_DOMAIN)
 def quantized_attention(node: Node) -> list[relax.Expr]:
-    """Attention of which X and the weights are quantised."""
+    """Attention with quantised X and weights."""
     x, weights, bias, x_scale, scale, mask, x_zero, zero, past = (node.input(k) for k in range(9))
     product = float_product(node, (x, x_scale, x_zero), (weights, scale, zero), None)
     return _self_attention(node, product, bias, mask, past, None)

@@ -20,7 +20,7 @@ def scalar(value: float, like: relax.Expr) -> relax.Expr:
 
 @converter("IsInf")
 def is_inf(node: Node) -> relax.Expr:
-    """TVM's ignores which infinities are asked for."""
+    """IsInf with the attributes that select infinities, which TVM's converter ignores."""
     x = node.input(0)
     found = [
         relax.op.equal(x, scalar(sign * np.inf, x))
@@ -34,7 +34,7 @@ def is_inf(node: Node) -> relax.Expr:
 
 @converter("PRelu")
 def prelu(node: Node) -> relax.Expr:
-    """The slope broadcasts to the input, or is one a channel; TVM's takes one a channel only."""
+    """PRelu with a slope that broadcasts to the input; TVM's converter takes one per channel only."""
     x, slope = node.input(0), node.input(1)
     shape, given = node.shape(x, "its input X"), node.shape(slope, "its slope")
     if len(given) == 1 and len(shape) > 1 and given[0] not in (1, shape[-1]) and given[0] == shape[1]:
@@ -44,7 +44,7 @@ def prelu(node: Node) -> relax.Expr:
 
 @converter("Elu")
 def elu(node: Node) -> relax.Expr:
-    """Of any floating-point type; TVM's takes float32."""
+    """Elu of any floating-point type; TVM's converter takes float32 only."""
     x = node.input(0)
     below = relax.op.multiply(relax.op.subtract(relax.op.exp(x), scalar(1, x)), scalar(node.attribute("alpha", 1.0), x))
     return relax.op.where(relax.op.less(x, scalar(0, x)), below, x)
@@ -70,7 +70,7 @@ def softplus(node: Node) -> relax.Expr:
 
 @converter("Div")
 def divide(node: Node) -> relax.Expr:
-    """Division by zero of whole numbers is undefined, and must not end the process, as a processor's own may."""
+    """Div: integer division by zero has an undefined result, but must not trap, as processors do."""
     x, y = node.input(0), node.input(1)
     if isinstance(x, relax.ShapeExpr) or isinstance(y, relax.ShapeExpr) or not dtype_of(y).startswith(WHOLE):
         return convert_upstream(node)
@@ -83,7 +83,7 @@ def divide(node: Node) -> relax.Expr:
 
 @converter("Mod")
 def mod(node: Node) -> relax.Expr:
-    """The sign of the divisor, or with ``fmod`` that of the dividend; TVM's gives NaN for some floating point."""
+    """Mod with the sign of the divisor, or with ``fmod`` of the dividend; TVM's gives NaN for some floating point."""
     x, y = node.input(0), node.input(1)
     truncate = bool(node.attribute("fmod", 0))
     if dtype_of(x).startswith(WHOLE):
@@ -117,7 +117,7 @@ def bit_shift(node: Node) -> relax.Expr:
 
 @converter("Pow")
 def power(node: Node) -> relax.Expr:
-    """The type of the base is that of the result; TVM takes equal types and floating point only."""
+    """Pow with the type of the base as that of the result; TVM's takes equal types and floating point only."""
     base, exponent = node.input(0), node.input(1)
     if not dtype_of(base).startswith(WHOLE):
         return relax.op.power(base, relax.op.astype(exponent, dtype_of(base)))
@@ -151,7 +151,7 @@ def _whole_power(node: Node, base: relax.Expr, exponent: relax.Expr) -> relax.Ex
 
 @converter("Dropout")
 def dropout(node: Node) -> list[relax.Expr]:
-    """Without training nothing is dropped, nor where the part to drop is 0."""
+    """Dropout as identity: in inference, or where the ratio is 0."""
     x = node.input(0)
     training = node.constant(2)
     if training is not None and bool(training):
@@ -186,7 +186,7 @@ def bit_cast(node: Node) -> relax.Expr:
 
 @converter("Max", "Min", "Sum", "Mean")
 def variadic(node: Node) -> relax.Expr:
-    """Two by two, so that inputs broadcast against each other whatever their sizes; TVM's stacks all of them."""
+    """Sum, Min, Max, Mean pair by pair, so that inputs broadcast; TVM's converter stacks all of them."""
     function = {"Max": _extremum, "Min": _extremum}.get(node.operator, lambda _, a, b: relax.op.add(a, b))
     first, *others = node.inputs
     for other in others:

@@ -81,7 +81,7 @@ def imputer(node: Node) -> relax.Expr:
 
 @converter("ZipMap", domain=DOMAIN)
 def zip_map(node: Node) -> relax.Expr:
-    """A list of dictionaries is no tensor."""
+    """Refuse ZipMap: a list of dictionaries is not a tensor."""
     raise node.unsupported(
         "it makes a list of dictionaries of the scores, which is not a tensor: export the model without it (skl2onnx: "
         "options={'zipmap': False}), or cut it and take its input, the scores in the order of its labels"

@@ -12,7 +12,7 @@ from .registry import Node, converter, dtype_of
 
 @converter("LayerNormalization")
 def layer_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
-    """Mean and inverse deviation are outputs, too, which TVM's leaves empty."""
+    """LayerNormalization with mean and inverse deviation as outputs, which TVM's converter leaves empty."""
     x, scale, bias = node.input(0), node.input(1), node.input(2)
     shape = node.shape(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)
@@ -34,7 +34,7 @@ def layer_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
 
 @converter("RMSNormalization")
 def rms_normalization(node: Node) -> relax.Expr:
-    """The scale broadcasts; TVM's wants it of the shape of the normalised axes."""
+    """RMSNormalization with a scale that broadcasts; TVM's converter needs the shape of the normalised axes."""
     x, scale = node.input(0), node.input(1)
     shape = node.shape(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)
@@ -60,7 +60,7 @@ def lp_normalization(node: Node) -> relax.Expr:
 
 @converter("GroupNormalization")
 def group_normalization(node: Node) -> relax.Expr:
-    """Scale and bias are one a group before opset 21, one a channel from it."""
+    """GroupNormalization: scale and bias are per group before opset 21, per channel from it."""
     x, scale, bias = node.input(0), node.input(1), node.input(2)
     shape = node.shape(x, "its input X")
     groups, channels = int(node.attribute("num_groups")), shape[1]
@@ -84,7 +84,7 @@ def group_normalization(node: Node) -> relax.Expr:
 
 @converter("BatchNormalization")
 def batch_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
-    """In training mode the running statistics move by the population's variance, which TVM's takes for the sample's."""
+    """BatchNormalization: training mode uses the population variance, where TVM's converter uses the sample variance."""
     x, scale, bias, mean, variance = (node.input(i) for i in range(5))
     shape = node.shape(x, "its input X")
     epsilon = node.attribute("epsilon", 1e-5)

@@ -15,7 +15,7 @@ from .upstream import convert_upstream
 
 @converter("MaxPool")
 def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
-    """With the flat index of each maximum where it is wanted; TVM's has no second output."""
+    """MaxPool with the flat index of each maximum if that output is used; TVM's has no second output."""
     if not node.wants(1):
         return convert_upstream(node)
     x = node.input(0)
@@ -102,13 +102,13 @@ def max_unpool(node: Node) -> relax.Expr:
 
 @converter("RoiAlign")
 def roi_align(node: Node) -> relax.Expr:
-    """The mean of the samples, or the largest of the weighted corners of all samples, which TVM's maximum is not."""
+    """RoiAlign: the mean of the samples, or the maximum of their weighted corners, which TVM's maximum is not."""
     return convert_upstream(node) if node.attribute("mode", "avg") == "avg" else roi_maximum(node)
 
 
 @converter("ConvTranspose")
 def conv_transpose(node: Node) -> relax.Expr:
-    """A given output_shape decides the padding, which TVM's does not look at."""
+    """ConvTranspose: output_shape determines the padding, which TVM's converter ignores."""
     wanted = node.attribute("output_shape")
     if wanted is None:
         return convert_upstream(node)

@@ -36,7 +36,7 @@ def quantize_linear(node: Node) -> relax.Expr:
 @converter("DequantizeLinear")
 @converter("DequantizeLinear", domain="com.microsoft")
 def dequantize_linear(node: Node) -> relax.Expr:
-    """The numbers that a quantised tensor stands for, in the type of the scale."""
+    """DequantizeLinear: the values of a quantised tensor in the type of the scale."""
     x, scale = node.inputs[0], node.inputs[1]
     if dtype_of(x) in SMALL_FLOATS:
         factor = cast(node, _spread(node, x, scale), "float32")
@@ -174,7 +174,7 @@ def _spread(node: Node, x: relax.Expr, value: relax.Expr | None) -> relax.Expr |
 
 
 def per_matrix(node: Node, value: relax.Expr, matrix: relax.Expr, axis: int) -> relax.Expr:
-    """What belongs to a matrix: a scalar, a vector along an axis, or a tensor that broadcasts already."""
+    """A scale or zero point in a shape that broadcasts to a matrix: scalar, vector along an axis, or full tensor."""
     given = node.shape(value, "a scale or zero point")
     rank = len(node.shape(matrix, "its matrix"))
     if math.prod(given) == 1:

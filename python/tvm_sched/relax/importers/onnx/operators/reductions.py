@@ -12,7 +12,7 @@ from .upstream import convert_upstream
 
 @converter("ReduceMax", "ReduceMin")
 def extremum(node: Node) -> relax.Expr:
-    """The largest value of a row of minus infinities is minus infinity: attention masks whole rows so."""
+    """ReduceMax and ReduceMin, also of rows of infinities, as attention masks have them."""
     x = node.input(0)
     kind = dtype_of(x)
     shape = node.shape(x, "its input")
@@ -55,7 +55,7 @@ def extremum(node: Node) -> relax.Expr:
 
 
 def reduced(shape: tuple[int, ...], axes: list[int], keep: bool) -> list[int]:
-    """The shape of what is left of a tensor."""
+    """The shape of a reduced tensor."""
     return [1 if axis in axes else size for axis, size in enumerate(shape) if keep or axis not in axes]
 
 

@@ -57,7 +57,7 @@ class Node:
         return self.inputs[position] if position < len(self.inputs) else None
 
     def wants(self, position: int) -> bool:
-        """Whether somebody reads an output."""
+        """Whether an output is used."""
         return position < len(self.outputs) and self.outputs[position] != ""
 
     def emit(self, value: relax.Expr) -> relax.Expr:
@@ -71,7 +71,7 @@ class Node:
         attributes: Mapping[str, Any],
         opset: int | None = None,
     ) -> relax.Expr:
-        """What TVM's converter makes of a node of the standard domain with these inputs and attributes."""
+        """The result of TVM's converter for a node of the standard domain with these inputs and attributes."""
         from tvm.relax.frontend.onnx import onnx_frontend
 
         convert = onnx_frontend._get_convert_map()[operator].get_converter(opset or OPSET)
@@ -80,7 +80,7 @@ class Node:
         return self.emit(convert(self.builder, given, dict(attributes), [{}, {}]))
 
     def unsupported(self, reason: str) -> UnsupportedNode:
-        """What to raise where the node cannot be converted: the reason, with operator and node before it."""
+        """The error to raise where the node cannot be converted: operator, node and reason."""
         name = self.name or "->".join(self.outputs)
         return UnsupportedNode(f"operator {self.operator} (node {name!r}): {reason}")
 

@@ -48,7 +48,7 @@ def sequence_insert(node: Node) -> relax.Expr:
 
 @converter("SequenceLength")
 def sequence_length(node: Node) -> relax.Expr:
-    """Of a list of tensors that is known when the model is compiled."""
+    """Length of a list of tensors that is known when the model is compiled."""
     sequence = node.input(0)
     if sequence is None or not isinstance(sequence.ty, relax.TupleType):
         raise node.unsupported("its sequence is not a list of tensors that is known when the model is compiled")

@@ -11,7 +11,7 @@ from .registry import Node, converter, dtype_of
 
 @converter("CumSum", "CumProd")
 def cumulative(node: Node) -> relax.Expr:
-    """Optionally backwards, optionally without the element itself."""
+    """CumSum and CumProd, optionally backwards, optionally without the element itself."""
     x = node.input(0)
     shape = node.shape(x, "its input x")
     given = node.constant(1)

@@ -15,7 +15,7 @@ from .registry import Node, dtype_of
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the bits of a format are.
+    """Bit layout of a format.
 
     Attributes
     ----------

@@ -16,7 +16,7 @@ SORTED = {"bool": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64
 
 @converter("TopK")
 def top_k(node: Node) -> list[relax.Expr]:
-    """The largest or smallest elements, and where they are. Elements in order answer ``sorted=0``, too."""
+    """TopK: the largest or smallest elements and their positions, in order even with ``sorted=0``."""
     x = node.input(0)
     kind = dtype_of(x)
     keys = relax.op.astype(x, SORTED[kind]) if kind in SORTED else x

@@ -25,7 +25,7 @@ NUMBERS = {
 
 @converter("Cast")
 def cast(node: Node) -> relax.Expr:
-    """Between the types that the kernels compute in, and smaller ones; TVM's neither saturates nor unpacks."""
+    """Cast between the types that kernels compute in and smaller ones; TVM's neither saturates nor unpacks."""
     to = _type(node.attribute("to"))
     x = node.input(0)
     if isinstance(x, relax.ShapeExpr):
@@ -69,7 +69,7 @@ def _narrow(node: Node, x: relax.Expr, to: str) -> relax.Expr:
 
 @converter("Unsqueeze")
 def unsqueeze(node: Node) -> relax.Expr:
-    """The axes may be a single number, as in definitions of the standard."""
+    """Unsqueeze with axes that may be a single number, as in function bodies of the standard."""
     axes = node.constant(1)
     if axes is None or isinstance(node.input(0), relax.ShapeExpr):
         return convert_upstream(node)
@@ -78,7 +78,7 @@ def unsqueeze(node: Node) -> relax.Expr:
 
 @converter("EyeLike")
 def eye_like(node: Node) -> relax.Expr:
-    """Of any type, whatever the input's is."""
+    """EyeLike of any type, independent of the input's type."""
     from tvm.relax.frontend.onnx.onnx_frontend import get_type
 
     x = node.input(0)
@@ -192,7 +192,7 @@ def determinant(node: Node) -> relax.Expr:
 
 @converter("Gather")
 def gather(node: Node) -> relax.Expr:
-    """Indices count from the end where they are negative; TVM's computes the size that is added from the tensor."""
+    """Gather with negative indices counted from the end, with a static size; TVM's reads the size at run time."""
     x, indices = node.input(0), node.input(1)
     if x is None or isinstance(x, relax.ShapeExpr) or isinstance(indices, relax.ShapeExpr):
         return convert_upstream(node)
@@ -240,14 +240,14 @@ def one_hot(node: Node) -> relax.Expr:
 
 @converter("Trilu")
 def trilu(node: Node) -> relax.Expr:
-    """TVM's fails on empty matrices."""
+    """Trilu, also of empty matrices, on which TVM's converter fails."""
     x = node.input(0)
     return convert_upstream(node) if all(node.shape(x, "its input")) else x
 
 
 @converter("Flatten")
 def flatten(node: Node) -> relax.Expr:
-    """Sizes are products, which TVM takes for unknown where one of them is 0."""
+    """Flatten, also with a size of 0, which TVM's converter takes for unknown."""
     x = node.input(0)
     shape = node.shape(x, "its input")
     axis = int(node.attribute("axis", 1))

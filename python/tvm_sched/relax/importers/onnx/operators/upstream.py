@@ -79,7 +79,7 @@ def is_known(node: ir.Node | onnx.NodeProto) -> bool:
 
 
 def convert_upstream(node: Node, attributes: Mapping[str, Any] | None = None) -> relax.Expr:
-    """What TVM's converter makes of a node, for converters of ours that only mend its attributes."""
+    """The result of TVM's converter for a node, for our converters that only change its attributes."""
     return node.convert_as(
         node.operator, node.inputs, node.attributes if attributes is None else attributes, node.opset
     )
