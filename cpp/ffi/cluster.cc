@@ -1,4 +1,4 @@
-// The object "tvm_sched.ClusterSearch": a cluster that is made once, and what places chains on it.
+// The object "tvm_sched.ClusterSearch": a cluster, made once, with the searches that place chains.
 // Python's half is `NativeClusterSearch` in python/tvm_sched/cluster/native.py.
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/tvm_ffi.h>

@@ -1,4 +1,4 @@
-// The object "tvm_sched.Document": a problem, schedule or plan of Python's in the attributes of a
+// The object "tvm_sched.Document": a Python problem, schedule or plan in the attributes of a
 // module of TVM.
 #include <tvm/ffi/extra/serialization.h>
 #include <tvm/ffi/extra/structural_equal.h>

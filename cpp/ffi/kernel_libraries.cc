@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A library that one of ours stands on.
+/// A library that one of our libraries depends on.
 struct Dependency {
   std::string soname;
   const char* variable;  // environment variable that names its file, or null
@@ -28,7 +28,7 @@ struct Dependency {
   bool (*accepts)(void* handle) = nullptr;
 };
 
-/// A library of ours beside this one: what it needs, and how to say that it is missing.
+/// One of our libraries next to this one: its dependencies, and the message if it is missing.
 struct Library {
   std::string file;
   std::vector<Dependency> dependencies;  // in the order in which they are opened

@@ -1,4 +1,4 @@
-// Libraries of ours that are opened when they are asked for.
+// Our shared libraries that are opened on first use.
 #ifndef TVM_SCHED_FFI_KERNEL_LIBRARIES_H_
 #define TVM_SCHED_FFI_KERNEL_LIBRARIES_H_
 

@@ -1,4 +1,4 @@
-// The object "tvm_sched.PartialSchedule": a schedule while it grows, for schedulers in Python.
+// The object "tvm_sched.PartialSchedule": a schedule under construction, for Python schedulers.
 #ifndef TVM_SCHED_FFI_PARTIAL_SCHEDULE_H_
 #define TVM_SCHED_FFI_PARTIAL_SCHEDULE_H_
 

@@ -1,5 +1,4 @@
-// The object "tvm_sched.Problem": a scheduling problem that is made once, and all that is asked of
-// it.
+// The object "tvm_sched.Problem": a scheduling problem, made once, with its searches and queries.
 #ifndef TVM_SCHED_FFI_PROBLEM_H_
 #define TVM_SCHED_FFI_PROBLEM_H_
 
@@ -93,7 +92,7 @@ class ProblemObj : public tvm::ffi::Object {
   mutable std::unique_ptr<search::Instance> instance_;
 };
 
-/*! \brief "tvm_sched.LocalSearch": goes on from a sequence for as long as it is told to. */
+/*! \brief "tvm_sched.LocalSearch": improves a sequence step by step. */
 class LocalSearchObj : public tvm::ffi::Object {
  public:
   /*! \brief `others`: problems of other runs by whose latencies schedules are judged, too, each

@@ -45,13 +45,13 @@ ffi::Array<ffi::String> Strings(const std::vector<std::string>& given) {
 /// How this machine differs from what an artifact's metadata (JSON) asks for, each with what to do.
 ffi::Array<ffi::String> MachineDifferences(const ffi::String& metadata) {
   return TranslateErrors([&] {
-    ffi::Array<ffi::String> told;
-    if (metadata.empty()) return told;
+    ffi::Array<ffi::String> differences;
+    if (metadata.empty()) return differences;
     const JsonCursor document = JsonCursor::Parse(metadata, "metadata");
     for (const std::string& difference : Differences(document, ThisMachine(NeedsGpus(document)))) {
-      told.push_back(difference);
+      differences.push_back(difference);
     }
-    return told;
+    return differences;
   });
 }
 

@@ -1,5 +1,4 @@
-// The object "tvm_sched.Schedule": a schedule on its problem that is made once, and all that is
-// asked of it.
+// The object "tvm_sched.Schedule": a schedule on its problem, made once, with all its queries.
 #ifndef TVM_SCHED_FFI_SCHEDULE_H_
 #define TVM_SCHED_FFI_SCHEDULE_H_
 

@@ -1,4 +1,4 @@
-// What a family of devices must be able to do. The executor decides when and in which order; a
+// The interface of a kind of devices. The executor decides when and in which order; a
 // backend does the work and says when it began and ended. One folder holds one backend.
 #ifndef TVM_SCHED_RUNTIME_BACKEND_H_
 #define TVM_SCHED_RUNTIME_BACKEND_H_

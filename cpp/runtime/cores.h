@@ -6,7 +6,7 @@
 
 namespace tvm_sched::runtime {
 
-/// Cores for what is loaded now. What is said first counts: UseCores on this thread, the
+/// Cores for what is loaded now, by the first of these that is set: UseCores on this thread, the
 /// environment variable TVM_SCHED_NUM_THREADS where it is a number above 0, `compiled` (what an
 /// artifact was compiled for) if it is above 0, the cores that the system lets this process run on.
 int Cores(int compiled = 0);

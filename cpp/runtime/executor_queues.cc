@@ -1,4 +1,4 @@
-// How the executor's threads take queues and do their steps.
+// How the executor's threads take queues and execute their steps.
 #include <algorithm>
 
 #include "runtime/executor_run.h"

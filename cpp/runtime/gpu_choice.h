@@ -1,4 +1,4 @@
-// Which GPUs of a machine stand for the devices that a schedule was made for.
+// Assigns GPUs of this machine to the devices that a schedule was made for.
 #ifndef TVM_SCHED_RUNTIME_GPU_CHOICE_H_
 #define TVM_SCHED_RUNTIME_GPU_CHOICE_H_
 

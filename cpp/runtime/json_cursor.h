@@ -1,4 +1,4 @@
-// A place in a JSON document: reads typed values and knows its own path, so that every error says
+// A position in a JSON document: reads typed values and knows its path, so that every error says
 // where it is, what was found and what is allowed.
 #ifndef TVM_SCHED_RUNTIME_JSON_CURSOR_H_
 #define TVM_SCHED_RUNTIME_JSON_CURSOR_H_

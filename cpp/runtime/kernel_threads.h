@@ -12,7 +12,7 @@ class KernelThreads {
   KernelThreads(const KernelThreads&) = delete;
   KernelThreads& operator=(const KernelThreads&) = delete;
 
-  /// 0 on a thread that runs no kernel of ours.
+  /// 0 on a thread that runs none of our kernels.
   static int Current() { return current_; }
 
  private:

@@ -1,4 +1,4 @@
-// What an artifact was made for, beside the machine that it is loaded on.
+// Compares the machine that an artifact was made for with the one that loads it.
 #ifndef TVM_SCHED_RUNTIME_MACHINE_H_
 #define TVM_SCHED_RUNTIME_MACHINE_H_
 

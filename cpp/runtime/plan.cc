@@ -1,4 +1,4 @@
-// Small questions that a plan answers about itself.
+// Small queries on a plan.
 #include "runtime/plan.h"
 
 #include <tvm/ffi/dtype.h>

@@ -1,4 +1,4 @@
-// The plan: what the executor is told to do, as plain data. docs/formats/plan.md is its contract.
+// The execution plan, the executor's input, as plain data. docs/formats/plan.md defines it.
 #ifndef TVM_SCHED_RUNTIME_PLAN_H_
 #define TVM_SCHED_RUNTIME_PLAN_H_
 

@@ -333,7 +333,7 @@ void CheckSameTypes(const JsonCursor& cursor, const std::string& what, const Pla
   }
 }
 
-/// Plans of one artifact are told apart by name and by their arguments.
+/// Plans of one artifact must differ in name and in their arguments.
 void CheckTogether(const JsonCursor& cursor, const std::vector<Plan>& plans) {
   for (std::size_t i = 0; i < plans.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {

@@ -1,4 +1,4 @@
-// What compiled kernels need of the processor, and what this one has.
+// Instruction sets that compiled kernels need, and those of this processor.
 #ifndef TVM_SCHED_RUNTIME_PROCESSOR_H_
 #define TVM_SCHED_RUNTIME_PROCESSOR_H_
 

@@ -1,4 +1,4 @@
-// A problem with what searches derive from it once: neighbours, longest paths, ways for parameters.
+// A problem with data that searches derive once: neighbours, longest paths, routes for parameters.
 #ifndef TVM_SCHED_SEARCH_INSTANCE_H_
 #define TVM_SCHED_SEARCH_INSTANCE_H_
 

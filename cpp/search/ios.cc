@@ -119,7 +119,7 @@ class Block {
     return std::ssize(seen);
   }
 
-  /*! \brief Counts the stages whose time was asked for. */
+  /*! \brief Counts the stages whose time was requested. */
   void AddProfiled(IosAnswer* answer) const {
     for (const auto& [stage, time] : time_) {
       if (time < 0) continue;

@@ -34,7 +34,7 @@ struct IosAnswer {
   int64_t operators = 0, states = 0;
   /*! \brief Then, about how many states that block has. */
   double estimate = 0;
-  /*! \brief Stages whose time was asked for, each once, and the sum of these times: what measuring
+  /*! \brief Stages whose time was requested, each once, and the sum of these times: what measuring
    * them takes. */
   int64_t profiled = 0;
   simulate::Nanoseconds profile_time;

@@ -1,4 +1,4 @@
-// What a device or a channel does, one thing at a time, and the gaps between.
+// The busy intervals of a device or channel, one thing at a time, and the gaps between.
 #ifndef TVM_SCHED_SEARCH_LANE_H_
 #define TVM_SCHED_SEARCH_LANE_H_
 

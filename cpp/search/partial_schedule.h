@@ -1,4 +1,4 @@
-// A schedule while it grows: events are added one by one, each timed by the rules of docs/model.md.
+// A schedule under construction: events are appended one by one, timed by docs/model.md.
 #ifndef TVM_SCHED_SEARCH_PARTIAL_SCHEDULE_H_
 #define TVM_SCHED_SEARCH_PARTIAL_SCHEDULE_H_
 

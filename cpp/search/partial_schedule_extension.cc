@@ -1,4 +1,4 @@
-// Plans of a partial schedule: what it takes to run an operator somewhere, tried and taken back.
+// Extensions of a partial schedule: the moves for an operator on a device, tried and undone.
 #include <algorithm>
 
 #include "partial_schedule.h"

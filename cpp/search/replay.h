@@ -1,4 +1,4 @@
-// Plays a sequence of events that may no longer fit together.
+// Replays a sequence of events and repairs it where it is no longer consistent.
 #ifndef TVM_SCHED_SEARCH_REPLAY_H_
 #define TVM_SCHED_SEARCH_REPLAY_H_
 

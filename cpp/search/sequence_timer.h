@@ -1,4 +1,4 @@
-// Times sequences of operators one change after another.
+// Times sequences of operators incrementally, one change after another.
 #ifndef TVM_SCHED_SEARCH_SEQUENCE_TIMER_H_
 #define TVM_SCHED_SEARCH_SEQUENCE_TIMER_H_
 

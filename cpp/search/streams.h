@@ -1,4 +1,4 @@
-// Streams within devices: which operators share one, in which order they are launched, what waits.
+// Streams within devices: which operators share one, the launch order, and the waits between them.
 #ifndef TVM_SCHED_SEARCH_STREAMS_H_
 #define TVM_SCHED_SEARCH_STREAMS_H_
 

@@ -1,4 +1,4 @@
-// A problem as list schedulers see it: operators with times, and edges with times of communication.
+// A problem for list schedulers: operators with times, and edges with communication times.
 #ifndef TVM_SCHED_SEARCH_TASK_GRAPH_H_
 #define TVM_SCHED_SEARCH_TASK_GRAPH_H_
 

@@ -1,4 +1,4 @@
-// What lies in each device's memory, and when (docs/model.md, "Memory over time").
+// Contents of each device's memory over time (docs/model.md, "Memory over time").
 #ifndef TVM_SCHED_SIMULATE_MEMORY_H_
 #define TVM_SCHED_SIMULATE_MEMORY_H_
 

@@ -1,4 +1,4 @@
-// The precedence graph of a schedule: what waits for what (docs/model.md, rule 4).
+// The precedence graph of a schedule (docs/model.md, rule 4).
 #ifndef TVM_SCHED_SIMULATE_PRECEDENCE_H_
 #define TVM_SCHED_SIMULATE_PRECEDENCE_H_
 

@@ -1,4 +1,4 @@
-// Tells libtvm_sched, which opens this library by name, where the pool's functions are.
+// Registers the pool's functions with libtvm_sched, which opens this library by name.
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 

@@ -1,4 +1,4 @@
-// What GPUs there are and what their copies do, as JSON for `tvm-sched doctor`.
+// A report of the GPUs and the rates of their copies, as JSON for `tvm-sched doctor`.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/reflection/registry.h>

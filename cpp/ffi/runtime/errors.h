@@ -1,4 +1,4 @@
-// Turns exceptions of the core into errors that tvm_ffi carries to the caller's language.
+// Converts exceptions of the core into errors that tvm_ffi passes to the caller's language.
 #ifndef TVM_SCHED_FFI_RUNTIME_ERRORS_H_
 #define TVM_SCHED_FFI_RUNTIME_ERRORS_H_
 

@@ -1,4 +1,4 @@
-// The parameters of a module: embedded in it, or external until somebody loads them.
+// The parameters of a module: embedded in it, or external until they are loaded.
 #ifndef TVM_SCHED_FFI_RUNTIME_PARAMETERS_H_
 #define TVM_SCHED_FFI_RUNTIME_PARAMETERS_H_
 

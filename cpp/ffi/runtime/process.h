@@ -1,4 +1,4 @@
-// The runs of this process, open to signals and to the end of the process.
+// Registry of the runs of this process, so that signals and process exit can cancel them.
 #ifndef TVM_SCHED_FFI_RUNTIME_PROCESS_H_
 #define TVM_SCHED_FFI_RUNTIME_PROCESS_H_
 

@@ -1,4 +1,4 @@
-// What configure() reads and timeline() writes.
+// JSON that configure() reads and timeline() writes.
 #ifndef TVM_SCHED_FFI_RUNTIME_TIMELINE_H_
 #define TVM_SCHED_FFI_RUNTIME_TIMELINE_H_
 

@@ -1,4 +1,4 @@
-// What the functions of this folder are called with: tensors on one GPU, and its current stream.
+// Arguments of the functions in this folder: tensors on one GPU, and its current stream.
 #ifndef TVM_SCHED_KERNELS_CUDA_CALL_H_
 #define TVM_SCHED_KERNELS_CUDA_CALL_H_
 

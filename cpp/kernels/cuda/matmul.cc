@@ -39,7 +39,7 @@ void* HandleOfContext() {
   return handle;
 }
 
-/// The library counts columns first; so it is asked for the transposed result, B' A', whose columns
+/// The library is column-major; so it computes the transposed result, B' A', whose columns
 /// are our rows, and whose rows are the n columns that share a bias.
 class Matmul final : public Prepared {
  public:

@@ -1,4 +1,4 @@
-// What a kernel computes, as Python wrote it; docs/formats/kernels.md is its contract.
+// The description of a kernel, written by Python; docs/formats/kernels.md defines it.
 #ifndef TVM_SCHED_KERNELS_ONEDNN_DESCRIPTION_H_
 #define TVM_SCHED_KERNELS_ONEDNN_DESCRIPTION_H_
 

@@ -1,4 +1,4 @@
-// What normalisation over groups of channels needs: a factor and a summand for each channel.
+// Normalisation over groups of channels: computes a factor and a summand for each channel.
 #ifndef TVM_SCHED_KERNELS_ONEDNN_MOMENTS_H_
 #define TVM_SCHED_KERNELS_ONEDNN_MOMENTS_H_
 

@@ -1,4 +1,4 @@
-// Kernels of ours, beside oneDNN's primitives: what oneDNN lacks, or computes slowly.
+// Our own kernels besides oneDNN's primitives, for what oneDNN lacks or computes slowly.
 #ifndef TVM_SCHED_KERNELS_ONEDNN_OWN_KERNEL_H_
 #define TVM_SCHED_KERNELS_ONEDNN_OWN_KERNEL_H_
 
@@ -18,10 +18,10 @@ class OwnKernel {
   virtual void Run(const std::vector<void*>& data) const = 0;
 };
 
-/// Whether a kernel of ours computes what a description calls `primitive`.
+/// Whether one of our kernels computes what a description calls `primitive`.
 bool IsOwn(const std::string& primitive);
 
-/// Throws std::invalid_argument where shapes do not fit, or no kernel of ours is for it.
+/// Throws std::invalid_argument if shapes do not fit, or none of our kernels computes it.
 std::unique_ptr<OwnKernel> MakeOwn(const Description& description, int threads);
 
 }  // namespace tvm_sched::onednn

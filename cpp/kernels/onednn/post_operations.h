@@ -1,4 +1,4 @@
-// What is done to a result before it is stored.
+// Operations on a result before it is stored.
 #ifndef TVM_SCHED_KERNELS_ONEDNN_POST_OPERATIONS_H_
 #define TVM_SCHED_KERNELS_ONEDNN_POST_OPERATIONS_H_
 

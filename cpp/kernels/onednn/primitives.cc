@@ -1,4 +1,4 @@
-// From descriptions to primitives: one function for each kind.
+// Makes primitives from descriptions: one function for each kind.
 #include <algorithm>
 #include <map>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// What kernels of ours share: functions compiled for several instruction sets, and the exponential.
+// Shared by our kernels: functions compiled for several instruction sets, and the exponential.
 #ifndef TVM_SCHED_KERNELS_ONEDNN_VECTOR_MATH_H_
 #define TVM_SCHED_KERNELS_ONEDNN_VECTOR_MATH_H_
 

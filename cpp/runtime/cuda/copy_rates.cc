@@ -1,4 +1,4 @@
-// How fast copies are, by events before and after them.
+// Measures the rates of copies, by events before and after them.
 #include <algorithm>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// The GPUs that a plan's devices stand for: contexts, memory, who reaches whom.
+// The GPUs of a plan's devices: contexts, memory, peer access.
 #ifndef TVM_SCHED_RUNTIME_CUDA_DEVICES_H_
 #define TVM_SCHED_RUNTIME_CUDA_DEVICES_H_
 

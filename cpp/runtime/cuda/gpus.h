@@ -1,4 +1,4 @@
-// What CUDA's driver says of the GPUs that this process may use.
+// Properties of the GPUs that this process may use, by CUDA's driver.
 #ifndef TVM_SCHED_RUNTIME_CUDA_GPUS_H_
 #define TVM_SCHED_RUNTIME_CUDA_GPUS_H_
 

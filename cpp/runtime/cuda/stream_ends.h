@@ -1,4 +1,4 @@
-// What kernels keep for a stream, and have to let go of when it ends.
+// Resources that kernels keep for a stream, and must release when it is destroyed.
 #ifndef TVM_SCHED_RUNTIME_CUDA_STREAM_ENDS_H_
 #define TVM_SCHED_RUNTIME_CUDA_STREAM_ENDS_H_
 

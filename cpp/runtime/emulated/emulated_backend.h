@@ -1,4 +1,4 @@
-// Devices that are not there: a kernel or a copy takes the time that the plan says, by waiting.
+// Emulated devices: a kernel or a copy waits for the time that the plan says.
 //
 // Everything else is the real executor (threads, order, events), so a run shows whether the plan's
 // order gives the latency that was predicted for it. Time is dilated by a scale, since waking a
@@ -28,7 +28,7 @@ class EmulatedBackend final : public Backend {
   double scale_;
 };
 
-/// The scale that is taken when none is asked for:
+/// The default scale:
 ///
 ///     max(1, 0.5 s / L, min(0.25 ms / m, 3 s / L))
 ///

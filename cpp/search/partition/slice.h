@@ -1,4 +1,4 @@
-// SliceGraph: the best way to cut one topological order into stages.
+// SliceGraph: the optimal cut of a topological order into stages.
 #ifndef TVM_SCHED_SEARCH_PARTITION_SLICE_H_
 #define TVM_SCHED_SEARCH_PARTITION_SLICE_H_
 

@@ -1,4 +1,4 @@
-// Whether some stage is worth more than a target: what a bound from prices of nodes has to know.
+// Decides whether some stage is worth more than a target, for the bound from prices of nodes.
 #ifndef TVM_SCHED_SEARCH_PARTITION_STAGE_VALUE_H_
 #define TVM_SCHED_SEARCH_PARTITION_STAGE_VALUE_H_
 
