@@ -172,10 +172,10 @@ def compiled_cache() -> FileCache:
 
 
 def _limit() -> int:
-    said = os.environ.get("TVM_SCHED_CACHE_LIMIT")
-    if not said:
+    limit = os.environ.get("TVM_SCHED_CACHE_LIMIT")
+    if not limit:
         return DEFAULT_LIMIT
-    text = said.strip().lower().removesuffix("b").removesuffix("i")
+    text = limit.strip().lower().removesuffix("b").removesuffix("i")
     number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "")
     try:
         size = int(float(number) * _UNITS[unit])
@@ -183,7 +183,7 @@ def _limit() -> int:
         size = -1
     if size < 0:
         raise InputError(
-            f"TVM_SCHED_CACHE_LIMIT is {said!r}; a number of bytes is allowed, with K, M, G or T, such as 4G"
+            f"TVM_SCHED_CACHE_LIMIT is {limit!r}; a number of bytes is allowed, with K, M, G or T, such as 4G"
         )
     return size
 

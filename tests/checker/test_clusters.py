@@ -106,5 +106,5 @@ def test_what_is_changed_is_refused(folder, what):
 
 def test_evidence_is_of_chains(folder):
     cluster, service = small_cluster(), chain_service([5, 5, 5], edges=(Edge("op0", "op2", 1),))
-    with pytest.raises(InputError, match="no chain"):
+    with pytest.raises(InputError, match="not a chain"):
         evidence(ClusterSearch(cluster), [service], [Request("r", service.name)])

@@ -120,5 +120,5 @@ def defragment(
     write_allocation(out, output, state.allocation)
     total, gain = sum(one.bytes for one in done), sum(one.gain for one in done)
     out.show(f"{len(done)} moves of {total / 1e9:.1f} GB of parameters; {gain:.2f} services more fit")
-    told = [{"request": m.after.request, "gpus": m.after.gpus, "bytes": m.bytes, "gain": m.gain} for m in done]
-    out.result({**describe_state(state), "moves": told, "bytes": total, "gain": gain})
+    moves_done = [{"request": m.after.request, "gpus": m.after.gpus, "bytes": m.bytes, "gain": m.gain} for m in done]
+    out.result({**describe_state(state), "moves": moves_done, "bytes": total, "gain": gain})

@@ -75,17 +75,17 @@ def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
         return None  # the reader of the model says what is wrong
     if not files:
         return None
-    said = {
+    content = {
         "model": [model.name, model.resolve().name, files],
         "given": _json_value(given),
         "environment": {k: v for k, v in os.environ.items() if k.startswith("TVM_SCHED_") and k not in _OURS},
         "program": [_sources(), _packages()],
         "machine": _machine(),
     }
-    return hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
 
 
-def keep(cache: FileCache, key: str, name: str, made: Made, said: Sequence[warnings.WarningMessage]) -> None:
+def keep(cache: FileCache, key: str, name: str, made: Made, warned: Sequence[warnings.WarningMessage]) -> None:
     """Put a compilation into the cache, with its warnings."""
     with tempfile.TemporaryDirectory() as folder:
         files = dict(zip((_ARTIFACT, _PARAMETERS), made.written, strict=False))
@@ -93,9 +93,13 @@ def keep(cache: FileCache, key: str, name: str, made: Made, said: Sequence[warni
             for kind, document in (("problem", problem), ("schedule", schedule)):
                 files[f"{kind}-{position}.json"] = path = Path(folder) / f"{kind}-{position}.json"
                 document.save(path)
-        told = [[warning.category.__module__, warning.category.__name__, str(warning.message)] for warning in said]
+        warning_rows = [
+            [warning.category.__module__, warning.category.__name__, str(warning.message)] for warning in warned
+        ]
         cache.keep(
-            key, files, {"model": name, "plans": made.plans, "warnings": told, "slow_kernels": made.slow_kernels}
+            key,
+            files,
+            {"model": name, "plans": made.plans, "warnings": warning_rows, "slow_kernels": made.slow_kernels},
         )
 
 

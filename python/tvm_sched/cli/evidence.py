@@ -107,9 +107,9 @@ def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile)
         raise InputError(
             f"{schedule_file}: the schedule is for warm runs (--resident); only bounds of cold ones are explained"
         )
-    told = sentences(made, chosen)
-    out.show(*(escape(line) for line in told))
-    out.result({"lines": told})
+    lines = sentences(made, chosen)
+    out.show(*(escape(line) for line in lines))
+    out.result({"lines": lines})
 
 
 def check(

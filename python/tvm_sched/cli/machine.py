@@ -72,8 +72,8 @@ def check_topology(out: Output, file: TomlFile) -> None:
     """Check a topology file; the first thing wrong is named with its place, and the exit status is 2."""
     machine = load_topology(str(file))
     counts = _counts(machine)
-    said = ", ".join(f"{n} {what}" for what, n in counts.items())
-    out.show(escape(f"{file}: topology {machine.name!r} is right: {said}"))
+    parts = ", ".join(f"{n} {what}" for what, n in counts.items())
+    out.show(escape(f"{file}: topology {machine.name!r} is right: {parts}"))
     out.result({"file": str(file), "name": machine.name, "right": True, **counts})
 
 

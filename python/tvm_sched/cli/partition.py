@@ -33,7 +33,7 @@ def is_instance(path: Path) -> bool:
     try:
         head = msgspec.json.decode(path.read_bytes(), type=_Head)
     except (*UNREADABLE, OSError):
-        return False  # said by who reads it as a problem
+        return False  # the reader of problem files reports it
     return head.nodes is not None or head.edges is not None
 
 

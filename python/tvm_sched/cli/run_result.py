@@ -17,13 +17,13 @@ def show_run(out: Output, module: ScheduledModule, measured: Measured, files: di
     from ..report.tables import table
     from ..report.units import format_ns, format_percent, format_time
 
-    said, info = measured.statistics, module.info()
+    statistics, info = measured.statistics, module.info()
     predicted = measured.predicted.latency_ns
     bound = lower_bound_ns(info, measured.plan)
     gap = 1 - bound / predicted if bound is not None and predicted else None
     source = measured.timeline.source
-    rows = [(name, format_time(getattr(said, name))) for name in ("min", "median", "mean", "p90", "p99", "max")]
-    out.show(table((f"{source} latency", f"{said.repeat} runs"), rows))
+    rows = [(name, format_time(getattr(statistics, name))) for name in ("min", "median", "mean", "p90", "p99", "max")]
+    out.show(table((f"{source} latency", f"{statistics.repeat} runs"), rows))
     of = ", cold" if warm else ""
     rows = [*_about(module, measured), (f"predicted latency{of}", format_ns(predicted))]
     if bound is not None and gap is not None:
@@ -36,8 +36,8 @@ def show_run(out: Output, module: ScheduledModule, measured: Measured, files: di
     out.show(table(("time over all lanes", f"predicted{of}", f"{source}, fastest run"), rows3))
     out.result(
         {
-            "source": source, "plan": measured.plan["name"], "repeat": said.repeat,
-            "latency_seconds": {name: getattr(said, name) for name in ("min", "median", "mean", "p90", "p99", "max")},
+            "source": source, "plan": measured.plan["name"], "repeat": statistics.repeat,
+            "latency_seconds": {name: getattr(statistics, name) for name in ("min", "median", "mean", "p90", "p99", "max")},
             "predicted_latency_ns": predicted, "lower_bound_ns": bound, "gap": gap,
             "time_ns": {name: {"predicted": plan, source: real} for name, (plan, real) in split.items()},
             "wall_seconds": measured.wall_seconds, "processor": module.processor(), "compiled_with": info, "files": files,

@@ -48,9 +48,9 @@ def serve(
     if name is not None:
         deployment = msgspec.structs.replace(deployment, name=name)
     with out.step(f"Deploying {deployment.name}") as step:
-        said = serving.deploy(deployment, address, timeout, step)
-    _show(out, [said])
-    out.result(said)
+        status = serving.deploy(deployment, address, timeout, step)
+    _show(out, [status])
+    out.result(status)
 
 
 def status(
@@ -138,16 +138,16 @@ def _show(out: Output, deployments: list[dict[str, Any]]) -> None:
     from ..report.tables import table
     from ..report.units import format_time
 
-    for said in deployments:
-        counts = ", ".join(f"{said[what]} {what.replace('_', ' ')}" for what in _COUNTS)
+    for deployment in deployments:
+        counts = ", ".join(f"{deployment[what]} {what.replace('_', ' ')}" for what in _COUNTS)
         rows = []
-        for stage in said["stages"]:
+        for stage in deployment["stages"]:
             mean = format_time(stage["seconds"] / stage["runs"]) if stage.get("runs") else "-"
             needs = ", ".join(f"{name} {amount:g}" for name, amount in stage["resources"].items())
             state = stage["state"] + (", restarted" if stage.get("restarted") else "")
             where = stage["node"][:8] if "node" in stage else stage.get("cause", "-")
             rows.append((str(stage["stage"]), stage["device"], needs, state, where, str(stage.get("runs", "-")), mean))
-        title = f"{said['name']}: {said['model']}, {said['places']} places; {counts}"
+        title = f"{deployment['name']}: {deployment['model']}, {deployment['places']} places; {counts}"
         out.show(table(("stage", "device", "needs", "state", "node", "runs", "mean time"), rows, title))
 
 

@@ -205,9 +205,9 @@ def _requirements(cluster: Cluster, service: Service, placement: ServicePlacemen
     if priced.latency_ns > service.latency_limit_ns:
         message = f"the latency is {priced.latency_ns} ns, {service.latency_limit_ns} are allowed"
         yield _broken("latency", placement, message)
-    said = placement.cycle_ns, placement.latency_ns
-    if said != (priced.cycle_ns, priced.latency_ns):
+    claimed = placement.cycle_ns, placement.latency_ns
+    if claimed != (priced.cycle_ns, priced.latency_ns):
         message = (
-            f"it says cycle {said[0]} and latency {said[1]} ns, the model {priced.cycle_ns} and {priced.latency_ns}"
+            f"it claims cycle {claimed[0]} and latency {claimed[1]} ns, not {priced.cycle_ns} and {priced.latency_ns}"
         )
         yield _broken("figures", placement, message)

@@ -99,14 +99,14 @@ def _shares(gpus: list[Gpu], measured: Bandwidths | None) -> list[tuple[list[Gpu
     alone = {} if measured is None else {g.address: measured.from_host.get(g.address, 0.0) for g in gpus}
     if measured is None or not all(alone.values()):
         return [(gpus, min(map(_pcie, gpus)), _SPECIFIED)]
-    said = f"measured: {_gigabytes(alone.values())} from pinned host memory"
+    source = f"measured: {_gigabytes(alone.values())} from pinned host memory"
     if len(gpus) == 1:
-        return [(gpus, _rounded(*alone.values()), said)]
+        return [(gpus, _rounded(*alone.values()), source)]
     at_once = [measured.at_once.get(gpu.address, alone[gpu.address]) for gpu in gpus]
-    said += f", each alone; {_gigabytes(at_once)} at once"
+    source += f", each alone; {_gigabytes(at_once)} at once"
     if sum(at_once) > _SHARED * max(alone.values()):
-        return [([gpu], _rounded(rate), said) for gpu, rate in zip(gpus, at_once, strict=True)]
-    return [(gpus, _rounded(sum(at_once)), said)]
+        return [([gpu], _rounded(rate), source) for gpu, rate in zip(gpus, at_once, strict=True)]
+    return [(gpus, _rounded(sum(at_once)), source)]
 
 
 def _gigabytes(rates: Iterable[float]) -> str:

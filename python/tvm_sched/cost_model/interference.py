@@ -112,10 +112,10 @@ def fit_pairs(pairs: Sequence[Pair], rows: Mapping[str, Measurement], device: De
 
 def fit_profile(profile: Profile) -> Contention | None:
     """Serial share and contention from a CPU device's profile; None where it has no pairs of two streams."""
-    pairs, said = pairs_of_one_device(profile), profile.device
-    if not pairs or said.kind != "cpu":
+    pairs, measured = pairs_of_one_device(profile), profile.device
+    if not pairs or measured.kind != "cpu":
         return None
-    device = Device(said.name, 1, said.bandwidth, dict(said.rates), kind="cpu")
+    device = Device(measured.name, 1, measured.bandwidth, dict(measured.rates), kind="cpu")
     return fit_pairs(pairs, {row.signature: row for row in profile.kernels}, device, profile.threads)
 
 

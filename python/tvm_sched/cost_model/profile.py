@@ -270,10 +270,10 @@ def this_machine() -> Machine:
             continue
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    said = {key.strip(): value.strip() for key, value in fields.items()}
-    clock = said.get("cpu MHz", "0")
-    name = said.get("model name") or platform.processor() or platform.machine()
-    family = said.get("cpu family", "")
+    fields_by_name = {key.strip(): value.strip() for key, value in fields.items()}
+    clock = fields_by_name.get("cpu MHz", "0")
+    name = fields_by_name.get("model name") or platform.processor() or platform.machine()
+    family = fields_by_name.get("cpu family", "")
     return Machine(f"{name} (family {family})" if family else name, cores(), round(float(clock)), versions)
 
 

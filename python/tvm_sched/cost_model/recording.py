@@ -209,8 +209,8 @@ def _sysfs_gpus(base: Path) -> list[Gpu]:
     for device in sorted((base / "sys/bus/pci/devices").glob("*")):
         if _text(device / "vendor").strip() != "0x10de" or not _text(device / "class").startswith("0x03"):
             continue
-        said = _text(base / "proc/driver/nvidia/gpus" / device.name / "information")
-        name = re.search(r"^Model:\s*(.*)$", said, re.MULTILINE)
+        information = _text(base / "proc/driver/nvidia/gpus" / device.name / "information")
+        name = re.search(r"^Model:\s*(.*)$", information, re.MULTILINE)
         speed = re.match(r"([\d.]+) GT/s", _text(device / "max_link_speed"))
         generation = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}.get(float(speed.group(1)) if speed else 0.0, 0)
         width = _text(device / "max_link_width").strip()

@@ -62,21 +62,21 @@ def sample_latencies(
         The problem's costs have no estimate of their errors.
     """
     costs = problem.costs
-    said, together = costs.uncertainty, costs.concurrency
-    if said is None and (together is None or together.interval == (1.0, 1.0)):
+    intervals, together = costs.uncertainty, costs.concurrency
+    if intervals is None and (together is None or together.interval == (1.0, 1.0)):
         raise InputError(
             f"the latencies of the problem are from {costs.source or 'an unknown source'!r}, which does not estimate their "
             "errors; make the problem with the cost model 'learned', 'measured' or 'contention'"
         )
-    if said is None:
+    if intervals is None:
         exact = costs.operator_ns
-        said = Uncertainty(exact, exact, np.zeros(exact.shape), np.zeros(exact.shape, bool))
+        intervals = Uncertainty(exact, exact, np.zeros(exact.shape), np.zeros(exact.shape, bool))
     models = [device.model or device.name for device in problem.topology.devices]
     own = _codes(signatures(problem.graph), models)
     common = _codes([family_of(operator.kind)[0] for operator in problem.graph.operators], models)
     up, down = (
-        np.log(np.where(said.high_ns == FORBIDDEN, 1, end / begin)) / _DEVIATIONS
-        for begin, end in ((costs.operator_ns, said.high_ns), (said.low_ns, costs.operator_ns))
+        np.log(np.where(intervals.high_ns == FORBIDDEN, 1, end / begin)) / _DEVIATIONS
+        for begin, end in ((costs.operator_ns, intervals.high_ns), (intervals.low_ns, costs.operator_ns))
     )
     requests = schedule.certificate.requests if schedule.certificate else ()
     rng = np.random.default_rng(seed)
@@ -84,8 +84,8 @@ def sample_latencies(
     for n in range(samples):
         if progress:
             progress("", n, samples)
-        z = np.sqrt(said.shared) * rng.standard_normal(common.max(initial=0) + 1)[common]
-        z += np.sqrt(1 - said.shared) * rng.standard_normal(own.max(initial=0) + 1)[own]
+        z = np.sqrt(intervals.shared) * rng.standard_normal(common.max(initial=0) + 1)[common]
+        z += np.sqrt(1 - intervals.shared) * rng.standard_normal(own.max(initial=0) + 1)[own]
         factor = _contention_factor(together, rng)
         drawn = _scaled(problem, np.exp(z * np.where(z > 0, up, down)), factor).with_resident(problem.resident)
         result[n] = priced(drawn, schedule, requests)[0]
@@ -125,17 +125,17 @@ def _scaled(problem: Problem, factor: npt.NDArray[np.float64], of_sets: float) -
 
 def most_useful(problem: Problem, schedule: Schedule, count: int = 10) -> list[Useful]:
     """The kernels of a schedule whose times are least certain, in nanoseconds of the whole run; empty if all are certain."""
-    said = problem.costs.uncertainty
-    if said is None:
+    intervals = problem.costs.uncertainty
+    if intervals is None:
         return []
     names, operators = signatures(problem.graph), problem.graph.index.operator_id
     together: dict[tuple[str, str], list[tuple[str, int, bool]]] = {}
     for placement in schedule.placements:
         o, d = operators[placement.operator], problem.topology.device_id[placement.device]
         device = problem.topology.devices[d]
-        if said.high_ns[o, d] != FORBIDDEN:
-            width = int(said.high_ns[o, d] - said.low_ns[o, d])
-            entry = placement.operator, width, bool(said.far[o, d])
+        if intervals.high_ns[o, d] != FORBIDDEN:
+            width = int(intervals.high_ns[o, d] - intervals.low_ns[o, d])
+            entry = placement.operator, width, bool(intervals.far[o, d])
             together.setdefault((names[o], device.model or device.name), []).append(entry)
     found = [
         Useful(name, device, tuple(e[0] for e in entries), sum(e[1] for e in entries), any(e[2] for e in entries))

@@ -31,9 +31,9 @@ def against_checks(module: ScheduledModule, other: ScheduledModule, seed: int = 
 
 
 def _verdict(name: str, error: float, where: str) -> Check:
-    said = f"greatest difference {error:.1e} of the tolerance, in {where}"
+    text = f"greatest difference {error:.1e} of the tolerance, in {where}"
     status: Any = "ok" if error <= 1 else "failure"
-    return Check("artifact", name, status, said if error <= 1 else f"{said}: please report it with both artifacts")
+    return Check("artifact", name, status, text if error <= 1 else f"{text}: please report it with both artifacts")
 
 
 def _kernels(module: ScheduledModule, other: ScheduledModule, seed: int) -> Check:
@@ -57,15 +57,15 @@ def _kernels(module: ScheduledModule, other: ScheduledModule, seed: int) -> Chec
             except TvmSchedError as failed:
                 wrong.append(f"{step['function']}: {failed}")
     wrong += [f"{kernel}: {error:.1e} of the tolerance" for kernel, error in compared.items() if not error <= 1]
-    said = f"{len(compared)} compared"
+    text = f"{len(compared)} compared"
     if compared:
         kernel = max(compared, key=lambda k: compared[k])
-        said += f", greatest difference {compared[kernel]:.1e} of the tolerance in {kernel}"
+        text += f", greatest difference {compared[kernel]:.1e} of the tolerance in {kernel}"
     if alone:
-        said += f"; {alone} have no counterpart there (a library's, or fused otherwise), and count in the outputs alone"
+        text += f"; {alone} have no counterpart there (a library's, or fused otherwise), and count in the outputs alone"
     if wrong:
-        return Check("artifact", name, "failure", f"{said}; wrong: {'; '.join(wrong)}", {"compared": compared})
-    return Check("artifact", name, "ok", said, {"compared": compared})
+        return Check("artifact", name, "failure", f"{text}; wrong: {'; '.join(wrong)}", {"compared": compared})
+    return Check("artifact", name, "ok", text, {"compared": compared})
 
 
 def _signature(plan: dict[str, Any], step: dict[str, Any]) -> tuple[Any, ...]:

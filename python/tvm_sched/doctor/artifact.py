@@ -38,9 +38,9 @@ def open_artifact(path: Path, parameters: Path | None) -> tuple[ScheduledModule 
     info = module.info()
     about = ", ".join(f"{key} {info[key]}" for key in ("topology", "scheduler") if info.get(key))
     checks = [Check("artifact", "file", "ok", f"{path}: whole, {size}, {len(module.plans())} plans; {about}")]
-    told = differences(info)
-    checks += [Check("artifact", "machine", "warning", difference) for difference in told]
-    if not told:
+    found_differences = differences(info)
+    checks += [Check("artifact", "machine", "warning", difference) for difference in found_differences]
+    if not found_differences:
         checks.append(Check("artifact", "machine", "ok", "this machine is like what it was made for"))
     return module, checks
 
@@ -52,8 +52,8 @@ def needs_gpu(module: ScheduledModule) -> bool:
 
 def architecture_check(info: dict[str, Any], gpus: Sequence[dict[str, Any]]) -> Check:
     """Whether the artifact's kernels can be loaded into each GPU: by binaries of its family, or by PTX that is not newer."""
-    said = info.get("needs", {}).get("cuda", {})
-    binaries, ptx = list(said.get("architectures", ())), said.get("ptx")
+    needs = info.get("needs", {}).get("cuda", {})
+    binaries, ptx = list(needs.get("architectures", ())), needs.get("ptx")
     if not binaries:
         return Check("artifact", "architectures", "ok", "it does not say for which GPUs its kernels are")
     text = f"kernels for {', '.join(binaries)}{f', and {ptx} for newer ones' if ptx else ''}"
@@ -61,8 +61,8 @@ def architecture_check(info: dict[str, Any], gpus: Sequence[dict[str, Any]]) -> 
     if apart:
         names = ", ".join(f"GPU {gpu['number']} ({gpu['arch']})" for gpu in apart)
         todo = f"compile again with TVM_SCHED_CUDA_ARCHS={','.join(sorted({gpu['arch'] for gpu in apart}))}"
-        return Check("artifact", "architectures", "failure", f"{text}; none for {names}: {todo}", dict(said))
-    return Check("artifact", "architectures", "ok", text, dict(said))
+        return Check("artifact", "architectures", "failure", f"{text}; none for {names}: {todo}", dict(needs))
+    return Check("artifact", "architectures", "ok", text, dict(needs))
 
 
 def _loads(binaries: Sequence[str], ptx: str | None, arch: str) -> bool:
@@ -103,12 +103,12 @@ def _values(module: ScheduledModule, inputs: list[Any], outputs: list[Any]) -> C
     again = module.run(*inputs)
     changed = [n for n, (a, b) in enumerate(zip(outputs, again, strict=True)) if not _equal_bytes(a, b)]
     if changed:
-        said = f"outputs {changed} differ between two runs with the same inputs"
-        return Check("artifact", "values", "failure", f"{said}: please report it with the artifact")
+        text = f"outputs {changed} differ between two runs with the same inputs"
+        return Check("artifact", "values", "failure", f"{text}: please report it with the artifact")
     odd = [n for n, value in enumerate(outputs) if value.dtype.kind == "f" and not np.isfinite(value).all()]
     if odd:
-        said = f"outputs {odd} have values that are no numbers, for random inputs"
-        return Check("artifact", "values", "warning", f"{said}: --against compares with an artifact for CPUs")
+        text = f"outputs {odd} have values that are no numbers, for random inputs"
+        return Check("artifact", "values", "warning", f"{text}: --against compares with an artifact for CPUs")
     return Check("artifact", "values", "ok", f"two runs gave the same {len(outputs)} outputs, and all are finite")
 
 
@@ -126,7 +126,7 @@ def _times(module: ScheduledModule, inputs: list[Any], plan: dict[str, Any]) -> 
     predicted, measured = planned_timeline(plan), measured_timeline(fastest)
     spent = [time_by_kind(timeline) for timeline in (predicted, measured)]
     data = {"predicted_ns": predicted.latency_ns, "measured_ns": measured.latency_ns, "by_kind": spent}
-    said = f"{format_ns(measured.latency_ns)}, predicted {format_ns(predicted.latency_ns)}"
+    text = f"{format_ns(measured.latency_ns)}, predicted {format_ns(predicted.latency_ns)}"
     by_kind = [
         f"{kind} {format_ns(spent[1].get(kind, 0))} ({format_ns(spent[0].get(kind, 0))} predicted)"
         for kind in ("load", "kernel", "copy")
@@ -135,7 +135,7 @@ def _times(module: ScheduledModule, inputs: list[Any], plan: dict[str, Any]) -> 
     overlap = _overlap(measured)
     if overlap is not None:
         by_kind.append(f"{100 * overlap:.0f} % of the copies' time beside kernels")
-    checks = [Check("artifact", "latency", "ok", f"{said}; {', '.join(by_kind)}", data)]
+    checks = [Check("artifact", "latency", "ok", f"{text}; {', '.join(by_kind)}", data)]
     return [*checks, _kernels(plan, fastest), *_copies(plan, fastest)]
 
 
@@ -164,9 +164,9 @@ def _kernels(plan: dict[str, Any], run: dict[str, Any]) -> Check:
         if step["kind"] == "kernel":
             rows.append((step["name"], event["end_ns"] - event["start_ns"], step.get("duration_ns", 0)))
     rows.sort(key=lambda row: -abs(row[1] - row[2]))
-    told = [f"{name} {format_ns(took)} ({format_ns(wanted)} predicted)" for name, took, wanted in rows[:5]]
+    furthest = [f"{name} {format_ns(took)} ({format_ns(wanted)} predicted)" for name, took, wanted in rows[:5]]
     data = {"kernels": [{"name": name, "measured_ns": took, "predicted_ns": wanted} for name, took, wanted in rows]}
-    return Check("artifact", "kernels", "ok", f"{len(rows)} ran; furthest from the plan: {', '.join(told)}", data)
+    return Check("artifact", "kernels", "ok", f"{len(rows)} ran; furthest from the plan: {', '.join(furthest)}", data)
 
 
 def _copies(plan: dict[str, Any], run: dict[str, Any]) -> list[Check]:
@@ -179,8 +179,8 @@ def _copies(plan: dict[str, Any], run: dict[str, Any]) -> list[Check]:
     rates = {lane: sum(s for s, _ in found) / sum(t for _, t in found) * 1e9 for lane, found in lanes.items()}
     if not rates:
         return []
-    said = ", ".join(f"{lane} {format_rate(rate)}" for lane, rate in rates.items())
-    return [Check("artifact", "copies", "ok", f"of 1 MiB and more: {said}", rates)]
+    text = ", ".join(f"{lane} {format_rate(rate)}" for lane, rate in rates.items())
+    return [Check("artifact", "copies", "ok", f"of 1 MiB and more: {text}", rates)]
 
 
 def _graph(module: ScheduledModule, inputs: list[Any], outputs: list[Any]) -> Check:
@@ -192,8 +192,8 @@ def _graph(module: ScheduledModule, inputs: list[Any], outputs: list[Any]) -> Ch
     for values in found:
         if not all(_equal_bytes(a, b) for a, b in zip(outputs, values, strict=True)):
             return Check("artifact", "graph", "failure", "a replayed graph gives other values: please report it")
-    said = f"replayed with the same values in {format_ns(round(latency * 1e9))}"
-    return Check("artifact", "graph", "ok", said, {"latency_ns": round(latency * 1e9)})
+    text = f"replayed with the same values in {format_ns(round(latency * 1e9))}"
+    return Check("artifact", "graph", "ok", text, {"latency_ns": round(latency * 1e9)})
 
 
 def check_choice(path: Path | None, against: Path | None) -> None:

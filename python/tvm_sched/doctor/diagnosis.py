@@ -64,11 +64,11 @@ def diagnose(
         checks.append(architecture_check(module.info(), gpus))
         if devices is None and len(gpus) < len(module.plans()[0]["devices"]):
             devices = [d % len(gpus) for d in range(len(module.plans()[0]["devices"]))]
-            said = f"its devices share the GPUs: {devices}, so that its times say little"
-            checks.append(Check("artifact", "devices", "warning", said))
+            text = f"its devices share the GPUs: {devices}, so that its times say little"
+            checks.append(Check("artifact", "devices", "warning", text))
     checks += run_checks(module, seed, devices)
     if against is not None:
         report("values beside the CPU's", 3, 4)
-        other, told = open_artifact(against, None)
-        checks += against_checks(module, other, seed) if other is not None else told
+        other, load_checks = open_artifact(against, None)
+        checks += against_checks(module, other, seed) if other is not None else load_checks
     return Diagnosis(tuple(checks))

@@ -58,23 +58,23 @@ def gpu_checks(needed: bool, topology: Topology | None = None) -> list[Check]:
 
 
 def _gpu(gpu: dict[str, Any]) -> Check:
-    said = (
+    text = (
         f"{gpu['name']}, {gpu['arch']}, {format_bytes(gpu['memory'])} ({format_bytes(gpu['free'])} free), "
         f"{gpu['multiprocessors']} multiprocessors at up to {gpu['clock_mhz']} MHz, {gpu['copy_engines']} copy engines, "
         f"PCI {gpu['address']}"
     )
     if gpu["compute_mode"]:
-        said += "; only one process or none may use it: nvidia-smi --compute-mode=0 allows any number"
-    return Check("gpu", f"GPU {gpu['number']}", "warning" if gpu["compute_mode"] else "ok", said, gpu)
+        text += "; only one process or none may use it: nvidia-smi --compute-mode=0 allows any number"
+    return Check("gpu", f"GPU {gpu['number']}", "warning" if gpu["compute_mode"] else "ok", text, gpu)
 
 
 def _environment(gpus: list[dict[str, Any]]) -> Check:
     values = {name: os.environ.get(name) for name in _VARIABLES}
-    said = ", ".join(f"{name}={value}" if value is not None else f"{name} is not set" for name, value in values.items())
+    text = ", ".join(f"{name}={value}" if value is not None else f"{name} is not set" for name, value in values.items())
     addresses = [gpu["address"] for gpu in gpus]
     if addresses != sorted(addresses):
-        said += "; GPUs are not numbered as nvidia-smi does, which CUDA_DEVICE_ORDER=PCI_BUS_ID changes"
-    return Check("gpu", "environment", "ok", said, values)
+        text += "; GPUs are not numbered as nvidia-smi does, which CUDA_DEVICE_ORDER=PCI_BUS_ID changes"
+    return Check("gpu", "environment", "ok", text, values)
 
 
 def _libraries() -> list[Check]:
@@ -85,27 +85,27 @@ def _libraries() -> list[Check]:
                 Check("gpu", found["name"], "warning", f"artifacts that call it cannot run: {found['problem']}")
             )
         else:
-            said = f"version {found['version']}, {found['file']}"
-            checks.append(Check("gpu", found["name"], "ok", said, {"version": found["version"], "file": found["file"]}))
+            text = f"version {found['version']}, {found['file']}"
+            checks.append(Check("gpu", found["name"], "ok", text, {"version": found["version"], "file": found["file"]}))
     return checks
 
 
 def _peers(peers: list[list[bool]]) -> Check:
     rows = ["".join("x" if can else "." for can in row) for row in peers]
     apart = any("." in row for row in rows)
-    said = f"access each other's memory (a row for each GPU): {' '.join(rows)}"
+    text = f"access each other's memory (a row for each GPU): {' '.join(rows)}"
     if apart:
-        said += "; copies between the others take the way through the host's memory"
-    return Check("gpu", "peers", "ok", said, {"matrix": peers})
+        text += "; copies between the others take the way through the host's memory"
+    return Check("gpu", "peers", "ok", text, {"matrix": peers})
 
 
 def _devices(topology: Topology, gpus: list[dict[str, Any]]) -> Check:
     """Whether the topology's devices are the GPUs that are there, in their order."""
     wanted = [device for device in topology.devices if device.kind == "cuda"]
     if len(wanted) > len(gpus):
-        said = f"topology {topology.name!r} has {len(wanted)} GPUs, and this process may use {len(gpus)}"
+        text = f"topology {topology.name!r} has {len(wanted)} GPUs, and this process may use {len(gpus)}"
         return Check(
-            "gpu", "topology", "warning", f"{said}: several devices then share one, and predictions do not hold"
+            "gpu", "topology", "warning", f"{text}: several devices then share one, and predictions do not hold"
         )
     other = [
         f"{device.name} is {device.model or device.arch} in topology {topology.name!r}, and GPU {gpu['number']} is "
@@ -126,9 +126,9 @@ def _copies(gpu: int, topology: Topology | None) -> list[Check]:
         rates = [float(rate) for rate in _library.function("tvm_sched.cuda_copy_rates")(gpu, COPY_BYTES)]
     except RuntimeError as error:
         return [Check("gpu", name, "failure", str(error))]
-    said = ", ".join(f"{route} {format_rate(rate)}" for route, rate in zip(_ROUTES, rates, strict=True))
+    text = ", ".join(f"{route} {format_rate(rate)}" for route, rate in zip(_ROUTES, rates, strict=True))
     status, difference = _compare_rate(rates[0], gpu, HOST, topology, down=True)
-    return [Check("gpu", name, status, said + difference, dict(zip(_ROUTES, rates, strict=True)))]
+    return [Check("gpu", name, status, text + difference, dict(zip(_ROUTES, rates, strict=True)))]
 
 
 def _peer_copies(source: int, target: int, topology: Topology | None) -> Check:
@@ -147,10 +147,10 @@ def _compare_rate(rate: float, gpu: int, other: int, topology: Topology | None, 
     if topology is None or max(gpu, other) >= len(devices):
         return "ok", ""
     ends = [HOST if end == HOST else topology.device_id[devices[end].name] for end in (gpu, other)]
-    said = connection(topology, *(reversed(ends) if down else ends)).bandwidth
-    if not said:
+    expected = connection(topology, *(reversed(ends) if down else ends)).bandwidth
+    if not expected:
         return "ok", ""
-    text = f"; topology {topology.name!r} says {format_rate(said)}"
-    if abs(rate / said - 1) <= _TOLERATED:
+    text = f"; topology {topology.name!r} says {format_rate(expected)}"
+    if abs(rate / expected - 1) <= _TOLERATED:
         return "ok", text
     return "warning", f"{text}: tvm-sched topology detect measures it for predictions that hold"

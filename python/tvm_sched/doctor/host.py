@@ -17,9 +17,9 @@ def host_checks() -> list[Check]:
     found = record()
     facts = {"processor": found.processor, "architecture": platform.machine(), "cores": cores(), "memory": found.memory}
     name = f"{found.processor or 'processor unknown'} ({platform.machine()})"
-    said = f"{name}, {facts['cores']} cores for this process, {format_bytes(found.memory)} of memory"
+    text = f"{name}, {facts['cores']} cores for this process, {format_bytes(found.memory)} of memory"
     packages = versions()
-    told = ", ".join(f"{package} {version}" for package, version in packages.items())
+    package_versions = ", ".join(f"{package} {version}" for package, version in packages.items())
     missing = str(_library.function("tvm_sched.why_not_onednn")())
     onednn = (
         Check("host", "oneDNN", "warning", f"cannot be used, so TVM's kernels do its work: {missing}")
@@ -27,7 +27,7 @@ def host_checks() -> list[Check]:
         else Check("host", "oneDNN", "ok", "can be used")
     )
     return [
-        Check("host", "machine", "ok", said, facts),
-        Check("host", "versions", "ok", f"Python {platform.python_version()}, {told}", dict(packages)),
+        Check("host", "machine", "ok", text, facts),
+        Check("host", "versions", "ok", f"Python {platform.python_version()}, {package_versions}", dict(packages)),
         onednn,
     ]

@@ -115,11 +115,11 @@ def what_fits(runtime: Runtime, request: Request, case: Case) -> str:
         needed.append(f"keys and values {size_of(int(chain.cache.sum()))}")
     needed.append(f"activations {size_of(int(chain.peak.max()))} on each device")
     have = sum(max(runtime.room(request, device), 0) for device in gpus(request.topology))
-    said = [
+    sentences = [
         f"the model does not fit on {request.topology.name} for {runtime.name}: it needs {', '.join(needed)}; the GPUs have "
         f"{size_of(have)} in all to use"
     ]
-    return ". ".join([*said, *advice(runtime, request)])
+    return ". ".join([*sentences, *advice(runtime, request)])
 
 
 def advice(runtime: Runtime, request: Request) -> list[str]:

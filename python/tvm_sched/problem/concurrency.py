@@ -44,7 +44,7 @@ class Concurrency:
     factor : float
         Of the times of sets that have no measured pair, above 0; no set gets faster than its longest operator by it.
     interval : (float, float)
-        Between these times what is said lie 90 % of measurements of pairs; around 1.
+        90 % of measured pairs take between these factors times the predicted time; around 1.
 
     Raises
     ------

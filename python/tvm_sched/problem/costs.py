@@ -169,17 +169,19 @@ def concatenate_costs(parts: Sequence[Costs]) -> Costs:
     )
 
 
-def _check_uncertainty(said: Uncertainty, operator_ns: npt.NDArray[np.int64]) -> None:
+def _check_uncertainty(uncertainty: Uncertainty, operator_ns: npt.NDArray[np.int64]) -> None:
     for name in ("low_ns", "high_ns", "shared", "far"):
-        if getattr(said, name).shape != operator_ns.shape:
-            raise CostsError(f"uncertainty.{name} is {getattr(said, name).shape}, operator_ns {operator_ns.shape}")
-    if not ((said.low_ns <= operator_ns) & (operator_ns <= said.high_ns)).all():
-        o, d = np.argwhere((said.low_ns > operator_ns) | (operator_ns > said.high_ns))[0]
+        if getattr(uncertainty, name).shape != operator_ns.shape:
+            raise CostsError(
+                f"uncertainty.{name} is {getattr(uncertainty, name).shape}, operator_ns {operator_ns.shape}"
+            )
+    if not ((uncertainty.low_ns <= operator_ns) & (operator_ns <= uncertainty.high_ns)).all():
+        o, d = np.argwhere((uncertainty.low_ns > operator_ns) | (operator_ns > uncertainty.high_ns))[0]
         raise CostsError(
             f"operator_ns[{o}][{d}] is {operator_ns[o, d]} ns, outside of its interval "
-            f"{said.low_ns[o, d]} to {said.high_ns[o, d]} ns"
+            f"{uncertainty.low_ns[o, d]} to {uncertainty.high_ns[o, d]} ns"
         )
-    if not ((said.shared >= 0) & (said.shared <= 1)).all():
+    if not ((uncertainty.shared >= 0) & (uncertainty.shared <= 1)).all():
         raise CostsError("uncertainty.shared has a value outside of 0 to 1")
 
 

@@ -135,8 +135,8 @@ def _library_launches(mod: tvm.IRModule, functions: set[str], compiled: bool) ->
 
 def _lowered_launches(mod: tvm.IRModule) -> dict[str, Launches]:
     """Of each function, by the attribute `LAUNCHES`, with registers assumed."""
-    said = mod.attrs[LAUNCHES] if mod.attrs and LAUNCHES in mod.attrs else {}
-    return {str(name): _described(str(name), json.loads(str(text)), {}) for name, text in said.items()}
+    launches = mod.attrs[LAUNCHES] if mod.attrs and LAUNCHES in mod.attrs else {}
+    return {str(name): _described(str(name), json.loads(str(text)), {}) for name, text in launches.items()}
 
 
 def _described(name: str, launches: Sequence[Mapping[str, Any]], kernels: Mapping[str, CompiledKernel]) -> Launches:

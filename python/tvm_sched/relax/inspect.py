@@ -53,17 +53,17 @@ def inspect_model(
                 named = [Refusal(node, reason) for node, reason in found.refused if node in why]
                 refused = named or [Refusal("", why)]
         notes = [str(warning.message) for warning in caught if issubclass(warning.category, ModelWarning)]
-    told = found
+    description = found
     if imported is not None and not (found.operators and found.outputs):
-        told = describe_module(imported)
+        description = describe_module(imported)
     return Inspection(
         model=source.name,
         kind=found.kind,
         about=found.about,
         inputs=[_tensor(item) for item in source.inputs],
-        outputs=[_tensor(item) for item in found.outputs or told.outputs],
+        outputs=[_tensor(item) for item in found.outputs or description.outputs],
         symbols=symbols_of(source.inputs),
-        operators=found.operators or told.operators,
+        operators=found.operators or description.operators,
         parameters=found.parameters,
         parameter_bytes=found.parameter_bytes,
         checked="operators" if needs else "import",

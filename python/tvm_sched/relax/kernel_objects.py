@@ -105,8 +105,8 @@ def _key(function: tirx.PrimFunc, host: tvm.target.Target) -> str:
     The text of a function leaves out large constants, and the structural hash has 64 bits; both together have neither fault.
     """
     bare = function.without_attr("global_symbol")
-    said = (tvm_ffi.structural_hash(bare, map_free_vars=True), bare.script(), str(host), compiler_digest())
-    return hashlib.sha256("\n".join(map(str, said)).encode()).hexdigest()
+    content = (tvm_ffi.structural_hash(bare, map_free_vars=True), bare.script(), str(host), compiler_digest())
+    return hashlib.sha256("\n".join(map(str, content)).encode()).hexdigest()
 
 
 @cache

@@ -88,7 +88,7 @@ class CompileOptions:
         backend ``"cuda"``: cuBLASLt and cuDNN round operands to 11 bits, for tensor cores. Sums and all others remain
         float32.
     threads : int, optional
-        Threads of all CPU devices together, where nothing else is said when the artifact is loaded. Default: all cores.
+        Threads of all CPU devices together, unless loading the artifact sets another number. Default: all cores.
     graph : bool, optional
         Capture the second of several equal runs on GPUs as a CUDA graph, and replay it from then on.
     resident : float or sequence of str, optional

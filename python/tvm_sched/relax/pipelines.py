@@ -79,12 +79,12 @@ def _chosen(current: Any, topology: Any, given: Mapping[str, Any]) -> CompileOpt
         return CompileOptions.of(topology, **given)
     if current is None:
         return CompileOptions.of(topology or "cpu1", **given)
-    said = read_target(current)
+    target_options = read_target(current)
     if given.get("scheduler") or given.get("partitioner"):
-        said = replace(said, options={})
+        target_options = replace(target_options, options={})
     if topology is None:
-        return CompileOptions.of(said, **given)
-    kept = {name: getattr(said, name) for name in DEFAULTS if name != "measure"}
+        return CompileOptions.of(target_options, **given)
+    kept = {name: getattr(target_options, name) for name in DEFAULTS if name != "measure"}
     return CompileOptions.of(topology, **kept | {k: v for k, v in given.items() if v is not None})
 
 

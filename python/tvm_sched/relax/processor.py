@@ -159,9 +159,9 @@ def needs_of(targets: Mapping[str, tvm.target.Target]) -> dict[str, Any]:
     first = next(iter(targets.values()))
     if first.kind.name != "llvm":
         return {}
-    said = [
+    levels = [
         {"name": str(target.attrs.get("mcpu", "")), "features": list(features_of(target)), "suffix": suffix}
         for suffix, target in targets.items()
     ]
-    least = {key: said[0][key] for key in ("name", "features")}
-    return {"processor": {**least, **({"levels": said} if len(said) > 1 else {})}}
+    least = {key: levels[0][key] for key in ("name", "features")}
+    return {"processor": {**least, **({"levels": levels} if len(levels) > 1 else {})}}

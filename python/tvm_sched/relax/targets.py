@@ -70,8 +70,8 @@ def read_target(found: tvm.target.Target) -> CompileOptions:
             "tvm_sched.relax.target('machine.toml'), or relax.get_pipeline('tvm_sched', topology=...)"
         )
     model = str(found.attrs["model"])
-    (said,) = found.attrs["libs"]
-    return CompileOptions.from_json(_topologies.get(model) or model, str(said))
+    (options_text,) = found.attrs["libs"]
+    return CompileOptions.from_json(_topologies.get(model) or model, str(options_text))
 
 
 def option_of_target(name: str) -> Any:

@@ -196,8 +196,8 @@ def load_library(file: Path) -> Any:
     _load_tvm_runtime()
     _library.function("tvm_sched.take_parallel_loops")()
     path = file.resolve()
-    said = path.stat()
-    version = (said.st_dev, said.st_ino, said.st_mtime_ns, said.st_size)
+    status = path.stat()
+    version = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
     if path.suffix == ".so" and _loaded.setdefault(str(path), version) == version:
         return tvm_ffi.load_module(str(path), keep_module_alive=False)
     with tempfile.TemporaryDirectory(prefix="tvm-sched-") as folder:

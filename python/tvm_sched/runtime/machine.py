@@ -75,7 +75,7 @@ def describe(
 
 def differences(info: Mapping[str, Any]) -> list[str]:
     """Differences of this machine from an artifact's metadata, each with what to do; none where the metadata is missing."""
-    result = [str(told) for told in _library.function("tvm_sched.machine_differences")(json.dumps(dict(info)))]
+    result = [str(each) for each in _library.function("tvm_sched.machine_differences")(json.dumps(dict(info)))]
     here = versions()
     for package, version in info.get("versions", {}).items():
         if here.get(package, version).split(".")[:2] != version.split(".")[:2]:

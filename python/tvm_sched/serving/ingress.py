@@ -126,10 +126,11 @@ class Ingress:
         if sorted(inputs) != sorted(known):
             raise InputError(f"a request has the inputs {', '.join(known)}; found {', '.join(inputs) or 'none'}")
         for name, value in inputs.items():
-            said = known[name]
-            if tuple(np.shape(value)) != said.shape or str(value.dtype) != said.dtype:
+            declared = known[name]
+            if tuple(np.shape(value)) != declared.shape or str(value.dtype) != declared.dtype:
                 raise InputError(
-                    f"input {name!r} is {value.dtype} {list(np.shape(value))}; {said.dtype} {list(said.shape)} is expected"
+                    f"input {name!r} is {value.dtype} {list(np.shape(value))}; {declared.dtype} {list(declared.shape)} "
+                    "is expected"
                 )
 
     @asynccontextmanager
@@ -258,14 +259,14 @@ class Ingress:
             raise
 
     async def _stage_status(self, s: int) -> dict[str, Any]:
-        said = {"stage": s, "device": self.manifest.stages[s].device, "resources": self.deployment.stages[s].resources}
+        entry = {"stage": s, "device": self.manifest.stages[s].device, "resources": self.deployment.stages[s].resources}
         try:
-            return {**said, "state": "ready", **await self._ping(s, _PING_SECONDS)}
+            return {**entry, "state": "ready", **await self._ping(s, _PING_SECONDS)}
         except asyncio.TimeoutError:
             state, cause = "not answering", ""
         except RayError as error:
             state, cause = "dead" if isinstance(error, ActorDiedError) else "restarting", _first_line(error)
-        return {**said, "state": state, "cause": (await self._why(s)).removeprefix(": ") or cause}
+        return {**entry, "state": state, "cause": (await self._why(s)).removeprefix(": ") or cause}
 
     async def _why(self, s: int) -> str:
         """What Ray's placement says of a stage that does not answer; empty where it has a node."""

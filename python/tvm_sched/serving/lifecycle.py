@@ -241,9 +241,9 @@ def _answer(reference: Any, what: str, end: float) -> Any:
 
 def _cause(lines: Sequence[str]) -> str:
     """The exception in a traceback as Ray hands it over, or the first line."""
-    said = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in said if ".errors." in line.partition(":")[0]]
-    return errors[-1].partition(": ")[2] if errors else said[0]
+    stripped = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in stripped if ".errors." in line.partition(":")[0]]
+    return errors[-1].partition(": ")[2] if errors else stripped[0]
 
 
 def _kill(name: str) -> None:

@@ -35,7 +35,7 @@ class Plan:
         self.costs = [self._cost(s, stage) for s, stage in enumerate(stages)]
         self.cost = max(self.costs, default=0)
 
-    def _cost(self, s: int, said: dict[str, Any]) -> int:
+    def _cost(self, s: int, claimed: dict[str, Any]) -> int:
         """What a stage gets, computes, streams and sends."""
         p, d, own = self.problem, self.device[s], self.operators[s]
         read = dict.fromkeys(t for o in own for t in p.inputs[o])
@@ -54,8 +54,8 @@ class Plan:
             "output_ns": sum(self._output(t, s) for o in own for t in p.outputs[o]),
         }
         for part in PARTS:
-            if count(said[part]) != true[part]:
-                raise Refused(f"stage {s} says {part} {said[part]}; it is {true[part]}")
+            if count(claimed[part]) != true[part]:
+                raise Refused(f"stage {s} says {part} {claimed[part]}; it is {true[part]}")
         return sum(true.values())
 
     def _input(self, t: int, s: int) -> int:

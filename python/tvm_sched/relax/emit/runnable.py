@@ -89,9 +89,9 @@ def make_plan_module(
     targets = kernel_targets()
     made_for = "; ".join(map(str, targets.values()))
     needs = needs_for(backend, targets, problem.topology)
-    said = {"name": name, **describe(backend, plan["devices"], made_for, needs), **(about or {})}
+    metadata = {"name": name, **describe(backend, plan["devices"], made_for, needs), **(about or {})}
     embedded = used if embed_limit is None or size <= embed_limit else {}
-    module = make_runtime_module([plan], said, embedded, [*kernels, *libraries])
+    module = make_runtime_module([plan], metadata, embedded, [*kernels, *libraries])
     return module, {} if embedded else {key: value.numpy() for key, value in used.items()}
 
 

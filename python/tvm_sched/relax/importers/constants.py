@@ -51,17 +51,19 @@ def check_constants(declared: Sequence[DeclaredInput], given: Constants | None, 
 
 
 def _converted(item: DeclaredInput, value: Any, where: str) -> npt.NDArray[np.generic]:
-    said = f"{where}: input {item.name!r}: the constant {_short(value)}"
+    subject = f"{where}: input {item.name!r}: the constant {_short(value)}"
     try:
         found = np.asarray(value)
     except ValueError:
         raise InputError(
-            f"{said} has rows of different lengths; the same number of values in each is allowed"
+            f"{subject} has rows of different lengths; the same number of values in each is allowed"
         ) from None
     if found.size == 0 and not isinstance(value, np.ndarray):
         found = found.astype(item.dtype or "float32")
     if found.dtype.kind not in "biuf":
-        raise InputError(f"{said} is no number; whole or decimal numbers, true, false, and lists of these are allowed")
+        raise InputError(
+            f"{subject} is no number; whole or decimal numbers, true, false, and lists of these are allowed"
+        )
     if item.dtype is None:
         return found
     dtype = numpy_dtype(item.dtype)
@@ -69,7 +71,7 @@ def _converted(item: DeclaredInput, value: Any, where: str) -> npt.NDArray[np.ge
     with np.errstate(all="ignore"):
         cast = found.astype(dtype)
     if not fits or (dtype.kind in "biu" and not np.array_equal(cast, found)):
-        raise InputError(f"{said} is no {item.dtype}, which this input takes")
+        raise InputError(f"{subject} is no {item.dtype}, which this input takes")
     return cast
 
 

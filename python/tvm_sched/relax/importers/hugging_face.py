@@ -313,9 +313,9 @@ def _export(model: Any, signature: _Signature, shapes: StaticShapes, where: str)
         with _offline(), torch.no_grad():
             return torch.export.export(_wrapper(model), (), inputs)
     except Exception as error:  # torch._dynamo and the model itself raise many unrelated classes
-        said = ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
+        shape_text = ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
         raise InputError(
-            f"{where}: torch.export cannot export {type(model).__name__} with {said}: {_first_line(error)}"
+            f"{where}: torch.export cannot export {type(model).__name__} with {shape_text}: {_first_line(error)}"
         ) from error
 
 

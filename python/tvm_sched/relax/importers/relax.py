@@ -49,8 +49,8 @@ def _from_script(text: str, path: Path) -> tvm.IRModule:
             namespace = runpy.run_path(str(path))
             modules = [value for value in namespace.values() if isinstance(value, tvm.IRModule)]
     except (Exception, SystemExit) as error:
-        said = "it ended the program" if isinstance(error, SystemExit) else _first_line(error)
-        raise InputError(f"{path}: not a TVMScript module that can be read ({said})") from error
+        reason = "it ended the program" if isinstance(error, SystemExit) else _first_line(error)
+        raise InputError(f"{path}: not a TVMScript module that can be read ({reason})") from error
     if len(modules) != 1:
         raise InputError(f"{path}: defines {len(modules)} modules (@I.ir_module); exactly one is expected")
     return modules[0]

@@ -52,7 +52,7 @@ class DeclaredInput:
     ----------
     name : str
     shape : tuple or None
-        Each dimension a number, a symbol's name, an `Expression` of symbols, or None where nothing is said: such
+        Each dimension a number, a symbol's name, an `Expression` of symbols, or None where it is not declared: such
         dimensions are independent of each other. ``?``, ``-1`` and the empty name are taken for None. None in all where
         not even the rank is known.
     dtype : str or None
@@ -149,7 +149,7 @@ def _without_contradicted(
 
     Exporters name dimensions by their position, so that ``width`` of one input may have nothing to do with another's.
     """
-    said: dict[str, set[frozenset[int]]] = {}
+    given_sizes: dict[str, set[frozenset[int]]] = {}
     for item in declared:
         dims, own = given.get(item.name), dict[str, set[frozenset[int]]]()
         if isinstance(dims, tuple) and len(dims) == len(item.shape or ()):
@@ -158,8 +158,8 @@ def _without_contradicted(
                     own.setdefault(dimension, set()).add(sizes)
         for symbol, found in own.items():
             if len(found) == 1:  # one that an input contradicts by itself is a mistake
-                said.setdefault(symbol, set()).update(found)
-    apart = {symbol for symbol, sizes in said.items() if len(sizes) > 1 and symbol not in given}
+                given_sizes.setdefault(symbol, set()).update(found)
+    apart = {symbol for symbol, sizes in given_sizes.items() if len(sizes) > 1 and symbol not in given}
     if not apart:
         return declared
     warnings.warn(
@@ -218,7 +218,7 @@ class _Assignment:
         self.symbols = symbols_of(declared)
         self.sizes: dict[Key, frozenset[int]] = {}
         self.ranks: dict[str, int] = {}
-        self._said_by: dict[Key, str] = {}
+        self._source_of: dict[Key, str] = {}
 
     def take(self, name: str, sizes: Checked) -> None:
         """Note what is given under a name."""
@@ -253,7 +253,7 @@ class _Assignment:
             )
         self.ranks[item.name] = len(dims)
         for axis, (sizes, dimension) in enumerate(zip(dims, declared, strict=True)):
-            said = f"input {item.name!r}, dimension {axis},"
+            source = f"input {item.name!r}, dimension {axis},"
             if isinstance(dimension, int):
                 if sizes != {dimension}:
                     raise InputError(
@@ -261,17 +261,17 @@ class _Assignment:
                         f"but the model fixes it at {dimension}: {item}"
                     )
             elif isinstance(dimension, str):
-                self._note(dimension, sizes, f"input {item.name!r}: dimension {axis} ({dimension!r})", said)
+                self._note(dimension, sizes, f"input {item.name!r}: dimension {axis} ({dimension!r})", source)
             else:
-                self._note((item.name, axis), sizes, f"input {item.name!r}: dimension {axis}", said)
+                self._note((item.name, axis), sizes, f"input {item.name!r}: dimension {axis}", source)
 
-    def _note(self, key: Key, sizes: frozenset[int], what: str, said: str) -> None:
+    def _note(self, key: Key, sizes: frozenset[int], what: str, source: str) -> None:
         if self.sizes.setdefault(key, sizes) != sizes:
             raise InputError(
-                f"{self.where}: {what} is given as {_sizes(sizes)}, but {self._said_by[key]} says "
+                f"{self.where}: {what} is given as {_sizes(sizes)}, but {self._source_of[key]} says "
                 f"{_sizes(self.sizes[key])}; one symbol has one size, or one set of sizes"
             )
-        self._said_by.setdefault(key, said)
+        self._source_of.setdefault(key, source)
 
     def static(self, item: DeclaredInput, sizes: Mapping[Key, int]) -> tuple[int, ...]:
         """The shape of an input for one combination of sizes."""
@@ -353,12 +353,12 @@ def _is_whole(size: object) -> bool:
     return isinstance(size, Integral) and not isinstance(size, bool)
 
 
-def _set_of(sizes: Any, said: str) -> frozenset[int]:
+def _set_of(sizes: Any, subject: str) -> frozenset[int]:
     for size in sizes:
         if not _is_whole(size) or size < 0:
-            raise InputError(f"{said} {size!r}; a whole number, 0 or more, is allowed")
+            raise InputError(f"{subject} {size!r}; a whole number, 0 or more, is allowed")
     if not sizes:
-        raise InputError(f"{said} an empty set; one size or more is allowed")
+        raise InputError(f"{subject} an empty set; one size or more is allowed")
     return frozenset(int(size) for size in sizes)
 
 

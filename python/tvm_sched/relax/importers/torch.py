@@ -206,10 +206,10 @@ def _check_inputs(program: Any, where: str) -> None:
     """TVM's frontend knows tensors only."""
     for spec in program.graph_signature.input_specs:
         if spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ != "TensorArgument":
-            said = f" ({spec.arg.value!r})" if hasattr(spec.arg, "value") else ""
+            value_text = f" ({spec.arg.value!r})" if hasattr(spec.arg, "value") else ""
             raise InputError(
-                f"{where}: input {spec.arg.name!r} is not a tensor{said}; TVM's torch frontend takes tensors only: make it "
-                "a tensor, or a constant of the module"
+                f"{where}: input {spec.arg.name!r} is not a tensor{value_text}; TVM's torch frontend takes tensors only: "
+                "make it a tensor, or a constant of the module"
             )
 
 
@@ -221,9 +221,9 @@ def _refuse_complex(program: Any, where: str) -> None:
         for spec in found:
             value = nodes[spec.arg.name].meta.get("val") if getattr(spec.arg, "name", None) in nodes else None
             if value is not None and hasattr(value, "is_complex") and value.is_complex():
-                told = f"{spec.kind.name.lower()} {spec.target!r}" if spec.target else f"{way} {spec.arg.name!r}"
+                subject = f"{spec.kind.name.lower()} {spec.target!r}" if spec.target else f"{way} {spec.arg.name!r}"
                 raise InputError(
-                    f"{where}: {told} is complex; give its parts as a last dimension of 2, with torch.view_as_real and "
+                    f"{where}: {subject} is complex; give its parts as a last dimension of 2, with torch.view_as_real and "
                     "torch.view_as_complex in the model"
                 )
 

@@ -81,13 +81,13 @@ class _Importer(ExportedProgramImporter):
                 raise
             except Exception as error:
                 lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
-                told = lines[-1] if lines[0].startswith("Trace") else lines[0]
+                reason = lines[-1] if lines[0].startswith("Trace") else lines[0]
                 if _depends_on_values(node):
                     raise _unsupported(node, "one of its sizes is known only when the program runs") from error
                 if _is_symbolic(node):
-                    said = f"{who} failed where sizes are symbols ({told.strip()}): export it with fixed sizes, "
-                    raise _unsupported(node, f"{said}without dynamic_shapes") from error
-                raise _unsupported(node, f"{who} failed: {told.strip()}") from error
+                    message = f"{who} failed where sizes are symbols ({reason.strip()}): export it with fixed sizes, "
+                    raise _unsupported(node, f"{message}without dynamic_shapes") from error
+                raise _unsupported(node, f"{who} failed: {reason.strip()}") from error
             if isinstance(result, relax.Call):  # until it is bound it has no type to check
                 result = self.block_builder.emit(result)
             for part in (result.real, result.imaginary) if isinstance(result, torch_complex.Complex) else (result,):

@@ -63,9 +63,12 @@ def batch_norm(call: Call) -> relax.Expr:
     results = [call.emit(relax.op.add(found, bias))]
     wanted = call.node.meta["val"]
     saved = (
-        [relax.op.reshape(value, tuple(said.shape)) for value, said in zip((mean, inverse), wanted[1:3], strict=True)]
+        [
+            relax.op.reshape(value, tuple(expected.shape))
+            for value, expected in zip((mean, inverse), wanted[1:3], strict=True)
+        ]
         if (training)
-        else [relax.op.zeros(tuple(said.shape), kind) for said in wanted[1:3]]
+        else [relax.op.zeros(tuple(expected.shape), kind) for expected in wanted[1:3]]
     )
     results += [call.emit(value) for value in saved]
     name = call.node.target.__name__
@@ -125,7 +128,7 @@ def _statistics_are_read(call: Call) -> bool:
 def _statistics(call: Call, x: relax.Expr, axes: list[int], eps: float) -> list[relax.Expr]:
     mean, variance = _moments(call, x, axes)
     values = (mean, _inverse_deviation(call, variance, eps))
-    sizes = [tuple(said.shape) for said in call.node.meta["val"][1:3]]
+    sizes = [tuple(expected.shape) for expected in call.node.meta["val"][1:3]]
     return [call.emit(relax.op.reshape(value, size)) for value, size in zip(values, sizes, strict=True)]
 
 

@@ -71,10 +71,10 @@ def _neutral(reduction: str, kind: str) -> float:
 
 def _reduced(call: Call, x: relax.Expr, index: relax.Expr, values: relax.Expr) -> relax.Expr:
     """Elements that nothing is written to stay; the others take part in what is made of them, or do not."""
-    told, axis, kind = call["reduce"], call["dim"], dtype_of(x)
-    reduction = _REDUCTIONS.get(told, "")
+    mode, axis, kind = call["reduce"], call["dim"], dtype_of(x)
+    reduction = _REDUCTIONS.get(mode, "")
     if not reduction or kind == "bool":
-        raise call.unsupported(f"the reduction {told!r} of {kind} is not supported; cast to int32 before it")
+        raise call.unsupported(f"the reduction {mode!r} of {kind} is not supported; cast to int32 before it")
     base, touched = x, None
     if not call["include_self"]:
         zero = call.emit(relax.op.zeros([int(size) for size in x.ty.shape], "int32"))
@@ -83,7 +83,7 @@ def _reduced(call: Call, x: relax.Expr, index: relax.Expr, values: relax.Expr) -
         touched = call.cast(marked, "bool")
         base = call.emit(relax.op.where(touched, constant(_neutral(reduction, kind), x), x))
     found = call.emit(relax.op.scatter_elements(base, index, values, axis, reduction))
-    if told != "mean":
+    if mode != "mean":
         return found
     ones = call.emit(relax.op.ones_like(values))
     start = call.emit(relax.op.ones_like(x))

@@ -110,12 +110,12 @@ def kernel_keys(mod: tvm.IRModule, calls: Extraction) -> list[str]:
 
 def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> str:
     if claimed:
-        said = json.dumps(json.loads(mod.attrs[KERNELS][function])["kernel"], sort_keys=True)
+        content = json.dumps(json.loads(mod.attrs[KERNELS][function])["kernel"], sort_keys=True)
     elif external:
-        said = function
+        content = function
     else:
-        said = str(tvm_ffi.structural_hash(mod[function].without_attr("global_symbol"), map_free_vars=True))
-    return hashlib.sha256(f"{said} {target_here()} {compiler_digest()}".encode()).hexdigest()[:16]
+        content = str(tvm_ffi.structural_hash(mod[function].without_attr("global_symbol"), map_free_vars=True))
+    return hashlib.sha256(f"{content} {target_here()} {compiler_digest()}".encode()).hexdigest()[:16]
 
 
 def _measure(

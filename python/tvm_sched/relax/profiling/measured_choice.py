@@ -141,8 +141,8 @@ def _key(mod: tvm.IRModule, problem: Problem, schedule: Schedule, asked: tuple[A
     graph = msgspec.structs.replace(problem.graph, name="")
     given = (graph, problem.topology, schedule.placements, schedule.transfers)
     keys = kernel_keys(mod, extract(mod))
-    said = (*map(msgspec.json.encode, given), keys, cores(), *asked, this_machine().processor)
-    return hashlib.sha256("\n".join(map(str, said)).encode()).hexdigest()
+    content = (*map(msgspec.json.encode, given), keys, cores(), *asked, this_machine().processor)
+    return hashlib.sha256("\n".join(map(str, content)).encode()).hexdigest()
 
 
 class Choice:

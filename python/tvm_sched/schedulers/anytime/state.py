@@ -146,7 +146,9 @@ class ScheduleState(Incumbent[ScheduleIndex]):
             None fits into the devices' memory; says what is short.
         """
         if self.best is not None:
-            tried = {name: said if isinstance(said, str) else said / 1e9 for name, said in self.tried.items()}
+            tried = {
+                name: reached if isinstance(reached, str) else reached / 1e9 for name, reached in self.tried.items()
+            }
             return self.best.to_schedule(notes={"tried": tried})
         if self._shortfalls:
             short, device = min(self._shortfalls)

@@ -87,9 +87,9 @@ def check_operators(model: onnx.ModelProto, where: str) -> None:
             "the level ORT_ENABLE_EXTENDED or below, or give the model that it was made from"
         )
     if unknown:
-        told = ", ".join(node_text(node) for node in unknown[:5])
+        names = ", ".join(node_text(node) for node in unknown[:5])
         raise InputError(
-            f"{where}: TVM's ONNX frontend does not know the operators {told}{' ...' if len(unknown) > 5 else ''}; "
+            f"{where}: TVM's ONNX frontend does not know the operators {names}{' ...' if len(unknown) > 5 else ''}; "
             "nor does the ONNX standard define them by others: export the model without them, or cut it there"
         )
 

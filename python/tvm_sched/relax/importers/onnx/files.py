@@ -71,12 +71,14 @@ def _locate_external_data(model: onnx.ModelProto, path: Path) -> None:
         if "location" not in entries:
             raise InputError(f"{path}: tensor {tensor.name!r} has external data, and the file does not say where")
         file = folder / entries["location"].value
-        told = f"{path}: tensor {tensor.name!r} has its data in {file}"
+        subject = f"{path}: tensor {tensor.name!r} has its data in {file}"
         if not file.resolve().is_relative_to(folder):
-            raise InputError(f"{told}, outside the model's folder {folder}; put it beside the model")
+            raise InputError(f"{subject}, outside the model's folder {folder}; put it beside the model")
         if not file.is_file():
-            raise InputError(f"{told}, and there is no such file; it belongs to the model, put it there")
+            raise InputError(f"{subject}, and there is no such file; it belongs to the model, put it there")
         end = sum(int(entries[key].value) for key in ("offset", "length") if key in entries)
         if file.stat().st_size < end:
-            raise InputError(f"{told}, which ends at byte {file.stat().st_size} where {end} are needed; copy it again")
+            raise InputError(
+                f"{subject}, which ends at byte {file.stat().st_size} where {end} are needed; copy it again"
+            )
         entries["location"].value = str(file)

@@ -61,5 +61,5 @@ def _is_float32(kernel: dict[str, Any]) -> bool:
 
 
 def _key(kernel: dict[str, Any], where: list[Any]) -> str:
-    said = json.dumps([VERSION, kernel, where], sort_keys=True)
-    return "implementation " + hashlib.sha256(said.encode()).hexdigest()
+    text = json.dumps([VERSION, kernel, where], sort_keys=True)
+    return "implementation " + hashlib.sha256(text.encode()).hexdigest()

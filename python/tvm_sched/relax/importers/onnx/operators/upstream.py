@@ -102,8 +102,8 @@ def check_constants(
         name = node.input[position]
         sources = _sources(graph, name) if graph is not None else [name]
         if sources:
-            told = " and ".join(f"--constant {source}=VALUE" for source in sources)
-            advice = f"give the value of what decides it: {told} (constants={{{sources[0]!r}: ...}})"
+            options = " and ".join(f"--constant {source}=VALUE" for source in sources)
+            advice = f"give the value of what decides it: {options} (constants={{{sources[0]!r}: ...}})"
         else:
             advice = "change the model so that it is a constant"
         raise UnsupportedNode(
@@ -148,15 +148,15 @@ def check_results(node: onnx.NodeProto, values: Sequence[Any], inferred: dict[st
     from onnx.helper import tensor_dtype_to_np_dtype
 
     for name, value in zip(node.output, values, strict=False):
-        told = inferred.get(name)
+        expected = inferred.get(name)
         if (
-            told is None
+            expected is None
             or node.op_type in INFERENCE_ERRS
-            or not told.type.HasField("tensor_type")
+            or not expected.type.HasField("tensor_type")
             or not isinstance(value, relax.Expr)
         ):
             continue
-        kind = told.type.tensor_type
+        kind = expected.type.tensor_type
         if not isinstance(value.ty, relax.TensorType):
             continue
         found = str(value.ty.dtype.dtype) if value.ty.dtype is not None else ""
