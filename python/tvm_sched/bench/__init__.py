@@ -1,4 +1,4 @@
-"""An open benchmark: instances, methods by name in equal time, best known solutions, and tables of them all."""
+"""The benchmark: suites of instances, runs of methods in equal time, best known solutions, and tables."""
 
 from .best import BestKnown, Known
 from .records import Result, Run

@@ -1,4 +1,4 @@
-"""The best known solutions and bounds of a suite, as files beside it."""
+"""The best known solutions and bounds of a suite, stored as files with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind: its circumstances, a line for each result, and the solutions."""
+"""Files of a run: machine and versions, a line for each result, and the solutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All methods on all instances, each for the same time, in a process of its own that is ended when it takes far longer."""
+"""Run all methods on all instances for the same time, each in its own process with a hard time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What solutions in files are worth, and which of them are kept as the best known."""
+"""Score solutions in files, and keep the best known ones."""
 
 from __future__ import annotations
 

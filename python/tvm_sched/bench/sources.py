@@ -1,4 +1,4 @@
-"""Where instances come from: generators with seeds, and files."""
+"""Sources of instances: seeded generators, and files."""
 
 from __future__ import annotations
 

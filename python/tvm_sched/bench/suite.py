@@ -1,4 +1,4 @@
-"""A suite: the instances of a benchmark, families of them in one TOML file (``docs/formats/benchmark.md``)."""
+"""Suites of instances: families in a TOML file (``docs/formats/benchmark.md``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of results: how far methods are from the best known solutions and from the bounds, who wins, and who fails."""
+"""Tables of results: distances from the best known solutions and from the bounds, wins, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline that is ready to run: its plan, a runtime module for each stage, and the executor of batches."""
+"""`CompiledPipeline`: a plan, a runtime module for each stage, and the executor of batches."""
 
 from __future__ import annotations
 

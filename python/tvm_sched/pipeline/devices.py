@@ -1,4 +1,4 @@
-"""Stage order and device choice together, where devices or links are unequal, or latency matters too."""
+"""Search for stage order and devices together, where devices or links are unequal, or latency matters too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lower bound of a pipeline rests on, for ``tvm_sched_check.pipelines`` (``docs/formats/evidence.md``)."""
+"""Write the evidence of a pipeline's lower bound for ``tvm_sched_check.pipelines`` (``docs/formats/evidence.md``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs batches through the stages of a plan: a thread for each stage and each hop, bounded room between them."""
+"""Run batches through the stages of a plan: a thread for each stage and hop, with bounded queues between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs for partitioning as files: JSON with ``nodes`` and ``edges``, the fields that the MTPP paper uses."""
+"""Read graphs for partitioning from files: JSON with ``nodes`` and ``edges``, the fields that the MTPP paper uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doubly nonnegative relaxation of the partition matrix: which bound multipliers prove, wherever they come from.
+"""The doubly nonnegative relaxation of the partition matrix: the bound that any given multipliers prove.
 
 See `semidefinite` for the source, and "Pipelines" in ``docs/model.md`` for the proof.
 """

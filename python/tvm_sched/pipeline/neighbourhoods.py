@@ -1,4 +1,4 @@
-"""Better partitions from neighbouring stages: a few at a time are cut anew by the exact program, all others stay."""
+"""Neighbourhood search for partitions: a few neighbouring stages at a time are cut again by the exact program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bound from single nodes: whatever stage holds a node costs at least the cheapest set around it."""
+"""A lower bound from single nodes: the stage of a node costs at least as much as the cheapest set that contains it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lower bound of a partition rests on, for ``tvm_sched_check.partitions`` (``docs/formats/evidence.md``)."""
+"""Write the evidence of a partition's lower bound for ``tvm_sched_check.partitions`` (``docs/formats/evidence.md``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search for a partition has found, and the improvers that find partitions."""
+"""State of a search for a partition, and the improvers that find partitions."""
 
 from __future__ import annotations
 

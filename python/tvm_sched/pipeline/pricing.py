@@ -1,4 +1,4 @@
-"""What the stages of a pipeline cost on the devices of a problem, in integer nanoseconds: ``docs/model.md``, Pipelines."""
+"""Costs of pipeline stages on the devices of a problem, in integer nanoseconds (``docs/model.md``, Pipelines)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the programs of `programs` and `block_program` answer."""
+"""`ProgramResult`: the result of the programs of `programs` and `block_program`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitioners by name: each maps a PartitionProblem and a number of stages to a Partition."""
+"""Partitioners by name: functions from a `PartitionProblem` and a number of stages to a `Partition`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a Problem to a PartitionProblem: exact where devices and links are equal, a relaxation where they are not."""
+"""Make a `PartitionProblem` of a `Problem`: exact where devices and links are equal, else a relaxation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting a chain whose segments have given costs: least bottleneck, or least sum below a ceiling."""
+"""Cut a chain whose segments have given costs: least bottleneck, or least sum below a ceiling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When batches pass the stages of a plan: a simulation by events, and the time between batches once it is full."""
+"""Simulate batches that pass the stages of a plan, and the steady time between batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plan_pipeline`: from a Problem to a verified PipelinePlan with its certificate."""
+"""`plan_pipeline`: make a verified `PipelinePlan` with its certificate for a `Problem`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stage as a Problem of its own: what its module is compiled from."""
+"""Make a separate `Problem` of a stage, from which its module is compiled."""
 
 from __future__ import annotations
 

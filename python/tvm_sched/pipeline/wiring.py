@@ -1,4 +1,4 @@
-"""What travels between the stages of a plan: hops, with their channels, times and room for batches."""
+"""`Wiring`: the hops between the stages of a plan, with channels, times and room for batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of instances: what a method is given, what it hands in, and what that is worth."""
+"""The kinds of instances: each defines a method's input and output, and the cost of a solution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every kind of instance can do."""
+"""`Kind`: the interface of all kinds of instances."""
 
 from __future__ import annotations
 
