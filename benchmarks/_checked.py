@@ -105,6 +105,6 @@ def sentence() -> str:
     left = {why: number for why, number in _found.items() if why not in (REPLAYED, PROVED)}
     rest = "".join(f"; {number} are not covered by it ({why})" for why, number in left.items())
     return (
-        f"`tvm_sched_check` replayed {replayed} of the {_found.total()} schedules that were asked for and proved the "
-        f"bounds of {_found[PROVED]} of them{rest}."
+        f"`tvm_sched_check` replayed {replayed} of {_found.total()} schedules and proved the bounds of {_found[PROVED]} "
+        f"of them{rest}."
     )

@@ -37,7 +37,9 @@ def page(rows: list[dict[str, Any]], threads: int, notes: str = "") -> str:
     methods = list(dict.fromkeys(method for row in rows for method in row["methods"]))
     lines = [f"# Latency on {threads} threads, batch 1", "", *circumstances(), ""]
     lines += [_versions(), *([notes] if notes else [])]
-    lines += ["How it is measured stands at the head of `benchmarks/cpu_latency.py`. The best of a row is bold."]
+    lines += [
+        "The docstring of `benchmarks/cpu_latency.py` describes the method of measurement. The best of a row is bold."
+    ]
     if not any(MINE[0] in row["methods"] for row in rows):
         lines += [
             "Ours is compiled for one stream (`-t cpu1`). Parallel operators (`-t cpu`, the better of both by",
@@ -89,7 +91,7 @@ def _summary(rows: list[dict[str, Any]]) -> list[str]:
             )  # fmt: skip
             lines.append("| " + " | ".join(map(str, cells)) + " |")
     means = (
-        "Latency, first output and memory: geometric means of ours over the best peer, so below 1 ours is better. "
+        "Latency, first output and memory: geometric means of ours relative to the best peer; below 1 ours is better. "
         f"Aims on the held-out half: {AIM} for latency, none above {WORST}, first output {FIRST_AIM}."
     )
     return [*lines, "", means]
@@ -132,7 +134,7 @@ def _losses(rows: list[dict[str, Any]]) -> list[str]:
     return ["## What is missing, and what the peer does", "", _LOSSES, "", *lines, ""] if measured else []
 
 
-_LOSSES = """Profiles of ours and of the best peer, taken after the measurements, so sums are a bit above latencies: kernels
+_LOSSES = """Profiles of our artifact and the best peer, made after measuring; sums are a bit above latencies: kernels
 by name, how many there are, the four that take longest. Ours also says how far they are from the roofline that the compiler
 assumes for a core (`tvm_sched.problem.cpu_topology`). OpenVINO's kernels are named by type and implementation; ONNX
 Runtime's `ReorderInput` and `ReorderOutput` are conversions to blocked layouts and back."""

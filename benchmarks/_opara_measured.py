@@ -62,7 +62,7 @@ def page() -> str:
         "([measured](concurrent_kernels.md)). Since"
     ]
     lines += [
-        "then a graph's nodes are made in that order whatever the plan, so that the launch order asked for is the "
+        "then a graph's nodes are made in that order whatever the plan, so that the chosen launch order is the "
         "one in which"
     ]
     lines += ["branches start; that has not run on a GPU yet. Later kernels are on [another page](gpu_latency.md).", ""]
@@ -110,7 +110,7 @@ def _claims() -> Iterator[str]:
         yield f"| Opara beside {peer} | up to {most}{'; ' + other if other else ''} | {here} |"
     orders = ", ".join(f"{e.ratio:.2f} {m} ({e.orders})" for m in MEASURED if (e := order_effect(m)))
     said = ", ".join(f"{ratio:g} ({where})" for where, ratio in ORDERS.items())
-    claim = "launch order: worst over best with Opara's streams (of so many orders)"
+    claim = "launch order: worst over best with Opara's streams (number of orders in brackets)"
     yield f"| {claim} | {said}: depth-first over Opara's | {orders} |"
     counts = MEASURED["GoogLeNet"]["streams"]
     here = ", ".join(f"{count} by {name}" for name, count in counts.items())

@@ -58,7 +58,7 @@ def page(cases: list[Case], launch: str, stream: str, wait: str) -> str:
         "",
         *further(first),
         "",
-        "## Launch order (worst over best with Opara's streams, of so many orders), allocation and memory",
+        "## Launch order (worst over best with Opara's streams; number of orders in brackets), allocation and memory",
         "",
         *order_and_memory(first),
         "",

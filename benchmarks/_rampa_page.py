@@ -36,10 +36,11 @@ REFERENCES = {
 FREE, FIXED = ("anytime", "rampa", "first-fit"), ("ncar", "pipeedge")
 QUARTILES = ("least", "quartile", "median", "quartile", "most")
 NOTES = """\
-RAMPA's evaluation (IEEE TCC 2025, Figures 7 to 11): services placed before the first one that finds no place, by the
+RAMPA's evaluation (IEEE TCC 2025, Figures 7 to 11): services placed before the first that does not fit, by the
 formulas of [the model](../model.md#clusters), on random sequences of requests with the probabilities of Table IV. The bound
-holds even if the sequences were known in advance; `tvm-sched cluster check` proves it. `anytime` knows no demand in advance:
-it counts what was asked for. `ncar` and `pipeedge` have fixed numbers of stages (of services 1 to 6, in brackets):
+holds even for allocators that know the sequences in advance; `tvm-sched cluster check` proves it. `anytime` does not know
+the demand in advance: it counts past requests. `ncar` and `pipeedge` have fixed numbers of stages (services 1 to 6, in
+brackets):
 At most {combinations} of the 288 combinations of Table IX were run on each cell: as many as stand behind `of`, or all
 (those that are best on other cells first), and the best is what the best of them places. The ants' pheromones are those of
 Section IV-C with Table VII's settings: after each generation ρτ, and φ / cost more on the GPUs and links of the current best

@@ -46,7 +46,7 @@ TOLERANCE = 1e-3
 DISTURBED = 1.5
 """90th over 10th percentile, of ours or of the fastest peer, from which on something else was running."""
 Cell = dict[str, Any]
-_SAMPLED = """Of the networks asked for, {} are measured: from each set and kind in turns, in the order of a hash of their
+_SAMPLED = """{} of the selected networks are measured: alternately from each set and kind, in the order of a hash of their
 names, none of more than 64 million parameters (`_cpu_models.sample`)."""
 _AGAIN = """Networks of which ours or the fastest peer had a 90th percentile above {} times the 10th were measured again with
 all methods, up to {} times; of all attempts the one with the least such spread stands, whatever it says. {} of {} were."""
