@@ -31,7 +31,7 @@ from tvm_sched.cost_model.interference import fit_pairs, pair_arrays, pairs_of_o
 from tvm_sched.cost_model.learned_model import LearnedModel, load_learned
 from tvm_sched.cost_model.profile import Pair, Profile
 from tvm_sched.cost_model.signature import signatures
-from tvm_sched.cost_model.train import MOST_SAMPLES, chips, choose, errors, fit, folds
+from tvm_sched.cost_model.train import MOST_SAMPLES, chip_groups, errors, fit, folds, subsample
 from tvm_sched.problem import OpGraph, load_topology
 
 DATA = Path(__file__).parent / "data"
@@ -103,7 +103,7 @@ def products_held_out(samples: Samples, seed: int, points: Points) -> Iterator[R
     """Weights' shapes held out on all GPUs."""
     is_product = (samples.work.family == FAMILIES.index("matmul")) & (samples.work.dtype == "bfloat16")
     rest, held = next(folds(samples, seed))
-    booster = fit(choose(samples.take(rest), seed, MOST_SAMPLES["cuda"]), "cuda", seed)
+    booster = fit(subsample(samples.take(rest), seed, MOST_SAMPLES["cuda"]), "cuda", seed)
     for name in dict.fromkeys(device.name for device in samples.devices):
         of_device = np.array([device.name == name for device in samples.devices])[samples.device] & is_product
         test, train = samples.take(of_device & held), samples.take(of_device & rest)
@@ -121,10 +121,10 @@ def products_held_out(samples: Samples, seed: int, points: Points) -> Iterator[R
 
 def devices_left_out(samples: Samples, seed: int, points: Points) -> Iterator[Row]:
     """All GPUs with one chip left out at a time."""
-    few = choose(samples, seed, MOST_SAMPLES["cuda"] // 6)
-    left_out = chips(few.devices)[few.device]
+    few = subsample(samples, seed, MOST_SAMPLES["cuda"] // 6)
+    left_out = chip_groups(few.devices)[few.device]
     is_product = (samples.work.family == FAMILIES.index("matmul")) & (samples.work.dtype == "bfloat16")
-    every = chips(samples.devices)[samples.device]
+    every = chip_groups(samples.devices)[samples.device]
     for chip in np.unique(every[is_product]):
         booster = fit(few.take(left_out != chip), "cuda", seed)
         test = samples.take((every == chip) & is_product)

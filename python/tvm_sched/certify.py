@@ -109,7 +109,7 @@ def certify(
     return whole
 
 
-def ended(claimed: str) -> Status:
+def reported_status(claimed: str) -> Status:
     """The status of a search as reported by the method, except for optimality."""
     return claimed if claimed in ("time limit", "interrupted") else "no better found"  # type: ignore[return-value]
 
@@ -128,4 +128,4 @@ def final_status(claimed: str, cost: float, proof: Proof) -> Status:
         )
     if cost <= proof.optimal:
         return "optimal"
-    return ended(claimed)
+    return reported_status(claimed)

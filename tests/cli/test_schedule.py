@@ -220,4 +220,4 @@ def test_the_largest_slowdown_can_be_the_objective(run, fails, problem_file):
     assert "is one model" in fails(2, "schedule", problem_file, "-s", "heft", "--objective", "slowdown")
     assert "latency and slowdown" in fails(2, *fair[:5], "--objective", "speed")
     assert "--weights is for" in fails(2, *fair[:5], "--weights", "1,2")
-    assert "numbers with commas" in fails(2, *fair, "--weights", "1,two")
+    assert "numbers separated by commas" in fails(2, *fair, "--weights", "1,two")

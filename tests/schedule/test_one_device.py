@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tvm_sched.problem import Costs, Problem, load_topology
-from tvm_sched.schedule.bounds import all_bounds, lower_bound, provable
+from tvm_sched.schedule.bounds import all_bounds, lower_bound, optimality_threshold
 from tvm_sched.schedulers import solve
 from tvm_sched.testing.graphs import random_graph
 
@@ -16,6 +16,6 @@ def test_it_is_the_sum_and_no_other_bound_is_above(seed):
     problem = Problem(graph, load_topology("cpu1"), Costs(times))
     bound = lower_bound(problem)
     assert bound.name == "device work"
-    assert bound.ns <= times.sum() <= provable(bound.ns)
+    assert bound.ns <= times.sum() <= optimality_threshold(bound.ns)
     assert bound.ns == max(other.ns for other in all_bounds(problem))
     assert solve(problem, "single").certificate.status == "optimal"

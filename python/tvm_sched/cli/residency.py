@@ -21,7 +21,7 @@ ResidentParameters = Annotated[
     typer.Option(
         "--resident",
         metavar="PART|NAMES|@FILE",
-        help="Parameters that remain on devices between runs: a part of their bytes, 0 to 1, names with commas between, or "
+        help="Parameters that remain on devices between runs: a fraction of their bytes, 0 to 1, comma-separated names, or "
         "a file with one a line.",
     ),
 ]

@@ -77,7 +77,7 @@ def _numbers(weights: str | None) -> list[float]:
     try:
         return [float(weight) for weight in weights.split(",")] if weights else []
     except ValueError:
-        raise InputError(f"--weights {weights}: numbers with commas between are allowed, such as 2,1") from None
+        raise InputError(f"--weights {weights}: numbers separated by commas are allowed, such as 2,1") from None
 
 
 def describe_models(

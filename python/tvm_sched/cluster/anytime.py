@@ -40,7 +40,7 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _programs: WeakKeyDictionary[ClusterSearch, MixProgram] = WeakKeyDictionary()
 
 
-def future(state: ClusterState, demand: dict[str, float]) -> Future:
+def best_future_use(state: ClusterState, demand: dict[str, float]) -> Future:
     """The further services that fit into a state, for a given demand or that seen so far."""
     program = _programs.get(state.search)
     if program is None or program.services != state.services:
@@ -69,7 +69,7 @@ def anytime(state: ClusterState, service: Service, options: AnytimeOptions) -> E
     fitting = np.flatnonzero((mixes.gpus <= state.kind_gpus).all(axis=1))
     if not fitting.size:
         return None
-    known = future(state, options.demand)
+    known = best_future_use(state, options.demand)
     worth, share = known.worth[service.name][fitting], known.shares[service.name][fitting]
     order = fitting[np.lexsort((mixes.gpus[fitting].sum(axis=1), -share, np.round(worth / _EQUAL)))]
     found = search.embed(search.chain(service), mixes.gpus[order], state.gpus, state.fibres)

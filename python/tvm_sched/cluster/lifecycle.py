@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
-from .anytime import AnytimeOptions, future
+from .anytime import AnytimeOptions, best_future_use
 from .placement import ServicePlacement
 from .registry import get, try_place
 from .service import Request
@@ -121,7 +121,7 @@ _TRIES = 16
 
 
 def _best_move(state: ClusterState, options: AnytimeOptions) -> Migration | None:
-    known = future(state, options.demand)
+    known = best_future_use(state, options.demand)
     hopes = []
     for placement in state.running.values():
         service = state.service(placement.service)
@@ -160,7 +160,7 @@ def _try_move(state: ClusterState, before: ServicePlacement, room: float, option
     if after is None:
         return None
     state.release(before.request)
-    gain = future(state, options.demand).count - room
+    gain = best_future_use(state, options.demand).count - room
     state.release(after.request)
     if gain < _LEAST_GAIN:
         state.hold(before)

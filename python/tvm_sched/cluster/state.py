@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..certify import ended
+from ..certify import reported_status
 from ..errors import InputError, ScheduleError
 from .cluster import Cluster
 from .placement import Allocation, Circuit, Hop, ServicePlacement, ServiceStage
@@ -130,7 +130,7 @@ class ClusterState:
             embedding.latency_ns,
             allocator,
             seconds,
-            ended(embedding.status),
+            reported_status(embedding.status),
         )
 
     def hold(self, placement: ServicePlacement) -> None:
@@ -221,12 +221,12 @@ class ClusterState:
         Returns the placements that it ends: they hold nothing from now on, and their requests wait.
         """
         gone = set(self.parts(name)) - self._failed
-        ended = [
+        affected = [
             placement
             for placement in self.running.values()
             if gone.intersection(placement.gpus) or gone.intersection(self._links_of(placement))
         ]
-        for placement in ended:
+        for placement in affected:
             self.release(placement.request)
             self.waiting[placement.request] = Request(placement.request, placement.service)
         self._failed |= gone
@@ -239,7 +239,7 @@ class ClusterState:
                 link = self.cluster.link_id[part]
                 self._open[link].clear()
                 self.fibres[link] = 0
-        return ended
+        return affected
 
     def repair(self, name: str) -> None:
         """Put a GPU, server, rack or link back into service; what had not failed stays as it is."""

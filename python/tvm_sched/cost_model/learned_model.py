@@ -68,18 +68,18 @@ class Trees:
         """Logarithm of time to roofline by all columns of `features`, on devices trained on (``known``) or on others."""
         if not len(columns):
             return np.zeros(0)
-        looked_at = columns if known else anonymous(columns)
+        looked_at = columns if known else without_device_columns(columns)
         return np.asarray(self.booster.inplace_predict(looked_at[:, self._positions]), np.float64)
 
 
-def anonymous(columns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def without_device_columns(columns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Features without those that tell one device from another."""
     columns = columns.copy()
     columns[:, IDENTITY] = np.nan
     return columns
 
 
-class Part(msgspec.Struct, frozen=True, dict=True):
+class KindModel(msgspec.Struct, frozen=True, dict=True):
     """The model of one kind of devices.
 
     Parameters
@@ -120,7 +120,7 @@ class Part(msgspec.Struct, frozen=True, dict=True):
 
     def knows(self, device: DeviceProperties) -> bool:
         """Whether a device is one of those trained on."""
-        return any(alike(device, other) for other in self.devices)
+        return any(similar_devices(device, other) for other in self.devices)
 
     def predict(self, work: Workload, device: DeviceProperties) -> Prediction:
         """Seconds of each operator with their intervals."""
@@ -150,7 +150,7 @@ class Part(msgspec.Struct, frozen=True, dict=True):
         return np.asarray(outside | ~np.isin(columns[:, 1], self.bits))
 
 
-def alike(a: DeviceProperties, b: DeviceProperties) -> bool:
+def similar_devices(a: DeviceProperties, b: DeviceProperties) -> bool:
     """Whether two devices have the same processors, bandwidth and rates, but for a few per cent."""
     if a.processors != b.processors or abs(np.log(a.bandwidth / b.bandwidth)) > _ALIKE:
         return False
@@ -190,7 +190,7 @@ class LearnedModel(msgspec.Struct, frozen=True):
         Where it comes from: sources, seed, versions.
     """
 
-    parts: dict[str, Part]
+    parts: dict[str, KindModel]
     about: dict[str, str] = {}
 
     def predict(self, work: Workload, device: DeviceProperties) -> Prediction:

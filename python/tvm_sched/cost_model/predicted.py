@@ -15,7 +15,7 @@ from .database import CostWarning, Database
 from .devices import DeviceProperties, properties
 from .features import Workload, describe
 from .interference import concurrency_of
-from .learned_model import LearnedModel, Prediction, alike, load_learned
+from .learned_model import LearnedModel, Prediction, load_learned, similar_devices
 from .profile import Measurement, Profile, describe_measured, this_machine
 from .refine import refine
 from .signature import signatures
@@ -105,7 +105,7 @@ def _is_measured(device: Device, profile: Profile) -> bool:
     """Whether a profile is of such a device; CPU devices all have one name, so that their rates have to tell them apart."""
     found = properties(device)
     same = found.kind == profile.device.kind and found.name == profile.device.name
-    return same and (found.kind != "cpu" or alike(found, profile.device))
+    return same and (found.kind != "cpu" or similar_devices(found, profile.device))
 
 
 def _describe_device(device: DeviceProperties) -> str:
@@ -120,7 +120,7 @@ def refined(model: LearnedModel, profile: Profile, rows: Mapping[str, Measuremen
 
     def predict(asked: Workload, device: DeviceProperties) -> Prediction:
         plain = model.predict(asked, device)
-        same = device.kind == profile.device.kind and alike(device, profile.device)
+        same = device.kind == profile.device.kind and similar_devices(device, profile.device)
         return refinement(asked, device, plain) if same else plain
 
     return predict

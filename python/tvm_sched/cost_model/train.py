@@ -12,7 +12,16 @@ from ..progress import Progress
 from .data import Samples
 from .devices import DeviceProperties
 from .features import FAMILIES, NAMES, Floats
-from .learned_model import IDENTITY, RANGED, ErrorInterval, LearnedModel, Part, Trees, anonymous, error_interval
+from .learned_model import (
+    IDENTITY,
+    RANGED,
+    ErrorInterval,
+    KindModel,
+    LearnedModel,
+    Trees,
+    error_interval,
+    without_device_columns,
+)
 
 Rows = npt.NDArray[np.int64]
 FOLDS = 5
@@ -77,7 +86,7 @@ def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Tr
     columns, target = samples.features(), np.log(work / samples.roofline())
     varies = np.array([_varies(column) for column in columns.T])
     if varies[list(IDENTITY)].any():
-        columns, target = np.concatenate([columns, anonymous(columns)]), np.concatenate([target, target])
+        columns, target = np.concatenate([columns, without_device_columns(columns)]), np.concatenate([target, target])
     threads = 1 if len(columns) < _FEW_ROWS else 2  # beside other work, threads wait for each other more than they gain
     settings = {**_COMMON, **_TREES[kind], "seed": seed, "nthread": threads}
     booster = xgboost.train(settings, xgboost.DMatrix(columns[:, varies], target), rounds or ROUNDS[kind])
@@ -96,7 +105,7 @@ def errors(trees: Trees, samples: Samples, known: bool) -> Floats:
     return np.asarray(np.log(samples.seconds / predicted))
 
 
-def choose(samples: Samples, seed: int, most: int) -> Samples:
+def subsample(samples: Samples, seed: int, most: int) -> Samples:
     """At most this many samples of each device, family and size of dtype; of 8-bit ones and attention half as many."""
     rng = np.random.default_rng(seed)
     names = np.array([device.name for device in samples.devices])[samples.device]
@@ -121,7 +130,7 @@ def folds(
         yield ~held, held
 
 
-def chips(devices: Sequence[DeviceProperties]) -> npt.NDArray[np.str_]:
+def chip_groups(devices: Sequence[DeviceProperties]) -> npt.NDArray[np.str_]:
     """Groups for holding out devices: those with the same chip are left out together."""
     shared = {"H200": "H100", "GB200": "B200", "B300": "B200", "GB300": "B200"}
     return np.array([shared.get(device.name, device.name) for device in devices])
@@ -131,16 +140,16 @@ def _samples_of_kind(samples: Samples, kind: str) -> Samples:
     return samples.take(np.array([device.kind == kind for device in samples.devices])[samples.device])
 
 
-def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | None, rounds: int) -> Part:
+def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | None, rounds: int) -> KindModel:
     report = progress or (lambda *_: None)
-    few = choose(samples, seed, MOST_SAMPLES[kind] // (6 if kind == "cuda" else 1))  # intervals need no more
+    few = subsample(samples, seed, MOST_SAMPLES[kind] // (6 if kind == "cuda" else 1))  # intervals need no more
     steps = FOLDS + 2
     known, unknown = np.zeros(len(few)), np.zeros(len(few))
     for n, (rest, held) in enumerate(folds(few, seed)):
         report(f"{kind}, held-out fold {n + 1}", n, steps)
         known[held] = errors(fit(few.take(rest), kind, seed, rounds), few.take(held), known=True)
     report(f"{kind}, held-out devices", FOLDS, steps)
-    left_out = chips(few.devices)[few.device]
+    left_out = chip_groups(few.devices)[few.device]
     names = np.unique(left_out)
     if len(names) > 1:
         for name in names:
@@ -149,13 +158,13 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
     else:  # of other devices of this kind nothing is known: twice the error is a guess, and docs/cost_model.md says so
         unknown = 2 * known
     report(f"{kind}, all samples", FOLDS + 1, steps)
-    chosen = choose(samples, seed, MOST_SAMPLES[kind])
+    chosen = subsample(samples, seed, MOST_SAMPLES[kind])
     trees = fit(chosen, kind, seed, rounds)
     device = np.array([d.name for d in few.devices])[few.device]
     ratio = np.log(few.seconds / few.roofline())
     distinct = {(d.name, d.peak("float32")): d for d in (samples.devices[i] for i in np.unique(samples.device))}
     bits = tuple(map(float, np.unique(samples.features()[:, NAMES.index("bits")])))
-    return Part(
+    return KindModel(
         bytes(trees.booster.save_raw("ubj")), trees.names, _ranges(samples), bits,
         tuple(distinct.values()), _intervals(few, known, device), _intervals(few, unknown, device),
         error_interval(ratio - np.median(ratio), device),

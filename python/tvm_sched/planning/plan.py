@@ -10,7 +10,7 @@ from ..schedule import Schedule, moved_parameters
 from .arena import Block, Order, lay_out
 from .calls import Calls, KernelCall
 from .states import States
-from .steps import RESULTS, BufferKey, Step, StepMaker, in_order, plan_waits
+from .steps import RESULTS, BufferKey, Step, StepMaker, order_steps, plan_waits
 
 WORKSPACE = 32 << 20
 """Most bytes of a library's workspace on a stream; ``cpp/kernels/cuda/call.cc`` has one for kernels that no plan calls."""
@@ -99,7 +99,7 @@ class _Emitter:
         self.states = States(self.maker, self.kept)
         self.sources |= self.states.sources()
         self._assign_buffers()
-        steps = in_order([*self.states.place(steps, self.maker.kernels), *self._results()])
+        steps = order_steps([*self.states.place(steps, self.maker.kernels), *self._results()])
         sizes = self._lay_out(steps)
         queues = list(dict.fromkeys([*(d.name for d in self.problem.topology.devices), *(s.queue for s in steps)]))
         queue_id = {queue: q for q, queue in enumerate(queues)}

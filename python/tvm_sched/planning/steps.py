@@ -79,7 +79,7 @@ class StepMaker:
         if not self.barriers and self.stages:
             wait_for_room(self.problem, self.at, self.kernels)
         self._connect_host_reads()
-        return in_order([*self.kernels, *self.transfers])
+        return order_steps([*self.kernels, *self.transfers])
 
     def _make_kernels(self) -> None:
         graph, devices = self.problem.graph, self.problem.topology.devices
@@ -251,7 +251,7 @@ def _stages(at: ScheduleIndex) -> list[list[int]]:
     return list(stages.values())
 
 
-def in_order(steps: list[Step]) -> list[Step]:
+def order_steps(steps: list[Step]) -> list[Step]:
     """Order steps so that each comes after all that it waits for; among free ones the earlier in time comes first."""
     waiting: dict[int, int] = {}
     followers: dict[int, list[Step]] = {id(step): [] for step in steps}

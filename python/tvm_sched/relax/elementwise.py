@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import tirx
 
 from .elementary import is_replaced
-from .loops import at_position, rest_of_loop, runs_along, vector_loop
+from .loops import at_position, remaining_steps, runs_along, vector_loop
 from .statements import any_expression, intrinsic, map_loops
 
 
@@ -54,7 +54,7 @@ def _vectorise(loop: tirx.For, lanes: int) -> Any:
     vectors = [whole(store) for store in stores]
     body = vectors[0] if len(vectors) == 1 else tirx.SeqStmt(vectors)
     main = tirx.For(outer, tirx.IntImm(kind, 0), tirx.IntImm(kind, count), tirx.ForKind.SERIAL, body)
-    rest = rest_of_loop(loop, count * lanes)
+    rest = remaining_steps(loop, count * lanes)
     return tirx.SeqStmt([main, *rest]) if rest else main
 
 

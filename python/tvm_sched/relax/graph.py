@@ -22,7 +22,7 @@ from .importers.model import number_of_inputs
 from .kernel_libraries import kernel_flops
 from .processor import BFLOAT16
 from .read_bytes import count_read_bytes
-from .ways import Choice, Member, WayCollector, as_choice, members, own_bindings
+from .ways import Choice, Member, WayCollector, as_choice, graph_bindings, members
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class _Extractor:
         if not isinstance(body, relax.SeqExpr):
             body = relax.SeqExpr([], body)
         bindings = [binding for block in body.blocks for binding in block.bindings]
-        self.members, self.owned = members(bindings, body.body), own_bindings(bindings, body.body)
+        self.members, self.owned = members(bindings, body.body), graph_bindings(bindings, body.body)
         for binding in bindings:
             self.member, self.owner = self.members.get(binding.var), self.owned.get(binding.var)
             self.values[binding.var] = self._bind(binding)

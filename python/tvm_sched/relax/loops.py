@@ -33,7 +33,7 @@ def vector_loop(kind: str, lanes: int, statement: Callable[[Any], Any]) -> Any:
     return tirx.For(lane, tirx.IntImm(kind, 0), extent, tirx.ForKind.VECTORIZED, statement(lane))
 
 
-def rest_of_loop(loop: tirx.For, begin: int) -> list[Any]:
+def remaining_steps(loop: tirx.For, begin: int) -> list[Any]:
     """The steps of a loop from one on, as statements."""
     if begin >= int(loop.extent):
         return []

@@ -76,7 +76,7 @@ def _processors(given: str) -> tuple[str, ...]:
         return (NATIVE,)
     names = LEVELS if given == PORTABLE else tuple(name.strip() for name in given.split(","))
     if platform.machine() != "x86_64" or not set(names) <= set(LEVELS):
-        allowed = f"{NATIVE}, {PORTABLE}, {', '.join(LEVELS)} and several of these levels with commas between them"
+        allowed = f"{NATIVE}, {PORTABLE}, {', '.join(LEVELS)} and several of these levels separated by commas"
         only = allowed if platform.machine() == "x86_64" else NATIVE
         raise InputError(f"processor is {given!r}; on {platform.machine()}, allowed are {only}")
     return tuple(level for level in LEVELS if level in names)

@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from .loops import at_position, rest_of_loop, runs_along, vector_loop
+from .loops import at_position, remaining_steps, runs_along, vector_loop
 from .statements import any_expression, map_loops
 
 REGISTERS = 4
@@ -62,7 +62,7 @@ def _vectorise(loop: tirx.For, bits: int) -> Any:
             begin += count * lanes
     if not statements:
         return loop
-    return tirx.SeqStmt([*statements, *rest_of_loop(loop, begin)])
+    return tirx.SeqStmt([*statements, *remaining_steps(loop, begin)])
 
 
 def _calls(expr: Any) -> bool:

@@ -58,7 +58,7 @@ class Member:
     units: int
     first: int = 0
 
-    def given(self, part: range) -> list[Interval | None]:
+    def intervals_of(self, part: range) -> list[Interval | None]:
         """The interval of each argument that some units of the region read; None: all of it."""
         begin, end = self.first + part.start, self.first + part.stop
         pairs = zip(self.arguments, self.cut.axes, strict=True)

@@ -257,7 +257,7 @@ class _Offers(Rewriter):
                 ty = member.part_type(part, cutting.units)
                 key = member.kernel, member.axis, member.units, len(part)
                 kernel = self._kernel(str(member.kernel.name_hint), partial(member.cut.of, len(part)), key)
-                given = member.given(part)
+                given = member.intervals_of(part)
                 env[member.variable] = self._part_call(kernel, member.arguments, given, ty, env, cut)
             made.append(env[core.joint])
         types = [core.joint.ty] * count

@@ -96,7 +96,7 @@ def members(bindings: Sequence[relax.Binding], result: relax.Expr) -> dict[relax
     return found
 
 
-def own_bindings(bindings: Sequence[relax.Binding], result: relax.Expr) -> dict[relax.Var, Choice]:
+def graph_bindings(bindings: Sequence[relax.Binding], result: relax.Expr) -> dict[relax.Var, Choice]:
     """The bindings that only the graph's way of a choice needs, by the variable that they bind."""
     choices = {c.results[0]: (binding.var, c) for binding in bindings if (c := as_choice(binding.value)) is not None}
     users: dict[relax.Var, list[relax.Var | None]] = {}

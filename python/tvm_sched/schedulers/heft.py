@@ -45,4 +45,4 @@ def peft(problem: Problem, options: NoOptions) -> Schedule:
 
 
 def _list_schedule(method: int, problem: Problem) -> Schedule:
-    return native.fit(native.list_order(problem, method)).to_schedule()
+    return native.fit_into_memory(native.list_order(problem, method)).to_schedule()

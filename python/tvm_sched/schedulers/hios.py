@@ -28,7 +28,7 @@ class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _hios(problem: Problem, by_paths: bool, window: int) -> Schedule:
-    return native.fit(native.hios(problem, by_paths, window)).to_schedule()
+    return native.fit_into_memory(native.hios(problem, by_paths, window)).to_schedule()
 
 
 @register("hios-lp", options=HiosOptions)

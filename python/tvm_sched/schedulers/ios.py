@@ -69,5 +69,5 @@ def ios(problem: Problem, options: IosOptions) -> Schedule:
             "what HIOS compares with), or raise the option states"
         )
     index, profiled = found
-    schedule = native.fit(index).to_schedule()
+    schedule = native.fit_into_memory(index).to_schedule()
     return schedule.replace(notes={**schedule.notes, "profiled": profiled._asdict()})

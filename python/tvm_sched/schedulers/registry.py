@@ -14,11 +14,11 @@ from ..progress import Progress
 from ..registry import Method, Methods
 from ..schedule import Certificate, Request, Schedule, priced
 from ..schedule._compiled import compiled
-from ..schedule.bounds import lower_bound, provable
+from ..schedule.bounds import lower_bound, optimality_threshold
 from ..schedule.critical_path import critical_path
 from ..schedule.schedule import weighted_mean
 from ..schedule.verifier import verify
-from .common.requests import serve
+from .common.requests import schedule_for_requests
 from .common.submodels import use_submodels
 
 REFERENCES: Mapping[str, Callable[[Problem], int]] = {"critical-path": critical_path}
@@ -88,7 +88,7 @@ def solve(
                 return function(problem.cold, chosen)
             part = chosen.part(len(asked)) if len(asked) > 1 and hasattr(chosen, "part") else chosen
             try:
-                return serve(problem, asked, lambda warm: function(warm, part), _one_device)
+                return schedule_for_requests(problem, asked, lambda warm: function(warm, part), _one_device)
             except ScheduleError as error:
                 raise SchedulerError(f"the answer of scheduler {name!r} breaks a rule: {error}") from error
 
@@ -137,5 +137,5 @@ def certificate(problem: Problem, schedule: Schedule, requests: Sequence[Request
     bound, name = weighted_mean(each, [b.ns for b in bounds]), ", ".join(dict.fromkeys(b.name for b in bounds))
     each = tuple(msgspec.structs.replace(r, lower_bound_ns=b.ns) for r, b in zip(each, bounds, strict=False))
     claimed = schedule.certificate.status if schedule.certificate else ""
-    status = final_status(claimed, latency, Proof(bound, name, provable(bound)))
+    status = final_status(claimed, latency, Proof(bound, name, optimality_threshold(bound)))
     return Certificate(latency, bound, name, status, each)

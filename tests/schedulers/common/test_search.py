@@ -8,7 +8,7 @@ from thorough import examples
 from tvm_sched.problem import HOST, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.schedule import ScheduleIndex, simulate
 from tvm_sched.schedulers.anytime.blocks import BlockSearch, RuleSchedule
-from tvm_sched.schedulers.anytime.rules import groups, rules, starts
+from tvm_sched.schedulers.anytime.rules import device_groups, list_schedules, rules
 from tvm_sched.schedulers.common.events import DIRECT, MOVE, RUN, Move, Run, events_of, sequence_of
 from tvm_sched.schedulers.common.search import Choice, Searches
 from tvm_sched.testing import random_problem, random_schedule
@@ -113,8 +113,8 @@ def islands() -> Problem:
 
 
 def test_groups_are_what_copies_join_without_a_bus():
-    assert groups(islands()) == [[0], [1]]
-    assert groups(Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3))) == [[0, 1]]
+    assert device_groups(islands()) == [[0], [1]]
+    assert device_groups(Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3))) == [[0, 1]]
 
 
 def test_rules_deal_the_model_to_groups_and_name_a_choice_for_each_operator():
@@ -125,7 +125,7 @@ def test_rules_deal_the_model_to_groups_and_name_a_choice_for_each_operator():
 
 def test_parts_on_both_islands_load_over_both_buses():
     problem = islands()
-    latency = min(simulated(problem, sequence) for sequence, _ in starts(problem, Searches(problem)))
+    latency = min(simulated(problem, sequence) for sequence, _ in list_schedules(problem, Searches(problem)))
     # Six parameters over two buses: 3000 ns, the input's 8, six operators' 10 after the first and a few copies.
     assert 3000 < latency < 3200
 

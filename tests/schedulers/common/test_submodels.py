@@ -102,5 +102,5 @@ def test_weights_that_are_none_are_refused(weights):
 
 
 def test_weights_are_numbers():
-    with pytest.raises(InputError, match="weights are 'one,two'; numbers with commas"):
+    with pytest.raises(InputError, match="weights are 'one,two'; numbers separated by commas"):
         solve(chain("a", 1), "sortinghat", {"weights": "one,two"})

@@ -68,7 +68,7 @@ def integer(value: int) -> Any:
     return tirx.IntImm("int32", value)
 
 
-def same(x: Any, value: float) -> Any:
+def equals(x: Any, value: float) -> Any:
     """Whether an expression equals a number."""
     return tirx.EQ(x, real(value, x))
 

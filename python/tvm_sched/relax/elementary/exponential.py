@@ -16,13 +16,13 @@ from .arithmetic import (
     bits_of,
     cast,
     constant,
+    equals,
     float_of,
     integer,
     nan,
     polynomial,
     power_of_two,
     real,
-    same,
     scaled,
 )
 
@@ -104,8 +104,8 @@ def _log_parts(let: Bindings, x: Any) -> tuple[Any, Any, Any]:
 
 def _with_limits(x: Any, value: Any) -> Any:
     """The logarithm where x is positive and finite; minus infinity, NaN, infinity elsewhere."""
-    value = tirx.Select(x > real(0, x), value, tirx.Select(same(x, 0), real(-math.inf, x), nan(x)))
-    return tirx.Select(same(x, math.inf), real(math.inf, x), value)
+    value = tirx.Select(x > real(0, x), value, tirx.Select(equals(x, 0), real(-math.inf, x), nan(x)))
+    return tirx.Select(equals(x, math.inf), real(math.inf, x), value)
 
 
 def log(let: Bindings, x: Any) -> Any:
@@ -135,10 +135,10 @@ def log1p(let: Bindings, x: Any) -> Any:
     """With the correction of Kahan: what 1 + x loses in rounding is the first term of a series."""
     u = let(x + real(1, x))
     d = let(u - real(1, x))
-    exact = tirx.Select(same(d, 0), real(1, x), d)
+    exact = tirx.Select(equals(d, 0), real(1, x), d)
     corrected = let(log(let, u)) * (x / exact)
-    infinite = tirx.Select(same(x, math.inf), x, corrected)
-    return tirx.Select(same(d, 0), x, infinite)
+    infinite = tirx.Select(equals(x, math.inf), x, corrected)
+    return tirx.Select(equals(d, 0), x, infinite)
 
 
 def tanh(let: Bindings, x: Any) -> Any:

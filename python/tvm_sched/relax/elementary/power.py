@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-from .arithmetic import Bindings, absolute, at_least, at_most, cast, nan, polynomial, real, reinterpret, same
+from .arithmetic import Bindings, absolute, at_least, at_most, cast, equals, nan, polynomial, real, reinterpret
 
 _LOG2 = tuple(2 / math.log(2) / k for k in range(17, 0, -2))
 """Of log2((1 + s) / (1 - s)) / s, in s^2."""
@@ -29,7 +29,7 @@ def _log2(let: Bindings, x: Any) -> Any:
     m = let(reinterpret("float64", tirx.bitwise_and(shifted, _long(_MANTISSA)) + _long(_ROOT_HALF)))
     s = let((m - real(1, m)) / (m + real(1, m)))
     value = let(polynomial(_LOG2, let(s * s)) * s + e)
-    ends = tirx.Select(same(wide, 0), real(-math.inf, wide), wide)
+    ends = tirx.Select(equals(wide, 0), real(-math.inf, wide), wide)
     return let(tirx.Select(tirx.And(wide > real(0, wide), wide < real(math.inf, wide)), value, ends))
 
 
@@ -54,8 +54,8 @@ def power(let: Bindings, x: Any, y: Any) -> Any:
     signed = tirx.Select(tirx.And(minus, odd), -value, value)
     refused = tirx.And(tirx.And(x < real(0, x), x > real(-math.inf, x)), tirx.Not(whole))
     result = tirx.Select(tirx.And(refused, tirx.EQ(y, y)), nan(x), signed)
-    unit = tirx.And(same(positive, 1), same(let(absolute(y)), math.inf))
-    one = tirx.Or(tirx.Or(same(x, 1), same(y, 0)), unit)
+    unit = tirx.And(equals(positive, 1), equals(let(absolute(y)), math.inf))
+    one = tirx.Or(tirx.Or(equals(x, 1), equals(y, 0)), unit)
     return tirx.Select(one, real(1, x), result)
 
 
@@ -70,6 +70,6 @@ def constant_power(let: Bindings, x: Any, exponent: float) -> Any:
         return value if exponent > 0 else real(1, x) / value
     if abs(exponent) == 0.5:  # the root of -0 is -0, its power 0; that of minus infinity is infinity
         root = let(tirx.sqrt(x + real(0, x)))
-        root = tirx.Select(same(x, -math.inf), real(math.inf, x), root)
+        root = tirx.Select(equals(x, -math.inf), real(math.inf, x), root)
         return root if exponent > 0 else real(1, x) / root
     return None

@@ -11,10 +11,10 @@ from .arithmetic import (
     Bindings,
     absolute,
     cast,
+    equals,
     integer,
     polynomial,
     real,
-    same,
     with_sign,
 )
 
@@ -68,7 +68,7 @@ def _turned(let: Bindings, x: Any, quarters: int) -> Any:
 
 def sin(let: Bindings, x: Any) -> Any:
     """The sine."""
-    return tirx.Select(same(x, 0), x, _turned(let, x, 0))
+    return tirx.Select(equals(x, 0), x, _turned(let, x, 0))
 
 
 def cos(let: Bindings, x: Any) -> Any:
@@ -81,7 +81,7 @@ def tan(let: Bindings, x: Any) -> Any:
     rest, quarter = _angle(let, x)
     sine, cosine = _sin_and_cos(let, rest)
     odd = tirx.bitwise_and(quarter, integer(1)) > integer(0)
-    return tirx.Select(same(x, 0), x, tirx.Select(odd, -cosine / sine, sine / cosine))
+    return tirx.Select(equals(x, 0), x, tirx.Select(odd, -cosine / sine, sine / cosine))
 
 
 def atan(let: Bindings, x: Any) -> Any:

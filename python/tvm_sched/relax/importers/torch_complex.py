@@ -54,13 +54,13 @@ def is_complex(value: Any) -> bool:
     return hasattr(value, "dtype") and value.dtype.is_complex
 
 
-def touches(node: Any) -> bool:
+def uses_complex(node: Any) -> bool:
     """Whether an operator takes or gives complex tensors."""
     return any(is_complex(each.meta.get("val")) for each in (node, *node.all_input_nodes))
 
 
 def convert(call: Call, by_parts: Callable[[Any], Any]) -> Any:
-    """The result of an operator that `touches` complex tensors; ``by_parts`` converts it for real ones."""
+    """The result of an operator that `uses_complex` complex tensors; ``by_parts`` converts it for real ones."""
     node = call.node
     name = node.target.__name__
     if name in SPECIAL:

@@ -73,7 +73,7 @@ class _Importer(ExportedProgramImporter):
     def _checked(self, convert: Callable[[Any], Any], who: str) -> Callable[[Any], Any]:
         def converted(node: Any) -> Any:
             try:
-                if torch_complex.touches(node):
+                if torch_complex.uses_complex(node):
                     result = torch_complex.convert(Call(node, self), convert)
                 else:
                     result = torch_moves.zeros(Call(node, self)) if _is_empty(node) else convert(node)

@@ -16,7 +16,7 @@ from ...registry import Registry
 KERNELS = "tvm_sched.kernels"
 """Module attribute: of each function that a library computes, a JSON document ``{"library", "flops", "kernel"}``."""
 VARIABLE = "TVM_SCHED_KERNEL_LIBRARIES"
-"""Environment variable: the libraries to use, with commas between them; empty for none."""
+"""Environment variable: the libraries to use, separated by commas; empty for none."""
 
 Names = dict[int, str]
 Cores = Mapping[str, tuple[int, int]]

@@ -43,7 +43,7 @@ class Bound(NamedTuple):
         return self.ns / 1e9
 
 
-def provable(bound_ns: int) -> int:
+def optimality_threshold(bound_ns: int) -> int:
     """The latency up to which a schedule counts as optimal: the bound and its allowance for rounding."""
     return int(bound_ns * (1 + 2 * MARGIN))
 

@@ -24,7 +24,7 @@ from .device_work import work_arguments
 from .dominators import regions_between
 from .path_and_bus import SCALE, path_and_bus_bound
 from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Region, Spans
-from .regions import MOST_DEVICES, Span, decided
+from .regions import MOST_DEVICES, Span, enumerated_members
 from .relaxation import Relaxation
 from .variants import Relaxed, relaxed
 
@@ -267,7 +267,7 @@ class _Recorder:
         relaxation, span = self.relaxation, self.relaxation.spans[i]
         members = self._members[span.first, span.last]
         if self._placed.get((span.first, span.last), 0.0) >= span.ns:
-            return {"rule": "placement", "operators": self._names(decided(members, relaxation.best))}
+            return {"rule": "placement", "operators": self._names(enumerated_members(members, relaxation.best))}
         inside = Spans()
         for k in self._inside(i):
             inside.add(relaxation.spans[k])

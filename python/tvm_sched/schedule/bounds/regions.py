@@ -133,7 +133,7 @@ def _undecided(members: list[int], best: Array) -> list[int]:
     return lightest[: max(0, len(members) - DECIDED)]
 
 
-def decided(members: list[int], best: Array) -> list[int]:
+def enumerated_members(members: list[int], best: Array) -> list[int]:
     """The members of a region whose devices `spans` enumerates, in order; arguments as there."""
     left_open = set(_undecided(members, best))
     return [o for i, o in enumerate(members) if i not in left_open]

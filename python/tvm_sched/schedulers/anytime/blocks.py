@@ -9,7 +9,7 @@ from ...problem import Problem
 from ..common.events import Array
 from ..common.greedy import priorities
 from ..common.search import Choice, Searches
-from .rules import Rule, groups
+from .rules import Rule, device_groups
 
 HISTORY = 20
 """A change is taken when it is no worse than what held this many tries ago."""
@@ -52,7 +52,7 @@ class BlockSearch:
         self._order = sorted(range(len(rank)), key=lambda o: (-rank[o], o))
         choices, everywhere = list(start.rule.choices), range(len(problem.topology.devices))
         known = {(c.devices, c.direct) for c in choices}
-        for devices in (*groups(problem), everywhere):
+        for devices in (*device_groups(problem), everywhere):
             if (frozenset(devices), False) not in known:
                 choices.append(Choice(devices, direct=False))
         self._choices = choices

@@ -9,7 +9,7 @@ from ...anytime import Budget
 from ...errors import InfeasibleError
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
-from ..common.native import Effort, anneal_several, fit
+from ..common.native import Effort, anneal_several, fit_into_memory
 from ..common.search import Improvement
 from .blocks import BlockSearch
 from .state import ScheduleState, Start
@@ -50,7 +50,7 @@ class Annealing:
         budget.spend(seconds)
         effort = Effort.of(state.problem, seconds, budget.deadline, state.seed, state.run_goal, self._stage)
         with suppress(InfeasibleError):
-            state.offer_index(fit(anneal_several(state.problem, starts, effort)))
+            state.offer_index(fit_into_memory(anneal_several(state.problem, starts, effort)))
         return True
 
     def _starts(self, state: ScheduleState) -> list[ScheduleIndex]:

@@ -37,7 +37,7 @@ class Rule:
     choice: list[int]
 
 
-def groups(problem: Problem) -> list[list[int]]:
+def device_groups(problem: Problem) -> list[list[int]]:
     """Groups of devices that reach each other without a PCIe bus: their copies do not delay loads."""
     topology = problem.topology
     devices = range(len(topology.devices))
@@ -56,7 +56,7 @@ def groups(problem: Problem) -> list[list[int]]:
 def rules(problem: Problem) -> Iterator[Rule]:
     """The rules to try, the most promising first."""
     everywhere, count = list(range(len(problem.topology.devices))), len(problem.graph.operators)
-    together = groups(problem)
+    together = device_groups(problem)
     fast = _fastest(problem)
     sets = [everywhere, *together] if len(together) > 1 else [everywhere]
     sets += [[d for d in devices if d in fast] for devices in sets]
@@ -117,7 +117,7 @@ def _assign_groups(position: list[float], rounds: int, pattern: list[tuple[float
     return dealt
 
 
-def starts(
+def list_schedules(
     problem: Problem, searches: Searches, memory_scale: float = 1.0, most_places: int = MOST_PLACES
 ) -> Iterator[tuple[Array, Rule]]:
     """List schedules by all rules, as sequences with the rule that made each.

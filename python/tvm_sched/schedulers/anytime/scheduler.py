@@ -12,15 +12,15 @@ from ...errors import require_at_least
 from ...problem import FORBIDDEN, Problem
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
 from ..common.native import is_contention_free
-from ..common.requests import mix_of
+from ..common.requests import requests_in_mix
 from ..registry import SCHEDULERS, register
 from .direct_reads import DirectReads
 from .improvers import Annealing, Blocks, LocalSearch
 from .race import Racer, race
-from .rules import FEW_PLACES, MOST_PLACES, groups
+from .rules import FEW_PLACES, MOST_PLACES, device_groups
 from .starts import ALWAYS, ListScheduling, LowerBound, QuickMethods, quick_methods
 from .state import ScheduleState
-from .variants import SHARE, choose
+from .variants import SHARE, promising_choices
 
 TIME_LIMIT = 20.0
 """Seconds, where neither time nor work is limited."""
@@ -100,7 +100,7 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     """
     budget = options.budget()
     if problem.variants is None:
-        state = ScheduleState(problem, options.seed, mix_of(problem))
+        state = ScheduleState(problem, options.seed, requests_in_mix(problem))
         status = improve(state, turns(problem, options, budget.work), budget)
         return state.answer().replace(certificate=Certificate.unchecked(status))
     return _search_variants(problem, options, budget)
@@ -111,10 +111,10 @@ def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) 
     choosing = budget.part(SHARE * budget.work)
     now = time.monotonic()
     choosing.deadline = now + SHARE * (budget.deadline - now)  # without a time limit the clock decides nothing
-    choices, interrupted = choose(problem, choosing, options.seed)
+    choices, interrupted = promising_choices(problem, choosing, options.seed)
     if interrupted:
         budget, choices = Budget(0.0, time.monotonic()), choices[:1]
-    mix = mix_of(problem)
+    mix = requests_in_mix(problem)
     racers = [Racer(each, ScheduleState(problem.resolve(each), options.seed, mix)) for each in choices]
 
     def turns_of(racer: Racer, work: float, number: int) -> list[Turn[ScheduleState]]:
@@ -150,7 +150,7 @@ def turns(
     stages = problem.costs.concurrency is not None and options.stage > 1
     staged = 0.0 if not stages else STAGED_SHARE_WITH_LOADS if loads else STAGED_SHARE
     shares = dict(FREE_SHARES if is_contention_free(problem) else SHARES if loads else UNLOADED_SHARES)
-    if "blocks" in shares and len(groups(problem)) < 2:
+    if "blocks" in shares and len(device_groups(problem)) < 2:
         shares["local search"] = shares.get("local search", 0.0) + shares.pop("blocks")
     chosen = (Annealing(), Blocks(), LocalSearch())
     found: list[Turn[ScheduleState]] = [

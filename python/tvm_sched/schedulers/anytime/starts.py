@@ -19,7 +19,7 @@ from ..common.native import SCALES
 from ..common.partial import PartialSchedule
 from ..registry import get
 from .blocks import RuleSchedule
-from .rules import MOST_PLACES, starts
+from .rules import MOST_PLACES, list_schedules
 from .state import ScheduleState
 
 BOLD_SCALES = (1.2, 1.6, 2.5)
@@ -65,7 +65,7 @@ class ListScheduling:
     def _all(self, state: ScheduleState) -> Iterator[bool]:
         for scale in (*SCALES, *BOLD_SCALES):
             state.memory_scale = scale
-            for sequence, rule in starts(state.problem, state.searches, scale, self._most_places):
+            for sequence, rule in list_schedules(state.problem, state.searches, scale, self._most_places):
                 latency = state.offer_sequence(sequence, scale)
                 if latency is not None and (state.listed is None or latency < state.listed.latency_ns):
                     state.listed = RuleSchedule(latency, sequence, rule)

@@ -11,7 +11,7 @@ from ...anytime import Incumbent
 from ...errors import InfeasibleError
 from ...problem import Problem
 from ...schedule import Request, Schedule, ScheduleIndex
-from ...schedule.bounds import lower_bound, provable
+from ...schedule.bounds import lower_bound, optimality_threshold
 from ...schedule.schedule import weighted_mean
 from ..common.events import MOVE, Array, sequence_of
 from ..common.native import shortfall
@@ -69,12 +69,12 @@ class ScheduleState(Incumbent[ScheduleIndex]):
     @property
     def goal(self) -> int:
         """The latency at which a schedule counts as proved optimal."""
-        return provable(int(self.bound))
+        return optimality_threshold(int(self.bound))
 
     @property
     def run_goal(self) -> int:
         """Lower bound on the latency of a run of the problem as it is."""
-        return provable(lower_bound(self.problem).ns) if self.mix and self.bound else self.goal
+        return optimality_threshold(lower_bound(self.problem).ns) if self.mix and self.bound else self.goal
 
     @property
     def other_runs(self) -> list[tuple[Problem, float]]:

@@ -11,7 +11,7 @@ from ...anytime import Budget
 from ...errors import InfeasibleError
 from ...problem import Problem
 from ...progress import report_progress
-from ..common.native import HEFT, PEFT, fit, list_order
+from ..common.native import HEFT, PEFT, fit_into_memory, list_order
 from ..common.search import Searches
 from ..common.variants import Choice, ChoiceSearch
 from .improvers import PLACES_PER_SECOND
@@ -58,7 +58,7 @@ class _ChoicePrices:
             found = [float(each[1]) for each in listed if each is not None]
             for method in (HEFT, PEFT):
                 with suppress(InfeasibleError):
-                    found.append(float(fit(list_order(problem, method)).counted_ns))
+                    found.append(float(fit_into_memory(list_order(problem, method)).counted_ns))
             self.known[key] = min(found, default=math.inf)
         return self.known[key]
 
@@ -80,7 +80,7 @@ def _differing_groups(one: Choice, other: Choice) -> int:
     return sum(one.get(group) != other.get(group) for group in one.keys() | other.keys())
 
 
-def choose(problem: Problem, budget: Budget, seed: int) -> tuple[list[Choice], bool]:
+def promising_choices(problem: Problem, budget: Budget, seed: int) -> tuple[list[Choice], bool]:
     """The choices to search with, the most promising first, and whether Ctrl-C ended the choosing."""
     prices = _ChoicePrices(problem, budget)
     search = ChoiceSearch(problem, prices.of, seed)

@@ -96,8 +96,8 @@ class SubmodelOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Seconds in all, by the clock; the submodels that are left then are scheduled by the heuristic alone.
     seed : int
     weights : str
-        Of several models, with commas between: how soon each is to come to its end. With ``2,1`` the first one's submodels
-        come twice as fast as the second one's. Default: both come to their ends together.
+        For several models, separated by commas: models of greater weight end earlier. With ``2,1`` the first one's submodels
+        come twice as fast as the second one's. Default: all models end at about the same time.
     """
 
     q: int = 6

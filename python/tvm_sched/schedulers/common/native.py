@@ -176,7 +176,7 @@ def _index(problem: Problem, found: NativeSchedule | None) -> ScheduleIndex:
     return ScheduleIndex.of_native(problem, found)
 
 
-def fit(index: ScheduleIndex) -> ScheduleIndex:
+def fit_into_memory(index: ScheduleIndex) -> ScheduleIndex:
     """The schedule itself where it fits into memory; otherwise one with the same devices and order that does.
 
     Raises

@@ -16,8 +16,8 @@ Method = Callable[[Problem], Schedule]
 _asked: ContextVar[tuple[Problem, tuple[Request, ...]] | None] = ContextVar("tvm_sched_requests", default=None)
 
 
-def mix_of(problem: Problem) -> tuple[Request, ...]:
-    """The requests that a method's schedule should serve, where `serve` calls it for one of several kinds; else none.
+def requests_in_mix(problem: Problem) -> tuple[Request, ...]:
+    """The requests that a schedule should serve where `schedule_for_requests` calls the method for one of them; else none.
 
     A method may leave the others out of account; what it finds is judged by all of them.
     """
@@ -25,7 +25,9 @@ def mix_of(problem: Problem) -> tuple[Request, ...]:
     return asked[1] if asked is not None and asked[0] is problem.cold and len(asked[1]) > 1 else ()
 
 
-def serve(problem: Problem, requests: Sequence[Request], method: Method, one_device: Method) -> Schedule:
+def schedule_for_requests(
+    problem: Problem, requests: Sequence[Request], method: Method, one_device: Method
+) -> Schedule:
     """A method's schedule for requests: the best of those that it finds for each request and of one device's.
 
     One device is the one to beat: where nothing is left to load, several only have copies to add, which a method that was
