@@ -21,7 +21,7 @@ def neither_preset_nor_file(
     Parameters
     ----------
     what : str
-        What the name should stand for, such as ``"topology"``.
+        The kind of the name, such as ``"topology"``.
     others : str
         What else may be named, for the end of the list of presets.
     like : str

@@ -49,7 +49,7 @@ class SqliteFile:
         return found
 
     def use(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Work on the open database in one transaction; a damaged one is put aside with a warning and made anew.
+        """Work on the open database in one transaction; a damaged one is moved aside with a warning and created again.
 
         Raises
         ------

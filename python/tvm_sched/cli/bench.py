@@ -32,7 +32,7 @@ SuitePath = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="PATTERN", help="Instances of these names, e.g. 'hios/*'; may stand several times."),
+    typer.Option("--only", metavar="PATTERN", help="Instances of these names, e.g. 'hios/*'; may be repeated."),
 ]
 
 
@@ -196,7 +196,7 @@ def prove_kept(
         int, typer.Option("--iterations", min=1, help="Of searches for multipliers, which have no end.")
     ] = 2000,
 ) -> None:
-    """Find bounds of the best known solutions anew, with evidence that `bench check` verifies.
+    """Compute bounds of the best known solutions again, with evidence that `bench check` verifies.
 
     A bound is kept where it is proved and no weaker than the one before, or that one is not proved and no more than
     0.1 % stronger.
@@ -250,9 +250,7 @@ def show_table(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.md", help="Write a page there.")
     ] = None,
-    note: Annotated[
-        str, typer.Option("--note", metavar="TEXT", help="What else is to be known of the runs; it stands on the page.")
-    ] = "",
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="A remark on the runs for the page.")] = "",
     keep_bounds: Annotated[
         bool, typer.Option("--keep-bounds", help="Keep bounds that say more than those of the best known solutions.")
     ] = False,

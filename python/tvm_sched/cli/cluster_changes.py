@@ -95,7 +95,7 @@ def fail(
     recovery = fail_part(state, part, allocator)
     write_allocation(out, output, state.allocation)
     waiting = ", ".join(request.name for request in recovery.waiting)
-    out.show(escape(f"{len(recovery.replaced)} services placed anew; without a place: {waiting or 'none'}"))
+    out.show(escape(f"{len(recovery.replaced)} services placed again; without a place: {waiting or 'none'}"))
     out.result({**describe_state(state), "replaced": recovery.replaced})
 
 

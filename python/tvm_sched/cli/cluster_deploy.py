@@ -99,7 +99,7 @@ def deploy(
 ) -> None:
     """Make a Ray cluster run the services of an allocation, each stage on a node that has its kind of GPU.
 
-    Call it again after `fail`, `release` or `place`: what has moved is deployed anew, what is gone ends, the rest goes on.
+    Call it again after `fail`, `release` or `place`: moved services are deployed again, removed ones end, others continue.
     """
     _check_backend(backend)
     check_seconds("--timeout", timeout)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..cost_model.profile import Profile
 
 KERNELS = "kernels"
-"""Word that stands for the random networks where a model is expected."""
+"""Word for the random networks where a model is expected."""
 
 
 def profile(

@@ -59,7 +59,7 @@ def anytime(state: ClusterState, service: Service, options: AnytimeOptions) -> E
     All smallest mixes of a service are known, with the best cut on each, by a dynamic program (`ClusterSearch.mixes`). The
     program (`MixProgram`) uses what is free for as many services of the demand as it can; its duals say what GPUs of each
     kind and ways between racks are worth, and among mixes of equal worth the one that it uses most is taken. It is solved
-    anew for each request, so it follows what has happened. Circuits and racks are then chosen by a second dynamic program,
+    again for each request, so it follows what has happened. Circuits and racks are then chosen by a second dynamic program,
     with the fewest fibres, so that GPUs and fibres run out together (``cpp/cluster/embed.h``).
 
     A service that will not fit if the demand is to be met still gets the cheapest mix for which there is room.

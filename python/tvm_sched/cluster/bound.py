@@ -256,7 +256,7 @@ def _least_tree(mix: Integers, hops: Integers) -> int:
     """Fewest fibres of any pipeline on GPUs of at least a mix's kinds.
 
     Its circuits join the kinds, so they hold no fewer than a spanning tree over them; or over more kinds, since GPUs of
-    others in between can make it less. With many kinds the two that are farthest from each other stand for all.
+    others in between can make it less. With many kinds, only the two that are farthest apart are used.
     """
     used = [int(k) for k in np.flatnonzero(mix)]
     others = [k for k in range(len(mix)) if not mix[k]]

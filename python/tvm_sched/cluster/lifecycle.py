@@ -34,7 +34,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Migration:
-    """A service that moved, the bytes of parameters that had to be loaded anew, and the room it made.
+    """A service that moved, the bytes of parameters that had to be loaded again, and the room it made.
 
     ``gain`` is the growth of the number of services that fit besides, by the linear program (`MixProgram`).
     """

@@ -157,7 +157,7 @@ def plan_of_placement(problem: Problem, placement: ServicePlacement) -> Pipeline
         raise InputError(
             f"service {placement.service!r} was made of another model than {problem.graph.name!r}"
             + (f": it has no segment {odd!r}" if odd else f", which has {len(inside)} segments instead of {len(named)}")
-            + "; make it anew with `tvm-sched cluster service`"
+            + "; make it again with `tvm-sched cluster service`"
         )
     position = problem.graph.index.operator_id
     assignment = [

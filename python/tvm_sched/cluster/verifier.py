@@ -76,7 +76,7 @@ def _find(cluster: Cluster, services: Sequence[Service], allocation: Allocation)
     known: Mapping[str, Service] = by_name(services)
     names = Counter(placement.request for placement in allocation.placements)
     for name in (name for name, count in names.items() if count > 1):
-        yield Violation("request-twice", f"rule 'request-twice': request {name!r} stands there {names[name]} times")
+        yield Violation("request-twice", f"rule 'request-twice': request {name!r} occurs {names[name]} times")
     for placement in allocation.placements:
         service = known.get(placement.service)
         if service is None or service.digest != placement.service_digest:

@@ -89,7 +89,7 @@ def costs_of_rows(
     Parameters
     ----------
     names : sequence of str
-        Of each operator, under which its measurement stands in ``rows``; others are predicted.
+        Key of each operator's measurement in ``rows``; operators without one are predicted.
     """
     if all(name in rows for name in names):
         predict: Predict = _unknown

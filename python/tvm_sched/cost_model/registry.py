@@ -67,7 +67,7 @@ def get_cost_model(name: str) -> CostModel:
 
 
 def _from_file(path: str) -> CostModel:
-    """The cost model that a file stands for; the file is read when it is asked."""
+    """The cost model of a file, which is read on first use."""
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file; latencies are read from {', '.join(_FILES)}")
 

@@ -28,7 +28,7 @@ class Serving:
     cache_block : int
         The context is rounded up to a multiple of it.
     cache_copied : bool
-        A layer's keys and values are written anew in each step, as by ``torch.cat``.
+        A layer's keys and values are written again in each step, as by ``torch.cat``.
     """
 
     chunk: int = 0

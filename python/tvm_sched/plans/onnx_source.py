@@ -58,7 +58,7 @@ def _import_onnx(path: Path) -> Any:
 
 
 def _set_shapes(model: Any, shapes: dict[str, Any], path: Path) -> None:
-    """Give the inputs the sizes asked for; what else says a shape is inferred anew."""
+    """Set the given sizes of inputs, and infer all other shapes again."""
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
     used: set[str] = set()

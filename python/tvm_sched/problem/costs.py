@@ -13,7 +13,7 @@ from ..errors import CostsError
 from .concurrency import Concurrency
 
 FORBIDDEN = np.iinfo(np.int64).max
-"""Latency that stands for "this operator cannot run there"; null in files."""
+"""Latency that means "this operator cannot run there"; null in files."""
 
 
 LONGEST_NS = 1 << 58

@@ -72,7 +72,7 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind : str
         What it computes, e.g. ``"conv2d_add_relu"``; for cost models and people.
     inputs, outputs : tuple of str
-        Names of tensors; an input may stand twice.
+        Names of tensors; an input may occur twice.
     flops : int
         Floating-point operations.
     read_bytes : dict of str to int, optional
@@ -107,7 +107,7 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """A directed acyclic graph of operators.
 
-    Operators may stand in any order. ``outputs`` are the tensors that the model returns: activations, or inputs and
+    Operators may be in any order. ``outputs`` are the tensors that the model returns: activations, or inputs and
     parameters passed through. ``models`` names those of which the graph is made (`merge_graphs`): the operators of each have
     its name and a slash before their own; none: one model. A model may read what one before it makes
     (`generation_problem`).

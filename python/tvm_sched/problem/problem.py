@@ -84,7 +84,7 @@ class Problem:
         """The problem of a warm run: these parameters remain from the previous run (``docs/model.md``).
 
         A resident parameter lies on each device to which a schedule brings it: its loads and copies take no time and no
-        channel; only memory counts, as ever, and what is evicted is brought anew. Nothing else differs, so that a schedule
+        channel; only its memory counts, and evicted parameters are loaded again. Nothing else differs, so that a schedule
         of it is one of this problem: the digest is the same, and files hold the problem without it.
 
         Parameters

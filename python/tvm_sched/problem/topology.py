@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..errors import TopologyError
 
 HOST = -1
-"""Index that stands for host memory where a device's index is expected."""
+"""Index of host memory where a device's index is expected."""
 
 
 STREAM_OVERHEAD, WAIT_OVERHEAD = 1.6e-6, 0.18e-6

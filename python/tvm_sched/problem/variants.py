@@ -157,7 +157,7 @@ class Variants:
 def choose_graph(graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, str]) -> tuple[OpGraph, list[int]]:
     """The graph that results from a choice; groups that it does not name are computed as in the graph.
 
-    An alternative's operators stand in the place of the group's first operator. Activations and parameters that nothing
+    An alternative's operators take the position of the group's first operator. Activations and parameters that nothing
     makes or reads any more are left out.
 
     Returns

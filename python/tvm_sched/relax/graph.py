@@ -194,7 +194,7 @@ class _Extractor:
         if isinstance(expr, relax.ShapeExpr) or tvm.ir.is_prim_expr(expr) or isinstance(expr, tvm.ir.StringImm):
             return None
         if isinstance(expr, tvm.ir.GenericConst):
-            raise InputError(f"{where}: a constant stands in main; run LowerToKernels, which makes it a parameter")
+            raise InputError(f"{where}: main contains a constant; run LowerToKernels, which makes it a parameter")
         if isinstance(expr, relax.If):
             raise InputError(
                 f"{where}: an if, whose branch is known only when the model runs; a schedule needs to know all operators"

@@ -37,7 +37,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     symbols : list of str
         Sizes that can be given by name.
     operators : dict of str to int
-        How often each stands in the model, most frequent first; of an artifact, the kernels of its first plan.
+        Number of each operator, most frequent first; of an artifact, the kernels of its first plan.
     parameters, parameter_bytes : int
     checked : str
         How far it was tried: ``"import"``: it was converted with its shapes; ``"operators"``: dimensions are open, so only

@@ -217,7 +217,7 @@ class CompileOptions:
 
     @classmethod
     def of(cls, topology: CompileOptions | Topology | str | os.PathLike[str], /, **settings: Any) -> CompileOptions:
-        """The options of a topology and of what is given; None stands for the default.
+        """The options of a topology and of given settings; None means the default.
 
         ``topology`` may be options, which ``settings`` then change.
 

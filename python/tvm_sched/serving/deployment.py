@@ -66,7 +66,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout : float
         Seconds that a request may take in all, unless it brings its own limit.
     retries : int
-        How often a request is given to the pipeline anew after it has lost a stage.
+        How often a request is sent through the pipeline again after it has lost a stage.
     cluster : str
         Name of the cluster whose allocation it belongs to, see `tvm_sched.serving.follow`; empty: of none.
     """

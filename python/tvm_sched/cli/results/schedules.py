@@ -221,7 +221,7 @@ class Compared(Result, frozen=True):
 
 
 class Reference(Result, frozen=True):
-    """A latency to compare with, behind which no schedule stands."""
+    """A latency to compare with that belongs to no schedule."""
 
     name: str
     latency_ns: int

@@ -96,7 +96,7 @@ class LlamaCpp(Runtime):
             options.append(f"--tensor-split {','.join(map(str, made['tensor_split']))}")
         if made["override_tensor"]:
             options.append(f"--override-tensor '{','.join(made['override_tensor'])}'")
-        # Each of the sequences has this context, and what is planned here is not to be fitted anew.
+        # Each of the sequences has this context, and the plan must not be fitted again by llama.cpp.
         options += [
             f"-c {workload.context * workload.batch}",
             f"-np {workload.batch}",

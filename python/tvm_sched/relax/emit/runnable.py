@@ -30,7 +30,7 @@ def compile_calls(
 ) -> list[tvm.runtime.Module]:
     """Compile TVM's kernels of some calls; none where kernel libraries compute all of them.
 
-    ``suffix``: of the kernels' names, where calls of other modules stand beside them.
+    ``suffix``: appended to the kernels' names, to tell them from those of other modules.
     """
     claimed = claimed_functions(mod)
     functions = kernel_names(mod, calls.calls, suffix)

@@ -16,7 +16,7 @@ from .model import ModelWarning
 
 Sizes: TypeAlias = "int | set[int] | frozenset[int]"
 InputShapes: TypeAlias = "Mapping[str, Sequence[Sizes] | Sizes]"
-"""Input to its shape, symbol to its size; a set of sizes stands for several shapes."""
+"""Input to its shape, symbol to its size; a set of sizes means several shapes."""
 Checked: TypeAlias = "tuple[frozenset[int], ...] | frozenset[int]"
 """An input's shape or a symbol's sizes, with a set wherever there is a size."""
 StaticShapes: TypeAlias = "dict[str, tuple[int, ...]]"

@@ -29,7 +29,7 @@ class Description:
     outputs : tuple of DeclaredInput
         Empty where nothing is known before import.
     operators : dict of str to int
-        How often each operator stands in the model; empty where nothing is known before import.
+        Number of each operator in the model; empty where nothing is known before import.
     parameters, parameter_bytes : int
     refused : tuple of (str, str)
         Operators that cannot be converted: the node, and why.

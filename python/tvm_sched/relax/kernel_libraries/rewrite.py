@@ -62,7 +62,7 @@ def constant_value(expr: Any) -> Any:
 
 
 class Rewriter:
-    """Goes through the bindings of ``main`` in order and emits each anew; `visit` may emit something else.
+    """Goes through the bindings of ``main`` in order and emits each again; `visit` may emit something else.
 
     Attributes
     ----------

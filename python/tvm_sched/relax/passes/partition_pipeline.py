@@ -16,7 +16,7 @@ class PartitionPipeline:
     """Cut the model into pipeline stages on devices, so that batches that follow each other leave it as fast as can be.
 
     Reads the attribute ``tvm_sched.problem``; leaves the plan as a JSON document in ``tvm_sched.pipeline``, for
-    `EmitPipeline`. It stands where `Place` and the passes after it stand for latency.
+    `EmitPipeline`. It replaces `Place` and the passes after it, which are for latency.
 
     Parameters
     ----------

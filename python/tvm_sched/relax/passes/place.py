@@ -33,7 +33,7 @@ class Place:
     scheduler : str
         Name of a registered scheduler.
     options : mapping, optional
-        Its options. Where they say how large submodels are, the scheduler splits the graph anew.
+        Its options. If they set the size of submodels, the scheduler splits the graph itself.
     progress : callable, optional
         Called with what is being done, how many parts are done, and how many there are.
     schedule : Schedule, optional

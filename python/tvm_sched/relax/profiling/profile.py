@@ -110,7 +110,7 @@ def profile_models(
     database : Database, optional
         Kernels that it knows are not measured again, and what is measured goes there.
     again : bool
-        Measure all kernels all the same, and forget what compilations measured of them: the next one measures anew.
+        Measure all kernels again, and delete times measured by compilations, so that the next one measures again.
     alone : bool
         Whether to measure kernels outside of their model, too.
     pairs : int

@@ -9,7 +9,7 @@ from .native import shortfalls
 def with_eviction(index: ScheduleIndex) -> ScheduleIndex:
     """The schedule with the parameters evicted from those devices that are too small for it, and from no other.
 
-    Times stay as they are, and memory can still be short: see `shortfalls`. Evicted parameters are loaded anew in every
+    Times stay as they are, and memory can still be short: see `shortfalls`. Evicted parameters are loaded again in every
     run, so a device with room for all keeps them.
     """
     short, graph = shortfalls(index), index.problem.graph

@@ -108,7 +108,7 @@ def ios(problem: Problem, device: int, limits: Sequence[int]) -> tuple[ScheduleI
 def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
     """The best schedule that simulated annealing finds from the order, the devices and the stages of ``start``.
 
-    Loads and copies are made anew, each when its reader is appended. Memory is left aside.
+    Loads and copies are made again, each when its reader is appended. Memory is ignored.
     """
     same = [a == b > 0 for a, b in pairwise([0, *start.stage])]
     sequence = np.array([start.operator, start.device, same], dtype=np.int64).T.copy()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def declared_inputs(model: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
-    """The graph's inputs; not the initialisers, which stand among them in models of IR version 3."""
+    """The graph's inputs without the initialisers, which are among them in models of IR version 3."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     return tuple(declared_value(item) for item in model.graph.input if item.name not in initializers)
 

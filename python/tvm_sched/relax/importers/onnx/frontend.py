@@ -27,7 +27,7 @@ def from_onnx(
 ) -> ImportedModel:
     """Import an ONNX model.
 
-    Inputs keep their names. In models of IR version 3 the initializers stand among the graph's inputs, too; they are
+    Inputs keep their names. In models of IR version 3 the initializers are among the graph's inputs, too; they are
     parameters here. Initializers become parameters under their own names, except those that the frontend has to know
     (shapes, axes) and scalars. An input named in `constants` has the value given there and is no input any more.
 

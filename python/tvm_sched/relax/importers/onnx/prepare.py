@@ -33,7 +33,7 @@ OPSET = 13
 """Older models are brought up to this opset of the standard domain: from here on, axes and the like are inputs."""
 
 UNLISTED = 4
-"""From this version of ONNX's IR on, initializers need not stand among the inputs."""
+"""From this version of ONNX's IR on, initializers need not be among the inputs."""
 
 INLINE_BYTES = 1024
 """Initializers up to this size stay in the model that `prepare` returns; larger ones are handed on beside it."""

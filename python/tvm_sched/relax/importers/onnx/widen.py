@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 WIDER = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8", "float4_e2m1fn": "float32"}
-"""The type that stands for each, by the names of ml_dtypes."""
+"""The wider type for each, by the names of ml_dtypes."""
 
 
 def wider_name(dtype: str | None) -> str | None:

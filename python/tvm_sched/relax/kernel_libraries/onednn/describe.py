@@ -7,12 +7,12 @@ from typing import Any
 
 
 def to_first(rank: int) -> tuple[int, ...]:
-    """Where oneDNN's dimensions (N, C, H, W) stand in a tensor with channels last."""
+    """Positions of oneDNN's dimensions (N, C, H, W) in a tensor with channels last."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
 def to_last(rank: int) -> tuple[int, ...]:
-    """Where the dimensions of a tensor with channels last stand in one with channels first."""
+    """Positions of the dimensions of a channels-last tensor in one with channels first."""
     return (0, *range(2, rank), 1)
 
 
