@@ -80,7 +80,7 @@ class Budget:
 
     @property
     def seconds(self) -> float:
-        """Seconds that work may take which only the clock can limit: what is left of the work, and until the deadline."""
+        """Limit in seconds for work that only the clock can limit: the remaining work, and the time until the deadline."""
         return max(min(self.left, self.deadline - time.monotonic()), 0.0)
 
     @contextmanager

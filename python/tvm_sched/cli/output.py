@@ -74,7 +74,7 @@ class Output:
         return Step(self.aside, title, self.note.write)
 
     def interrupted(self) -> None:
-        """Say that Ctrl-C was pressed, and what is there."""
+        """Say that Ctrl-C was pressed, and what result there is."""
         saved = f"saved before: {', '.join(self.saved)}" if self.saved else "nothing was saved"
         self.say(f"interrupted; {saved}")
 

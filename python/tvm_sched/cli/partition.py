@@ -45,7 +45,7 @@ def partition_graph(
     options: dict[str, Any],
     given: Mapping[str, Any],
 ) -> None:
-    """Cut a graph, and show its stages and what is known of the dearest one.
+    """Cut a graph, and show its stages and the bound on the most expensive one.
 
     Parameters
     ----------

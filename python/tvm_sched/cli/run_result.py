@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def show_run(out: Output, module: ScheduledModule, measured: Measured, files: dict[str, str], warm: bool) -> None:
-    """Show the runs beside the plan, which is of a cold run, whether they were ``warm`` or not."""
+    """Show the runs compared with the plan, which is always for a cold run, whether they were ``warm`` or not."""
     from ..report.figures import time_by_kind
     from ..report.tables import table
     from ..report.units import format_ns, format_percent, format_time

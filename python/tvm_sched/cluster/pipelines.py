@@ -16,7 +16,7 @@ from .pricing import circuit_bandwidth, circuit_head_ns
 from .service import Service, ServiceOperator
 
 HOST_BANDWIDTH = 12e9
-"""Bytes a second between a GPU and its host's memory, of which cluster files say nothing: assumed, for PCIe 3.0 x16."""
+"""Assumed bytes a second between a GPU and its host's memory (PCIe 3.0 x16), which cluster files do not state."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def sample_latencies(
 ) -> npt.NDArray[np.int64]:
     """Latencies of a schedule in nanoseconds when operators take times drawn from their intervals.
 
-    They are of the runs that its certificate is for: means over its requests, or of a run of the problem as it is.
+    They are for the runs of its certificate: means over its requests, or a run of the problem as it is.
 
     Errors are drawn once for each kernel on each model of device, so equal kernels err alike; a part of the error is
     common to all kernels of a family there (`Uncertainty.shared`), so that errors do not just cancel out. What operators

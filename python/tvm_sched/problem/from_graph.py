@@ -16,7 +16,7 @@ def problem_of(
 ) -> Problem:
     """The problem of a graph and its groups, with latencies by a cost model.
 
-    Groups are left out where the costs know operators together, and alternatives with an operator that can run on no device
+    Groups are left out where the costs have concurrency, and so are alternatives with an operator that can run on no device
     or fits into none.
 
     Raises

@@ -131,9 +131,7 @@ class Variants:
                 f"and {costs.operator_ns.shape[1]} devices"
             )
         if costs.concurrency is not None or self.costs.concurrency is not None:
-            raise ProblemError(
-                "a problem has variants, or costs that know operators together, not both; leave the variants out"
-            )
+            raise ProblemError("a problem has variants, or costs with concurrency, not both; leave the variants out")
         taken: dict[str, str] = {}
         for group in self.groups:
             for name in group.operators:

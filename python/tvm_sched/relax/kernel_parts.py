@@ -149,7 +149,7 @@ class _Shrunk:
         return tirx.BufferStore(buffer, self._expression(store.value), indices)
 
     def _index(self, tensor: Any, axis: int, index: Any) -> Any:
-        """An index into what is left of a tensor."""
+        """An index into the remaining part of a tensor."""
         moved = self._expression(index)
         interval = self.tensors.get(tensor)
         if interval is not None and interval.axis == axis and interval.begin:

@@ -74,7 +74,7 @@ def pipeline(
 
 
 def _chosen(current: Any, topology: Any, given: Mapping[str, Any]) -> CompileOptions:
-    """What the current target says, changed by what is given."""
+    """The options of the current target, overridden by the given ones."""
     if isinstance(topology, CompileOptions) or (current is not None and "tvm_sched" not in current.keys and topology):
         return CompileOptions.of(topology, **given)
     if current is None:

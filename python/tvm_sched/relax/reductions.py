@@ -137,7 +137,7 @@ def _stage(sums: list[_Sum], loop: tirx.For, begin: int, count: int, lanes: int)
 
 
 def _gather(each: _Sum, buffer: Any, lanes: int, kind: str) -> list[Any]:
-    """Add the accumulators up, in halves, and to what is there."""
+    """Add up the accumulators, in halves, and add the sum to the existing value."""
     join = _OPERATIONS[each.operation]
     statements: list[Any] = []
     while lanes > 2:

@@ -32,7 +32,7 @@ def moved_parameters(problem: Problem, schedule: Schedule) -> list[str]:
 
 
 def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident) -> frozenset[str]:
-    """Names of the parameters that are there in a run of a schedule; a part is of the bytes that it moves.
+    """Names of the resident parameters in a run of a schedule; a fraction is of the bytes that it transfers.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def resolved_in_run(problem: Problem, schedule: Schedule, resident: Resident) ->
 def requests_of(problem: Problem, resident: Requests) -> tuple[Request, ...]:
     """The requests to make a schedule for; none if all runs are cold.
 
-    A part is of the bytes of all parameters that operators read, in topological order, so that those which are needed first
+    A fraction is of the bytes of all parameters that operators read, in topological order, so that those needed first
     are there. In a problem with variants it takes the parameters of an alternative with all of those that it is for.
 
     Raises

@@ -115,7 +115,7 @@ def _has_stages(schedule: Schedule) -> bool:
 def _predicted_ns(problem: Problem, schedule: Schedule) -> int:
     """By the blocks of a GPU where they are known, since launch order has hardly an effect else; else by the simulator.
 
-    Costs that know contention were fitted to what blocks do to each other, and are taken at their word.
+    Costs with contention were fitted to measured pairs, which include effects between blocks, and are used as they are.
     """
     together = problem.costs.concurrency
     if (together is not None and together.contends) or not knows_blocks(problem, schedule):

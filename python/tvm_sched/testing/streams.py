@@ -53,7 +53,7 @@ def random_streams(problem: Problem, schedule: Schedule, seed: int, streams: int
 def random_stages(problem: Problem, schedule: Schedule, seed: int, streams: int = 2) -> Schedule:
     """The schedule with neighbours of a device's launch order in stages, where that is no deadlock.
 
-    A problem whose costs do not know concurrency allows none.
+    A problem whose costs have no concurrency allows none.
     """
     random = Random(seed)
     by_device: dict[str, list[int]] = {}

@@ -221,7 +221,7 @@ class _Assignment:
         self._source_of: dict[Key, str] = {}
 
     def take(self, name: str, sizes: Checked) -> None:
-        """Note what is given under a name."""
+        """Record the shape or size given under a name."""
         if isinstance(sizes, frozenset):
             if name in self.inputs and name not in self.symbols:
                 raise InputError(

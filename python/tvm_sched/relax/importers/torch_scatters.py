@@ -29,7 +29,7 @@ _REDUCTIONS = {
     "scatter_reduce.two",
 )
 def scatter(call: Call) -> relax.Expr:
-    """Along one dimension, with what is there: replaced, added, multiplied, the smaller or larger one, the mean."""
+    """Scatter along one dimension; combine with existing elements by replacing, sum, product, minimum, maximum, mean."""
     x, axis, index = call.tensor("self"), call["dim"], call.tensor("index")
     name = call.node.target.__name__
     scalar = not x.ty.shape

@@ -45,7 +45,7 @@ class Evidence(NamedTuple):
     lemmas : list of dict
         See ``docs/formats/evidence.md``.
     relaxed : Relaxed, optional
-        Of a problem with variants: the problem that is no harder than any choice, of which the lemmas are.
+        With variants: the relaxed problem below every choice, for which the lemmas hold.
     through : sequence of str
         Operators on which the last argument rests, for people: of a critical path those that it passes, in order; else
         the readers, or the operators that fill the devices.
@@ -92,7 +92,7 @@ def evidence(problem: Problem) -> Evidence:
     Raises
     ------
     InputError
-        The costs know operators together, or parameters are resident; no lemma covers these.
+        The costs have concurrency, or parameters are resident; no lemma covers these.
     """
     if problem.resident:
         raise InputError(

@@ -15,7 +15,7 @@ step says that ``e[last] - e[first]`` is at least its time. Summed up by weights
 cancels out, and what ends there is no later than the run: so the sum of the steps' times is at most the weight of the steps
 from the start of the run, times the latency.
 
-*Devices* run one operator at a time, where the costs do not know operators together; else they have no weight.
+*Devices* run one operator at a time if the costs have no concurrency; else they have no weight.
 
 *Buses* carry one transfer at a time: direct reads, and loads of host tensors. Only operators count that a certain time must
 follow, after the last byte of their host tensors has crossed: all transfers counted end so long before the run does. Each of
@@ -174,7 +174,7 @@ class _Dual:
         return None if flow is None else self._integers(*flow)
 
     def _integers(self, flow: Mapping[Step, float], devices: float, buses: float) -> Weights:
-        """Whole weights, of which no more goes on from an operator than arrives there.
+        """Integer weights with no more outflow than inflow at each operator.
 
         To the solver an operator that takes 1e-8 of the run takes nothing, so that nothing need arrive there; then what goes
         on from it starts with it.

@@ -34,7 +34,7 @@ class Annealing:
     """Simulated annealing over devices and order (``cpp/search/annealing.h``).
 
     From several starts by successive halving. With ``stage`` above 1 from the best alone, and operators move into stages,
-    too, where the costs know operators together.
+    too, where the costs have concurrency.
     """
 
     def __init__(self, stage: int = 1) -> None:

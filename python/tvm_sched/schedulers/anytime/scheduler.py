@@ -41,7 +41,7 @@ FREE_SHARES = {"annealing": 1.0}
 """Where nothing is loaded and no copy waits for another, which annealing times much faster."""
 
 STAGED_SHARE, STAGED_SHARE_WITH_LOADS = 0.9, 0.4
-"""Share of all work for annealing into stages, where the costs know operators together. Where parameters are loaded, the
+"""Share of all work for annealing into stages, where the costs have concurrency. Where parameters are loaded, the
 search without stages knows more ways."""
 
 

@@ -42,7 +42,7 @@ class Norm:
 
 
 class RowClaimer(Rewriter):
-    """Replaces operators in half precision, of which TVM makes a kernel for the cast, too, and RMS norms written out."""
+    """Replaces row operators in half precision, for which TVM makes separate cast kernels, and RMS norms written out."""
 
     def __init__(self, mod: Any, kernels: KernelSet, settings: dict[str, Any]) -> None:
         super().__init__(mod)

@@ -317,7 +317,7 @@ class ChannelsLast(Rewriter):
         return made if self._is_last(made, mine) else None
 
     def _permute(self, call: Any) -> Any:
-        """A transposition from or to channels last, of which nothing may be left."""
+        """A transposition from or to channels last, which may disappear."""
         source = self.resolve(call.args[0])
         axes = axis_order(call)
         if len(axes) not in LAYOUTS:

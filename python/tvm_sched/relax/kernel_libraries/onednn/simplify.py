@@ -16,7 +16,7 @@ PRODUCTS = {"matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.conv2d_transpos
 
 
 class Simplifier(Rewriter):
-    """Sees through dropout, broadcasts to the same shape and pairs of reshapes, of which nothing is left.
+    """Removes dropout, broadcasts to the same shape and pairs of reshapes.
 
     Turns a sum over a stack (ONNX's Sum) into additions, and normalisations that are written out into one operator. A
     function of each element that follows a product, but for moves between them, comes before these, where the product can
