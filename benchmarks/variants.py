@@ -147,7 +147,11 @@ def main() -> None:
         "--resume", type=Path, metavar="FILE", help="keep finished searches there and go on with them"
     )
     options = arguments.parse_args()
-    title = "Tensor parallelism and parts by rows in warm runs" if options.warm else "Schedules with variants of fused kernels"
+    title = (
+        "Tensor parallelism and parts by rows in warm runs"
+        if options.warm
+        else "Schedules with variants of fused kernels"
+    )
     file: Path | None = options.resume
     done: dict[str, Found] = {}
     if file is not None and file.is_file():

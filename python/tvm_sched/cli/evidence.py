@@ -122,7 +122,7 @@ def check(
 ) -> None:
     """Verify a schedule, or a plan of a pipeline, and its lower bound by an implementation that shares nothing with ours.
 
-    Status 0: the latency, or the cost of the dearest stage, is true and the certificate's bound is proved;
+    Status 0: the latency, or the cost of the bottleneck stage, is true and the certificate's bound is proved;
     1: the evidence proves a lower bound than the certificate claims, or there is no certificate;
     2: a file is wrong. Alone: python -m tvm_sched_check, python -m tvm_sched_check.pipelines, .partitions.
     """

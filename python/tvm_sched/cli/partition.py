@@ -94,5 +94,5 @@ def _show(out: Output, graph: PartitionProblem, found: Partition) -> None:
     end = f" by more than {100 * found.gap:.1f}%" if found.gap > 0 else ""
     out.show(
         table(("stage", "nodes", "work", "cost"), rows),
-        f"The dearest stage costs {found.cost:.6g}. {known}: this cannot be improved{end}.",
+        f"The bottleneck stage costs {found.cost:.6g}. {known}: this cannot be improved{end}.",
     )

@@ -29,7 +29,7 @@ class Candidate:
 
     @property
     def cost_ns(self) -> int:
-        """Cost of the dearest stage."""
+        """Cost of the bottleneck stage."""
         return max((stage.cost_ns for stage in self.stages), default=0)
 
     @property

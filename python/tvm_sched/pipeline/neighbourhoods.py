@@ -45,7 +45,7 @@ def improve_neighbours(
     solver: str = "highs",
     seconds: float = 10.0,
 ) -> tuple[Integers, bool]:
-    """Cut the dearest stage anew together with its neighbours, until that helps no more; never makes it dearer.
+    """Cut the bottleneck stage again together with its neighbours, until that helps no more; never raises its cost.
 
     A large neighbourhood search around one partition. Each program has a sixth of the time at most, so the answer
     depends on the machine where that is short. Peak memory is not in the programs: what they find is priced.
@@ -73,7 +73,7 @@ def improve_neighbours(
 
 
 def _groups(problem: PartitionProblem, stage_of: Integers, stages: int) -> list[range]:
-    """Neighbouring stages, the dearest of all among them; small groups first."""
+    """Neighbouring stages that include the bottleneck; small groups first."""
     costs = [problem.stage_cost(np.flatnonzero(stage_of == s)) for s in range(stages)]
     dearest = int(np.argmax(costs))
     firsts = ((first, width) for width in _WIDTHS for first in range(dearest - width + 1, dearest + 1))

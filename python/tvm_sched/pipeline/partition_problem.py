@@ -339,7 +339,7 @@ class PartitionProblem:
         return run
 
     def bottleneck(self, stage_of: npt.ArrayLike, order: npt.ArrayLike | None = None) -> float:
-        """Cost of the dearest stage of a partition: the objective, equation (4). Parameters as of `stage_lists`."""
+        """Cost of the bottleneck stage of a partition: the objective, equation (4). Parameters as of `stage_lists`."""
         return max((self.stage_cost(nodes) for nodes in self.stage_lists(stage_of, order)), default=0.0)
 
 

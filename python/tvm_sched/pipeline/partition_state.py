@@ -48,7 +48,7 @@ class Cut(NamedTuple):
 
 
 class PartitionState(Incumbent[Cut]):
-    """The best partition into stages so far; costs are those of the dearest stage.
+    """The best partition into stages so far; costs are those of the bottleneck stage.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class Annealing:
 
 
 class Neighbours:
-    """Neighbouring stages cut anew by the exact program, the dearest among them."""
+    """Cut neighbouring stages again by the exact program, the bottleneck among them."""
 
     name = "neighbours"
 

@@ -49,7 +49,7 @@ class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     Parameters
     ----------
     cost_ns : int
-        Cost of the dearest stage, the bottleneck: with stages that get, compute and send in turn, a batch leaves the
+        Cost of the bottleneck stage, the bottleneck: with stages that get, compute and send in turn, a batch leaves the
         pipeline each time it passes.
     lower_bound_ns : int
         No plan for these devices, with as many stages or fewer, has a cheaper bottleneck.
@@ -93,7 +93,7 @@ class PipelinePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def cost_ns(self) -> int:
-        """Cost of the dearest stage."""
+        """Cost of the bottleneck stage."""
         return max((stage.cost_ns for stage in self.stages), default=0)
 
     @property

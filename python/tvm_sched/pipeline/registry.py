@@ -41,7 +41,7 @@ class Partition:
     order : array of int or None
         All nodes in the order in which stages run them; None: Kahn's. It matters where memory is short.
     cost : float
-        Cost of the dearest stage; set by `partition`.
+        Cost of the bottleneck stage; set by `partition`.
     seconds : float
         Wall-clock time; set by `partition`.
     """

@@ -27,7 +27,7 @@ class Cut:
 
 
 def least_bottleneck(costs: Sequence[Floats]) -> Cut:
-    """The cut whose dearest segment is cheapest.
+    """The cut whose most expensive segment is cheapest.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def least_bottleneck(costs: Sequence[Floats]) -> Cut:
 
 
 def least_sum(costs: Sequence[Floats], ceiling: float) -> Cut:
-    """The cut with the least sum of costs among those without a segment dearer than ``ceiling``."""
+    """The cut with the least sum of costs among those without a segment above ``ceiling``."""
     return _cut([np.where(cost <= ceiling, cost, np.inf) for cost in costs], np.add)
 
 

@@ -138,7 +138,7 @@ def _costs(problem: Problem, plan: PipelinePlan, assignment: list[tuple[int, lis
         return
     cost = max((stage.cost_ns for stage in priced), default=0)
     if certificate.cost_ns != cost:
-        message = f"rule 'certificate': it says {certificate.cost_ns} ns, the dearest stage costs {cost} ns"
+        message = f"rule 'certificate': it says {certificate.cost_ns} ns, the bottleneck stage costs {cost} ns"
         yield Violation("certificate", message)
     if not 0 <= certificate.lower_bound_ns <= certificate.cost_ns:
         message = f"rule 'certificate': the lower bound is {certificate.lower_bound_ns} ns; 0 to the cost is allowed"

@@ -1,4 +1,4 @@
-"""Arguments for lower bounds of partitions: how dear the dearest stage of any partition is, by the most stages allowed."""
+"""Arguments for lower bounds of partitions: the least bottleneck of any partition with a given number of stages."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from .graph import graph_of
 
 
 class Verdict(NamedTuple):
-    """Cost of the dearest stage; what is proved of any partition, and what the evidence claims, if there is some."""
+    """Cost of the bottleneck stage; what is proved of any partition, and what the evidence claims, if there is some."""
 
     cost: Fraction
     proved: Fraction
@@ -31,7 +31,7 @@ class Verdict(NamedTuple):
         proof = f"the simple bound proves {float(self.proved):.12g}"
         if self.claimed is not None:
             proof = f"the evidence claims {float(self.claimed):.12g} and proves {float(self.proved):.12g}"
-        return [f"the dearest stage costs {float(self.cost):.12g}", f"{proof}; gap proved: {gap:.2%}"]
+        return [f"the bottleneck stage costs {float(self.cost):.12g}", f"{proof}; gap proved: {gap:.2%}"]
 
 
 def check(instance_file: str | Path, solution_file: str | Path, evidence_file: str | Path | None = None) -> Verdict:

@@ -11,7 +11,7 @@ from .plan import Plan
 
 
 class Verdict(NamedTuple):
-    """Nanoseconds of the dearest stage: as priced here, proved, and as the certificate claims, if there is one."""
+    """Nanoseconds of the bottleneck stage: as priced here, proved, and as the certificate claims, if there is one."""
 
     cost_ns: int
     proved_ns: int
@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
         of = f"for at most {self.stages} stages on {', '.join(self.devices)}"
         claim = "the plan has no certificate" if self.certified_ns is None else claim
         proof = f"{claim}, the evidence proves {self.proved_ns} ns {of}"
-        return [f"the dearest stage costs {self.cost_ns} ns, priced anew", proof, f"gap proved: {gap:.2%}"]
+        return [f"the bottleneck stage costs {self.cost_ns} ns, priced again", proof, f"gap proved: {gap:.2%}"]
 
 
 def check(problem_file: str | Path, plan_file: str | Path, evidence_file: str | Path) -> Verdict:
@@ -57,7 +57,7 @@ def check(problem_file: str | Path, plan_file: str | Path, evidence_file: str | 
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     if claimed != cost or (certified or 0) > cost:
-        raise Refused(f"the certificate says {claimed} ns, at least {certified}; the dearest stage costs {cost} ns")
+        raise Refused(f"the certificate says {claimed} ns, at least {certified}; the bottleneck stage costs {cost} ns")
     if bound > cost:
         raise Refused(f"the evidence proves {bound} ns, but the plan costs {cost} ns: please report this")
     return Verdict(cost, bound, certified, evidence["stages"], evidence["devices"])

@@ -45,7 +45,7 @@ class Partitioned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ThroughputKind(Kind[Pipeline]):
-    """Partitions whose dearest stage is as cheap as possible, on equal devices."""
+    """Partitions whose bottleneck stage is as cheap as possible, on equal devices."""
 
     name, unit = "throughput", "cost"
 
@@ -74,7 +74,7 @@ class ThroughputKind(Kind[Pipeline]):
         return encode_document(body, FORMAT, VERSION)
 
     def worth(self, task: Pipeline, solution: bytes, where: str) -> float:
-        """The cost of the dearest stage; each node in one stage, each edge within a stage or to a later one."""
+        """The cost of the bottleneck stage; each node in one stage, each edge within a stage or to a later one."""
         found = convert(decode_document(solution, FORMAT, VERSION, where), Partitioned, where)
         if found.instance != self.digest(task):
             raise InputError(f"{where}: a partition of instance {found.instance!r}; this one is {self.digest(task)!r}")

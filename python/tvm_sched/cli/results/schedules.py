@@ -187,7 +187,7 @@ class Explained(Result, frozen=True):
 
 
 class Checked(Result, frozen=True):
-    """``check``: what was replayed and proved, and what the certificate says; of pipelines the dearest stage's cost."""
+    """``check``: what was replayed and proved, and what the certificate says; of pipelines the bottleneck stage's cost."""
 
     proved_ns: int
     certified_ns: int | None
@@ -199,7 +199,7 @@ class Checked(Result, frozen=True):
 
 
 class CheckedPartition(Result, frozen=True):
-    """``check`` of a partition of a benchmark's instance: cost of the dearest stage; the bound, as proved and as claimed."""
+    """``check`` of a partition of a benchmark's instance: the bottleneck's cost; the bound, as proved and as claimed."""
 
     cost: float
     proved: float
