@@ -36,8 +36,8 @@ REFERENCES = {
 FREE, FIXED = ("anytime", "rampa", "first-fit"), ("ncar", "pipeedge")
 QUARTILES = ("least", "quartile", "median", "quartile", "most")
 NOTES = """\
-RAMPA's evaluation (IEEE TCC 2025, Figures 7 to 11): services placed before the first that does not fit, by the
-formulas of [the model](../model.md#clusters), on random sequences of requests with the probabilities of Table IV. The bound
+RAMPA's evaluation (IEEE TCC 2025, Figures 7 to 11): services placed before the first that does not fit, by the formulas of
+[the execution model](../model.md#clusters), on random sequences of requests with the probabilities of Table IV. The bound
 holds even for allocators that know the sequences in advance; `tvm-sched cluster check` proves it. `anytime` does not know
 the demand in advance: it counts past requests. `ncar` and `pipeedge` have fixed numbers of stages (services 1 to 6, in
 brackets):
