@@ -49,7 +49,7 @@ class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     Parameters
     ----------
     cost_ns : int
-        Cost of the bottleneck stage, the bottleneck: with stages that get, compute and send in turn, a batch leaves the
+        Cost of the bottleneck stage: with stages that get, compute and send in turn, a batch leaves the
         pipeline each time it passes.
     lower_bound_ns : int
         No plan for these devices, with as many stages or fewer, has a cheaper bottleneck.
