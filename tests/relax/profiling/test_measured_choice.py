@@ -210,7 +210,7 @@ def test_by_default_only_the_topology_cpu_is_measured(topology, backend, asked, 
 
 def test_what_cannot_be_measured_is_refused():
     mod, _, _ = branches(1)
-    with pytest.raises(InputError, match="'gpu1' of topology 'v100-server' is no CPU"):
+    with pytest.raises(InputError, match="'gpu1' of topology 'v100-server' is not a CPU"):
         compile(mod, "v100-server", "single", measure=True)
     with pytest.raises(InputError, match="backend is 'emulated'"):
         compile(mod, "cpu2", "single", backend="emulated", measure=True)
