@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from ..errors import InputError
 from ..files import read_bytes
-from .cluster_inputs import Name, Running, Services, cluster, state_of
+from .cluster_inputs import RunningOptions, cluster
 from .inputs import Model, check_directory, check_outputs
 from .interrupt import interruptible
 from .output import FAILURE, Output
@@ -81,12 +81,10 @@ def make_service(
 )
 def deploy(
     out: Output,
-    name: Name,
-    allocation: Running,
     artifacts: Annotated[
         Path, typer.Option("--artifacts", metavar="DIR", help="Where compiled pipelines are kept, to be used again.")
     ],
-    services: Services = "rampa-services",
+    on: RunningOptions,
     backend: Backend = "cuda",
     pin: Annotated[
         bool,
@@ -104,7 +102,7 @@ def deploy(
     _check_backend(backend)
     check_seconds("--timeout", timeout)
     check_directory("--artifacts", artifacts if artifacts.is_dir() else artifacts.absolute().parent)
-    state = state_of(name, services, allocation)
+    state = on.state(on.allocation)
     from .. import serving
 
     artifacts.mkdir(exist_ok=True)
