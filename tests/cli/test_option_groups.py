@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tvm_sched.cli.option_groups import group_parameters, parameters_of
 from tvm_sched.cli.output import Output
-from tvm_sched.cli.registration import EveryCommand, command
+from tvm_sched.cli.registration import COMMON, command
 
 Size = Annotated[int, typer.Option("--size", metavar="N", help="How many.")]
 
@@ -53,7 +53,7 @@ def test_fields_stand_in_the_place_of_the_group():
         last: Annotated[int, typer.Option("--last")] = 2,
     ) -> None: ...
 
-    listed = [each.name for each in parameters_of(work, EveryCommand).listed]
+    listed = [each.name for each in parameters_of(work, COMMON).listed]
     assert listed == ["first", "size", "name", "fast", "last", "json", "debug"]
     shown = call(work, "--help").stdout
     found = [shown.index(text) for text in ("--first", "--size", "--name", "--fast", "--last", "--json")]
@@ -122,7 +122,7 @@ def test_a_name_that_occurs_twice_is_refused_when_the_command_is_registered():
 
     def common(out: Output, json: Size) -> None: ...
 
-    with pytest.raises(TypeError, match="command common: 'json' is in its own parameters and in EveryCommand"):
+    with pytest.raises(TypeError, match="command common: 'json' is in its own parameters and in every command"):
         app_of(common)
 
 

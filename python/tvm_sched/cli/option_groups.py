@@ -39,8 +39,8 @@ class Parameters:
         return own | made
 
 
-def parameters_of(function: Callable[..., None], common: type[Any]) -> Parameters:
-    """The parameters of a function ``(out, ...)`` as the command line has them, and after them those of ``common``.
+def parameters_of(function: Callable[..., None], common: Mapping[str, Parameter]) -> Parameters:
+    """The parameters of a function ``(out, ...)`` as the command line has them, and after them those of every command.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def parameters_of(function: Callable[..., None], common: type[Any]) -> Parameter
             groups[name] = hint, add(hint.__name__, group_parameters(hint))
         else:
             add("its own parameters", {name: _listed(name, hint, parameter.default)})
-    add(common.__name__, group_parameters(common))
+    add("every command", common)
     return Parameters(tuple(listed.values()), groups)
 
 

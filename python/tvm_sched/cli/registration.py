@@ -23,7 +23,7 @@ from ..errors import InputError, TvmSchedError
 from ..registry import OldNameWarning
 from .child_process import CRASHES, can_fork, fork_child
 from .interrupt import watch
-from .option_groups import parameters_of
+from .option_groups import group_parameters, parameters_of
 from .output import BAD_INPUT, FAILURE, INTERRUPTED, Debug, Json, Output
 
 _WRONG_NAMES = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
@@ -31,11 +31,14 @@ _WRONG_NAMES = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, e
 
 
 @dataclass(frozen=True)
-class EveryCommand:
+class CommonOptions:
     """Options of every command."""
 
     json: Json = False
     debug: Debug = False
+
+
+COMMON = group_parameters(CommonOptions)
 
 
 def command(
@@ -49,7 +52,7 @@ def command(
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        parameters = parameters_of(function, EveryCommand)
+        parameters = parameters_of(function, COMMON)
 
         def run(*, json: bool, debug: bool, **arguments: Any) -> None:
             out = Output(json, f"{app.info.name} {name}" if isinstance(app.info.name, str) else name)
