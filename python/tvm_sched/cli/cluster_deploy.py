@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from ..files import read_bytes
+from ..files import content_digest, read_bytes
 from .cluster_inputs import RunningOptions, cluster
 from .inputs import Model, check_directory, check_outputs
 from .interrupt import interruptible
@@ -132,7 +132,7 @@ def _artifact(folder: Path, cluster: Cluster, service: Service, placement: Servi
     kinds = [cluster.kinds[cluster.gpus[cluster.gpu_id[stage.gpu]].kind] for stage in placement.stages]
     parts = [stage.operators for stage in placement.stages]
     about = msgspec.json.encode([_checksum(service), service.input_shapes, backend, parts, kinds])
-    path = folder / f"{service.name}-{hashlib.sha256(about).hexdigest()[:16]}.pipeline"
+    path = folder / f"{service.name}-{content_digest(about)}.pipeline"
     if not path.is_dir():
         from ..relax.placements import compile_placement
 

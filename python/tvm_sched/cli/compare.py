@@ -10,7 +10,7 @@ import typer
 from ..errors import InputError, TvmSchedError
 from .inputs import HTML, ModelsOrProblems, OptionalTopology, Ray, ReportFile, check_outputs, workers_of
 from .interrupt import interruptible
-from .methods import MethodOptions, known_options, parse_options
+from .methods import MethodOptions, parse_options
 from .models import RequestOptions, load_problem
 from .output import FAILURE, Output
 from .solving import solve_aloud
@@ -44,7 +44,7 @@ class SeveralMethodOptions(MethodOptions):
         options = {name: self.limits(method) for name, method in methods.items()}
         for key, value in parse_options(self.option).items():
             owner, _, own = key.rpartition(".")
-            takers = [name for name in names if own in known_options(methods[name]) and owner in ("", name)]
+            takers = [name for name in names if own in methods[name].option_names and owner in ("", name)]
             if not takers:
                 raise InputError(f"--option {key}: none of the schedulers {', '.join(names)} has it")
             for name in takers:

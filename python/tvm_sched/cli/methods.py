@@ -46,18 +46,13 @@ class MethodOptions:
         """
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise InputError(f"--time-limit {self.time_limit}: a number of seconds above 0 is allowed")
-        known = known_options(method)
+        known = method.option_names
         whole = "total_time_limit" if "total_time_limit" in known else "time_limit"
         given = {key: value for key, value in ((whole, self.time_limit), ("seed", self.seed)) if value is not None}
         if out is not None:
-            for key in sorted(given.keys() - known):
+            for key in sorted(given.keys() - set(known)):
                 out.say(f"{method.what} {method.name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
         return {key: value for key, value in given.items() if key in known}
-
-
-def known_options(method: Method[Any]) -> set[str]:
-    """Names of a method's options."""
-    return set(method.options.__struct_fields__)
 
 
 def parse_options(texts: Iterable[str] | None) -> dict[str, str]:
