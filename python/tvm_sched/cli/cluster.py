@@ -21,10 +21,11 @@ from .cluster_inputs import (
     write_allocation,
     write_state,
 )
+from .evidence import show_verdict
 from .inputs import HTML, JSON, ReportFile, check_outputs
 from .interrupt import interruptible
 from .methods import MethodOptions, Options
-from .output import FAILURE, Output
+from .output import Output
 from .registration import command
 
 if TYPE_CHECKING:
@@ -230,14 +231,7 @@ def check(
     """
     from tvm_sched_check import clusters as checker
 
-    try:
-        found = checker.check(allocation, evidence)
-    except checker.Refused as error:
-        raise InputError(str(error)) from None
-    out.show(*(escape(line) for line in found.lines))
-    out.result(found._asdict())
-    if not found.all_proved:
-        raise typer.Exit(FAILURE)
+    show_verdict(out, checker.check, allocation, evidence)
 
 
 def _placements_table(placed: list[ServicePlacement]) -> Any:
