@@ -77,7 +77,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class NamedDemand(Demand):
-    """The same, where services may be named."""
+    """`Demand`, where services may be named."""
 
     service: Annotated[
         list[str] | None, typer.Option("--service", metavar="NAME", help="One request for it. May be repeated.")

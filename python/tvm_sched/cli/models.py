@@ -44,7 +44,10 @@ Rows = Annotated[
 
 @dataclass(frozen=True)
 class ModelOptions(ShapeOptions):
-    """What a problem is made with of models: their shapes, a phase, latencies."""
+    """What a problem is made with of models: their shapes, a phase, latencies.
+
+    ``variants``, ``rows`` and ``resident`` are options of the classes below, and have their defaults elsewhere.
+    """
 
     phase: Annotated[
         str,
@@ -68,7 +71,7 @@ class ModelOptions(ShapeOptions):
 
 @dataclass(frozen=True)
 class ProblemOptions(ModelOptions):
-    """The same with the ways in which operators can be computed."""
+    """`ModelOptions`, and the ways in which operators can be computed."""
 
     variants: Variants = True
     rows: Rows = None
@@ -76,7 +79,7 @@ class ProblemOptions(ModelOptions):
 
 @dataclass(frozen=True)
 class RequestOptions(ProblemOptions):
-    """The same with the requests to schedule for: what is on the devices when a run begins."""
+    """`ProblemOptions`, and the requests to schedule for: what is on the devices when a run begins."""
 
     resident: ResidentRequests = None
 
