@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import glob
 import gzip
+import hashlib
 import os
 import re
 import shutil
@@ -136,6 +137,11 @@ def _pretty(value: Any, depth: int) -> str:
     if depth < 3 and isinstance(value, (list, tuple)) and value and isinstance(value[0], (dict, list, tuple)):
         return "[\n" + ",\n".join(f"{pad}{msgspec.json.encode(v).decode()}" for v in value) + "\n" + " " * depth + "]"
     return msgspec.json.encode(value).decode()
+
+
+def content_digest(content: bytes) -> str:
+    """Names a document by its content: its SHA-256, first 16 hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def write_document(path: str | os.PathLike[str], body: Any, format: str, version: int) -> None:

@@ -88,6 +88,11 @@ class Method(Generic[Function]):
     answers_interrupt: bool = False
     alias: Alias | None = None
 
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        """Names of its options, in their order."""
+        return self.options.__struct_fields__
+
     def read_options(self, options: Mapping[str, Any] | msgspec.Struct | None) -> msgspec.Struct:
         """Options as a struct of this method's; texts of the command line are converted.
 
@@ -106,12 +111,10 @@ class Method(Generic[Function]):
         given = dict(options or {})
         if self.alias is not None:
             given = self.alias.translate(self.what, given)
-        known = [each.name for each in msgspec.structs.fields(self.options)]
         for key in given:
-            if key not in known:
-                raise InputError(
-                    f"{self.what} {self.name!r} has no option {key!r}; it has {', '.join(known) or 'none'}"
-                )
+            if key not in self.option_names:
+                known = ", ".join(self.option_names) or "none"
+                raise InputError(f"{self.what} {self.name!r} has no option {key!r}; it has {known}")
         try:
             return msgspec.convert(given, self.options, strict=False)
         except msgspec.ValidationError as error:

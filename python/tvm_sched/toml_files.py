@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def parse_toml(text: bytes | str, format: str, version: int, kind: type[T], where: str) -> T:
@@ -52,6 +54,11 @@ def format_toml(tables: Iterable[Table]) -> str:
         + "".join(f"{key} = {_value(value)}\n" for key, value in table.fields.items())
         for table in tables
     )
+
+
+def neighbours(records: Iterable[R], key: Callable[[R], Any]) -> list[list[R]]:
+    """Neighbours with equal keys, together: those that share a table of a file."""
+    return [list(group) for _, group in groupby(records, key)]
 
 
 def _one_line(text: str) -> str:

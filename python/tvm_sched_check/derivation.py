@@ -7,7 +7,8 @@ stands between start and end of the run and is the bound.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -19,12 +20,13 @@ Side = tuple[Times, Times, int]
 """Least times before operators, or after them: on any device, and on one that runs no seed; the number of seeds."""
 
 
-def bound_of(problem: Problem, lemmas: list[dict[str, Any]]) -> int:
-    """The bound in nanoseconds that lemmas prove; refuses a lemma that does not follow."""
+def bound_of(problem: Problem, lemmas: list[dict[str, Any]], through: Callable[..., int] | None = None) -> int:
+    """The bound in nanoseconds that lemmas prove, of rule ``ways`` ``through``; refuses a lemma that does not follow."""
     known = Derivation(problem)
     for number, lemma in enumerate(lemmas):
         first, last = (problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
-        proved = known.proved(lemma["rule"], first, last, lemma)
+        prove = through if through and lemma["rule"] == "ways" else partial(known.proved, lemma["rule"])
+        proved = prove(first, last, lemma)
         if not count(lemma["ns"]) <= proved:
             raise Refused(f"lemma {number} ({lemma['rule']}) claims {lemma['ns']} ns; what it rests on proves {proved}")
         known.to[last].append((first, lemma["ns"]))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from .derivation import bound_of
 from .document import Refused, count, read
+from .groups import Groups
 from .replay import Replay
 from .ways import Relaxed, resolved
 
@@ -48,9 +49,12 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
             raise Refused("the schedule is for warm runs (certificate.requests); this checker covers cold ones only")
         # With variants the schedule is of one choice, and the bound of a problem that is no harder than any.
         chosen = resolved(document, schedule.get("choice") or {})
-        relaxed = Relaxed(document, evidence["relaxed"]).problem if "variants" in document else chosen
+        relaxed = Relaxed(document, evidence["relaxed"]) if "variants" in document else None
         latency = Replay(chosen, schedule["placements"], schedule["transfers"]).latency
-        bound = bound_of(relaxed, evidence["lemmas"])
+        lemmas = evidence["lemmas"]
+        bound = (
+            bound_of(chosen, lemmas) if relaxed is None else bound_of(relaxed.problem, lemmas, Groups(relaxed).least)
+        )
         claimed = count(certificate["latency_ns"]) if certificate else latency
         certified = count(certificate["lower_bound_ns"]) if certificate else None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:

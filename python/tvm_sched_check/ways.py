@@ -39,6 +39,16 @@ class Way(NamedTuple):
             found = found | self.named("inputs", wide)
         return found
 
+    def leading(self, tensor: str, end: str, sizes: dict[str, int]) -> set[str]:
+        """Operators that wait for a tensor, and for which ``end`` waits; itself among them."""
+        waits, found = self.led_to(self.named("inputs", {tensor}), 0, sizes), set[str]()
+        while more := ({end} if not found else self._makers(found)) & waits - found:
+            found |= more
+        return found
+
+    def _makers(self, found: set[str]) -> set[str]:
+        return self.named("outputs", {t for o in found for t in self.rows[o][0].get("inputs", [])})
+
 
 def ways_of(document: dict[str, Any]) -> dict[str, dict[str, Way]]:
     """The ways of each group, the graph's first; ``operator NAME`` has one, where an operator is in no group."""
@@ -85,14 +95,16 @@ class Relaxed:
 
     def __init__(self, document: dict[str, Any], claim: dict[str, Any]) -> None:
         self.problem = p = Problem(document | {"graph": claim["graph"], "costs": claim["costs"]})
-        self.known, ways = document["graph"]["tensors"], ways_of(document)
+        self.document, self.known, self.ways = document, document["graph"]["tensors"], ways_of(document)
+        ways = self.ways
         runs = {f"operator {name}": {"": {name: name}} for name in p.o if f"operator {name}" in ways} | claim["runs"]
         stands = [(p.o[name], group) for group, by_way in runs.items() for name in next(iter(by_way.values()))]
-        group_of = dict(stands)
+        self.runs, self.group_of = runs, (group_of := dict(stands))
         if sorted(o for o, _ in stands) != list(range(len(p.o))):
             raise Refused("some operator of the relaxed problem does not stand for one group")
         read = [(t, o) for o, inputs in enumerate(p.inputs) for t in inputs if t in p.maker]
         self.handed_on = {t for t, o in read if group_of[o] != group_of[p.maker[t]]}  # from group to group
+        self.handed_on |= {p.t[t["name"]] for t in self.known if p.t.get(t["name"]) in p.maker}
         self.read_by: dict[
             str, set[str]
         ] = {}  # groups that read a tensor in some way, of those that stand for something

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,36 +13,75 @@ from rich.markup import escape
 from ..errors import InputError
 from .cluster_inputs import (
     AllocationFile,
+    ClusterOptions,
     Method,
     Name,
-    Services,
     cluster,
     describe_state,
-    state_of,
     write_allocation,
     write_state,
 )
-from .inputs import Options, ReportFile, check_outputs, common_options, parse_options
+from .evidence import show_verdict
+from .inputs import HTML, JSON, ReportFile, check_outputs
 from .interrupt import interruptible
-from .output import FAILURE, Output
+from .methods import MethodOptions, Options
+from .output import Output
 from .registration import command
-from .schedule import HTML, JSON
 
 if TYPE_CHECKING:
     from ..cluster import ClusterState, Request, ServicePlacement
 
-Requests = Annotated[
-    Path | None, typer.Option("--requests", metavar="FILE", help="Request sequence of RAMPA's simulator (.txt).")
-]
-Demand = Annotated[
-    str | None,
-    typer.Option("--demand", metavar="CASE", help="Random requests: same, high-throughput, low-delay or huge-model."),
-]
-Wanted = Annotated[
-    list[str] | None, typer.Option("--service", metavar="NAME", help="One request for it. May be repeated.")
-]
-Count = Annotated[int, typer.Option("--count", metavar="N", help="Random requests at most.")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of the random requests and of the allocator.")]
+
+@dataclass(frozen=True)
+class Demand:
+    """Requests: of a file, random ones, or one for each service that is named."""
+
+    requests: Annotated[
+        Path | None, typer.Option("--requests", metavar="FILE", help="Request sequence of RAMPA's simulator (.txt).")
+    ] = None
+    demand: Annotated[
+        str | None,
+        typer.Option(
+            "--demand", metavar="CASE", help="Random requests: same, high-throughput, low-delay or huge-model."
+        ),
+    ] = None
+    service: list[str] | None = None
+    count: Annotated[int, typer.Option("--count", metavar="N", help="Random requests at most.")] = 1000
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the random requests and of the allocator.")] = 0
+
+    def sequence(self, state: ClusterState) -> list[Request]:
+        """The requests that are asked for in one of three ways; their names do not meet those of what runs."""
+        from ..cluster import Request, demand_of_services, requests_of
+        from ..cluster.simulator_format import read_requests
+
+        if sum(way is not None and way != [] for way in (self.requests, self.demand, self.service)) != 1:
+            raise InputError("give one of --requests FILE, --demand CASE and --service NAME")
+        if self.count < 1:
+            raise InputError(f"--count {self.count}: a number from 1 is allowed")
+        if self.requests is not None:
+            made = read_requests(self.requests)
+        elif self.demand is not None:
+            probabilities = demand_of_services(self.demand, list(state.services.values()))
+            made = requests_of(probabilities, self.count, self.seed)
+        else:
+            made = [Request(f"r{i}", one) for i, one in enumerate(self.service or ())]
+        for request in made:
+            state.service(request.service)
+        taken = iter(
+            name
+            for i in range(len(made) + len(state.running) + len(state.waiting))
+            if (name := f"r{i}") not in state.running | state.waiting
+        )
+        return [msgspec.structs.replace(request, name=next(taken)) for request in made]
+
+
+@dataclass(frozen=True)
+class NamedDemand(Demand):
+    """`Demand`, where services may be named."""
+
+    service: Annotated[
+        list[str] | None, typer.Option("--service", metavar="NAME", help="One request for it. May be repeated.")
+    ] = None
 
 
 @command(cluster, "list", ("tvm-sched cluster list",))
@@ -94,13 +134,9 @@ def show_cluster(out: Output, name: Name) -> None:
 )
 def place(
     out: Output,
-    name: Name,
-    services: Services = "rampa-services",
-    requests: Requests = None,
-    demand: Demand = None,
-    service: Wanted = None,
-    count: Count = 1000,
-    seed: Seed = 0,
+    *,
+    on: ClusterOptions,
+    asked: NamedDemand,
     allocator: Method = "anytime",
     option: Options = None,
     running: Annotated[
@@ -113,32 +149,32 @@ def place(
 
     With `--service`, every one of them must find a place.
     """
+    from ..cluster import get
     from ..cluster import place as place_one
     from ..errors import InfeasibleError
 
-    check_outputs(
-        {"--output": (output, JSON), "--report": (report, HTML)}, [p for p in (requests, running) if p], charts=False
-    )
-    state = state_of(name, services, running)
-    asked = _requests(state, requests, demand, service, count, seed)
-    options = _options(allocator, option, seed)
+    inputs = [path for path in (asked.requests, running) if path]
+    check_outputs({"--output": (output, JSON), "--report": (report, HTML)}, inputs, charts=False)
+    state = on.state(running)
+    requests = asked.sequence(state)
+    options = MethodOptions(option, seed=asked.seed).of(get(allocator))
     placed: list[ServicePlacement] = []
     reason = ""
     with interruptible(out), out.step(f"Placing with {allocator}") as step:
-        for position, request in enumerate(asked):
-            step("placing", position, len(asked))
+        for position, request in enumerate(requests):
+            step("placing", position, len(requests))
             try:
                 placed.append(place_one(state, request, allocator, options))
             except InfeasibleError as error:
-                if service:
+                if asked.service:
                     raise
                 reason = str(error)
                 break
     write_allocation(out, output, state.allocation)
-    write_state(out, report, state, {"allocator": allocator, "asked": len(asked), "reason": reason, **options})
-    out.show(_placements_table(placed[-20:]), escape(f"{len(placed)} of {len(asked)} requests placed. {reason}"))
+    write_state(out, report, state, {"allocator": allocator, "asked": len(requests), "reason": reason, **options})
+    out.show(_placements_table(placed[-20:]), escape(f"{len(placed)} of {len(requests)} requests placed. {reason}"))
     out.result(
-        {**describe_state(state), "placed": len(placed), "asked": len(asked), "reason": reason, "placements": placed}
+        {**describe_state(state), "placed": len(placed), "asked": len(requests), "reason": reason, "placements": placed}
     )
 
 
@@ -152,12 +188,8 @@ def place(
 )
 def bound(
     out: Output,
-    name: Name,
-    services: Services = "rampa-services",
-    requests: Requests = None,
-    demand: Demand = None,
-    count: Count = 1000,
-    seed: Seed = 0,
+    on: ClusterOptions,
+    asked: Demand,
     evidence: Annotated[
         Path | None,
         typer.Option(
@@ -169,23 +201,23 @@ def bound(
     from ..cluster.bound import bound_of_demand, bound_of_requests
     from ..cluster.service import demand_of
 
-    check_outputs({"--evidence": (evidence, JSON)}, [requests] if requests else [])
-    state = state_of(name, services, None)
-    asked = _requests(state, requests, demand, None, count, seed)
+    check_outputs({"--evidence": (evidence, JSON)}, [asked.requests] if asked.requests else [])
+    state = on.state()
+    requests = asked.sequence(state)
     known = list(state.services.values())
     with interruptible(out), out.step("Solving linear programs"):
-        most = bound_of_requests(state.search, known, asked)
-        proportion = bound_of_demand(state.search, known, demand_of(asked))
+        most = bound_of_requests(state.search, known, requests)
+        proportion = bound_of_demand(state.search, known, demand_of(requests))
         if evidence:
             from ..cluster.evidence import evidence as evidence_of
 
-            evidence_of(state.search, known, asked).save(evidence)
+            evidence_of(state.search, known, requests).save(evidence)
             out.wrote(evidence, "evidence")
     out.show(
-        f"At most {most} of {len(asked)} requests, in their order; at most {proportion:.1f} services in the proportions of "
-        "them all."
+        f"At most {most} of {len(requests)} requests, in their order; at most {proportion:.1f} services in the "
+        "proportions of them all."
     )
-    out.result({**describe_state(state), "asked": len(asked), "bound": most, "proportional_bound": proportion})
+    out.result({**describe_state(state), "asked": len(requests), "bound": most, "proportional_bound": proportion})
 
 
 @command(cluster, "check", ("tvm-sched cluster check allocation.json evidence.json",))
@@ -201,49 +233,7 @@ def check(
     """
     from tvm_sched_check import clusters as checker
 
-    try:
-        found = checker.check(allocation, evidence)
-    except checker.Refused as error:
-        raise InputError(str(error)) from None
-    out.show(*(escape(line) for line in found.lines))
-    out.result(found._asdict())
-    if not found.all_proved:
-        raise typer.Exit(FAILURE)
-
-
-def _requests(
-    state: ClusterState, file: Path | None, demand: str | None, wanted: list[str] | None, count: int, seed: int
-) -> list[Request]:
-    """The requests that are asked for in one of three ways; their names do not meet those of what runs."""
-    from ..cluster import Request, demand_of_services, requests_of
-    from ..cluster.simulator_format import read_requests
-
-    if sum(way is not None and way != [] for way in (file, demand, wanted)) != 1:
-        raise InputError("give one of --requests FILE, --demand CASE and --service NAME")
-    if count < 1:
-        raise InputError(f"--count {count}: a number from 1 is allowed")
-    if file is not None:
-        made = read_requests(file)
-    elif demand is not None:
-        made = requests_of(demand_of_services(demand, list(state.services.values())), count, seed)
-    else:
-        made = [Request(f"r{i}", one) for i, one in enumerate(wanted or ())]
-    for request in made:
-        state.service(request.service)
-    taken = iter(
-        name
-        for i in range(len(made) + len(state.running) + len(state.waiting))
-        if (name := f"r{i}") not in state.running | state.waiting
-    )
-    return [msgspec.structs.replace(request, name=next(taken)) for request in made]
-
-
-def _options(allocator: str, texts: list[str] | None, seed: int) -> dict[str, Any]:
-    from ..cluster import get
-
-    known = set(get(allocator).options.__struct_fields__)
-    common = common_options(None, seed, known)
-    return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
+    show_verdict(out, checker.check, allocation, evidence)
 
 
 def _placements_table(placed: list[ServicePlacement]) -> Any:

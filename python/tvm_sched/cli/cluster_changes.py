@@ -10,20 +10,16 @@ from rich.markup import escape
 from .cluster_inputs import (
     AllocationFile,
     Method,
-    Name,
-    Running,
-    Services,
+    RunningOptions,
     cluster,
     describe_state,
-    state_of,
     write_allocation,
     write_state,
 )
-from .inputs import ReportFile, check_outputs
+from .inputs import HTML, JSON, ReportFile, check_outputs
 from .interrupt import interruptible
 from .output import Output
 from .registration import command
-from .schedule import HTML, JSON
 
 
 @command(
@@ -36,33 +32,29 @@ from .schedule import HTML, JSON
 )
 def verify_allocation(
     out: Output,
-    name: Name,
-    allocation: Running,
-    services: Services = "rampa-services",
+    on: RunningOptions,
     report: ReportFile = None,
 ) -> None:
     """Check an allocation by every rule; the first broken one is named, and the exit status is 2."""
-    check_outputs({"--report": (report, HTML)}, [allocation], charts=False)
-    state = state_of(name, services, allocation)
-    write_state(out, report, state, {"allocation": str(allocation)})
-    out.show(escape(f"{allocation}: {len(state.running)} services keep all rules"))
+    check_outputs({"--report": (report, HTML)}, [on.allocation], charts=False)
+    state = on.state(on.allocation)
+    write_state(out, report, state, {"allocation": str(on.allocation)})
+    out.show(escape(f"{on.allocation}: {len(state.running)} services keep all rules"))
     out.result({**describe_state(state), "right": True})
 
 
 @command(cluster, "release", ("tvm-sched cluster release rampa-base allocation.json r7 -o allocation.json",))
 def release(
     out: Output,
-    name: Name,
-    allocation: Running,
+    on: RunningOptions,
     request: Annotated[list[str], typer.Argument(metavar="REQUEST...", help="Names of deployments.")],
-    services: Services = "rampa-services",
     output: AllocationFile = None,
 ) -> None:
     """End services; what they held is free again, first for services that wait since a failure."""
     from ..cluster import recover
 
     check_outputs({"--output": (output, JSON)})
-    state = state_of(name, services, allocation)
+    state = on.state(on.allocation)
     for one in request:
         state.release(one)
     recovery = recover(state)
@@ -80,10 +72,8 @@ def release(
 )
 def fail(
     out: Output,
-    name: Name,
-    allocation: Running,
+    on: RunningOptions,
     part: Annotated[str, typer.Argument(metavar="PART", help="A GPU, server, rack or link that fails.")],
-    services: Services = "rampa-services",
     allocator: Method = "anytime",
     output: AllocationFile = None,
 ) -> None:
@@ -91,7 +81,7 @@ def fail(
     from ..cluster import fail as fail_part
 
     check_outputs({"--output": (output, JSON)})
-    state = state_of(name, services, allocation)
+    state = on.state(on.allocation)
     recovery = fail_part(state, part, allocator)
     write_allocation(out, output, state.allocation)
     waiting = ", ".join(request.name for request in recovery.waiting)
@@ -104,17 +94,16 @@ def fail(
 )
 def defragment(
     out: Output,
-    name: Name,
-    allocation: Running,
+    *,
     moves: Annotated[int, typer.Option("--moves", metavar="N", help="Services that move at most.")] = 10,
-    services: Services = "rampa-services",
+    on: RunningOptions,
     output: AllocationFile = None,
 ) -> None:
     """Move a few services so that more fit; each is copied to its new GPUs before the old ones are released."""
     from ..cluster import defragment as move
 
     check_outputs({"--output": (output, JSON)})
-    state = state_of(name, services, allocation)
+    state = on.state(on.allocation)
     with interruptible(out), out.step("Looking for moves"):
         done = move(state, moves)
     write_allocation(out, output, state.allocation)

@@ -11,8 +11,8 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from ..files import read_bytes
-from .cluster_inputs import Name, Running, Services, cluster, state_of
+from ..files import content_digest, read_bytes
+from .cluster_inputs import RunningOptions, cluster
 from .inputs import Model, check_directory, check_outputs
 from .interrupt import interruptible
 from .output import FAILURE, Output
@@ -81,12 +81,10 @@ def make_service(
 )
 def deploy(
     out: Output,
-    name: Name,
-    allocation: Running,
     artifacts: Annotated[
         Path, typer.Option("--artifacts", metavar="DIR", help="Where compiled pipelines are kept, to be used again.")
     ],
-    services: Services = "rampa-services",
+    on: RunningOptions,
     backend: Backend = "cuda",
     pin: Annotated[
         bool,
@@ -104,7 +102,7 @@ def deploy(
     _check_backend(backend)
     check_seconds("--timeout", timeout)
     check_directory("--artifacts", artifacts if artifacts.is_dir() else artifacts.absolute().parent)
-    state = state_of(name, services, allocation)
+    state = on.state(on.allocation)
     from .. import serving
 
     artifacts.mkdir(exist_ok=True)
@@ -134,7 +132,7 @@ def _artifact(folder: Path, cluster: Cluster, service: Service, placement: Servi
     kinds = [cluster.kinds[cluster.gpus[cluster.gpu_id[stage.gpu]].kind] for stage in placement.stages]
     parts = [stage.operators for stage in placement.stages]
     about = msgspec.json.encode([_checksum(service), service.input_shapes, backend, parts, kinds])
-    path = folder / f"{service.name}-{hashlib.sha256(about).hexdigest()[:16]}.pipeline"
+    path = folder / f"{service.name}-{content_digest(about)}.pipeline"
     if not path.is_dir():
         from ..relax.placements import compile_placement
 

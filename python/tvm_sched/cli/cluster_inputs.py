@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,25 +20,37 @@ cluster = typer.Typer(
 Name = Annotated[
     str, typer.Argument(metavar="CLUSTER", help="Preset, TOML file, or graph (.txt) of RAMPA's simulator.")
 ]
-Services = Annotated[
-    str, typer.Option("--services", metavar="FILE|DIR", help="TOML file, or folder of the simulator's models.")
-]
 Method = Annotated[
     str, typer.Option("--allocator", "-a", metavar="NAME", help="anytime, rampa, ncar, pipeedge or first-fit.")
 ]
-Running = Annotated[Path, typer.Argument(metavar="ALLOCATION", help="Allocation file (.json) of what runs.")]
 AllocationFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the allocation.")
 ]
 
 
-def state_of(name: str, services: str, running: Path | None) -> ClusterState:
-    """The state of a cluster with services, and what runs on it."""
-    from ..cluster import Allocation, ClusterState, load_cluster, load_services
+@dataclass(frozen=True)
+class ClusterOptions:
+    """A cluster, and the services that may run on it."""
 
-    made: Cluster = load_cluster(name)
-    known: tuple[Service, ...] = load_services(services)
-    return ClusterState(made, known) if running is None else ClusterState.of(made, known, Allocation.load(running))
+    name: Name
+    services: Annotated[
+        str, typer.Option("--services", metavar="FILE|DIR", help="TOML file, or folder of the simulator's models.")
+    ] = "rampa-services"
+
+    def state(self, running: Path | None = None) -> ClusterState:
+        """The state of the cluster, with what an allocation file says that runs on it."""
+        from ..cluster import Allocation, ClusterState, load_cluster, load_services
+
+        made: Cluster = load_cluster(self.name)
+        known: tuple[Service, ...] = load_services(self.services)
+        return ClusterState(made, known) if running is None else ClusterState.of(made, known, Allocation.load(running))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningOptions(ClusterOptions):
+    """A cluster, its services, and what runs on it."""
+
+    allocation: Annotated[Path, typer.Argument(metavar="ALLOCATION", help="Allocation file (.json) of what runs.")]
 
 
 def write_allocation(out: Output, path: Path | None, allocation: Allocation) -> None:

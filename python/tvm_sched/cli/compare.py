@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InputError, TvmSchedError
-from .inputs import (
-    ModelsOrProblems,
-    OptionalCosts,
-    Phase,
-    Ray,
-    ReportFile,
-    Rows,
-    Seed,
-    TimeLimit,
-    Variants,
-    check_outputs,
-    common_options,
-    known_options,
-    parse_options,
-    workers_of,
-)
+from .inputs import HTML, ModelsOrProblems, OptionalTopology, Ray, ReportFile, check_outputs, workers_of
 from .interrupt import interruptible
-from .models import ModelOptions, load_problem
+from .methods import MethodOptions, parse_options
+from .models import RequestOptions, load_problem
 from .output import FAILURE, Output
-from .residency import ResidentRequests, requests_from
-from .schedule import HTML, OptionalTopology
-from .shapes import ConstantValues, InputShapes, TokenShape
 from .solving import solve_aloud
 
 if TYPE_CHECKING:
@@ -37,30 +21,50 @@ if TYPE_CHECKING:
     from ..schedulers.batch import Asked
 
 
+@dataclass(frozen=True)
+class SeveralMethodOptions(MethodOptions):
+    """Options of several schedulers, each of which takes those that it knows."""
+
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="[NAME.]KEY=VALUE", help="Option of one scheduler, or of all that know it."),
+    ] = None
+
+    def of_each(self, names: list[str]) -> dict[str, dict[str, Any]]:
+        """Options of each scheduler: ``KEY=VALUE`` if it knows the key, ``NAME.KEY=VALUE`` if the name is its.
+
+        Raises
+        ------
+        InputError
+            An option that none of them takes.
+        """
+        from ..schedulers import get
+
+        methods = {name: get(name) for name in names}
+        options = {name: self.limits(method) for name, method in methods.items()}
+        for key, value in parse_options(self.option).items():
+            owner, _, own = key.rpartition(".")
+            takers = [name for name in names if own in methods[name].option_names and owner in ("", name)]
+            if not takers:
+                raise InputError(f"--option {key}: none of the schedulers {', '.join(names)} has it")
+            for name in takers:
+                options[name][own] = value
+        return options
+
+
 def compare(
     out: Output,
+    *,
     sources: ModelsOrProblems,
     schedulers: Annotated[
         str, typer.Option("--schedulers", metavar="A,B,C", help="Names; all of them when not given.")
     ] = "",
     topology: OptionalTopology = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="[NAME.]KEY=VALUE", help="Option of one scheduler, or of all that know it."),
-    ] = None,
-    input_shape: InputShapes = None,
-    shape: TokenShape = None,
-    constant: ConstantValues = None,
-    phase: Phase = "full",
-    time_limit: TimeLimit = None,
-    seed: Seed = None,
-    costs: OptionalCosts = None,
-    variants: Variants = True,
-    rows: Rows = None,
+    methods: SeveralMethodOptions,
+    given: RequestOptions,
     each: Annotated[
         bool, typer.Option("--each", help="Each model or problem by itself, not all of them at once on one machine.")
     ] = False,
-    resident: ResidentRequests = None,
     report: ReportFile = None,
     ray: Ray = None,
 ) -> None:
@@ -72,12 +76,11 @@ def compare(
     if each and report:
         raise InputError("--report is of one problem; leave --each away, or ask for one report after the other")
     names = _names(schedulers)
-    options = _own_options(names, option, time_limit, seed)
+    options = methods.of_each(names)
     apart = [[source] for source in sources] if each else [sources]
-    given = ModelOptions(input_shape, shape, constant, phase, variants, rows, bool(resident))
-    problems = [load_problem(out, group, topology, given, costs) for group in apart]
+    problems = [load_problem(out, group, topology, given) for group in apart]
     with workers_of(ray):
-        wanted = [requests_from(made, resident) for made in problems]
+        wanted = [given.requests(made) for made in problems]
         asked: list[Asked] = [
             (made, name, options[name], of) for made, of in zip(problems, wanted, strict=True) for name in names
         ]
@@ -137,29 +140,6 @@ def _names(text: str) -> list[str]:
     for name in names:
         schedulers.get(name)
     return sorted(dict.fromkeys(names), key=lambda name: name != "single")
-
-
-def _own_options(
-    names: list[str], texts: list[str] | None, time_limit: float | None, seed: int | None
-) -> dict[str, dict[str, Any]]:
-    """Options of each scheduler: ``KEY=VALUE`` if it knows the key, ``NAME.KEY=VALUE`` if the name is its.
-
-    Raises
-    ------
-    InputError
-        An option that none of them takes.
-    """
-    known = {name: known_options(name) for name in names}
-    common = {name: common_options(time_limit, seed, known[name]) for name in names}
-    options = {name: {key: common[name][key] for key in common[name].keys() & known[name]} for name in names}
-    for key, value in parse_options(texts).items():
-        owner, _, own = key.rpartition(".")
-        takers = [name for name in names if own in known[name] and owner in ("", name)]
-        if not takers:
-            raise InputError(f"--option {key}: none of the schedulers {', '.join(names)} has it")
-        for name in takers:
-            options[name][own] = value
-    return options
 
 
 def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], failed: dict[str, str]) -> dict[str, Any]:

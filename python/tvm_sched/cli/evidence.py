@@ -135,9 +135,16 @@ def check(
         verified = tvm_sched_check.pipelines.check
     elif b"tvm_sched.partition_evidence" in head:
         verified = tvm_sched_check.partitions.check
+    show_verdict(out, verified, problem_file, schedule_file, evidence_file)
+
+
+def show_verdict(out: Output, check: Callable[..., Any], *files: Path) -> None:
+    """Show what an independent check says of files; status 1 where less is proved than claimed, 2 where one is refused."""
+    from tvm_sched_check import Refused
+
     try:
-        found = verified(problem_file, schedule_file, evidence_file)
-    except tvm_sched_check.Refused as error:
+        found = check(*files)
+    except Refused as error:
         raise InputError(str(error)) from None
     out.show(*(escape(line) for line in found.lines))
     figures = found._asdict().items()

@@ -15,33 +15,17 @@ from ..errors import InputError
 from ..file_cache import compiled_models
 from .compile_cache import Made, compilation_key, keep, restore
 from .evidence import EvidenceFolder, check_folder, store_all
-from .inputs import (
-    CostsName,
-    Graph,
-    Instances,
-    LaunchOrder,
-    Model,
-    Options,
-    ReportFile,
-    Rows,
-    SchedulerName,
-    Seed,
-    Streams,
-    TimeLimit,
-    TimelineFile,
-    TopologyName,
-    TraceFile,
-    Variants,
-    check_outputs,
-    scheduler_options,
-)
+from .inputs import HTML, JSON, CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, check_outputs
 from .interrupt import interruptible
-from .models import ModelOptions, model_warnings, packages_for
-from .output import Output
-from .residency import ResidentParameters, resident_of
+from .methods import MethodOptions, SchedulerName
+from .models import Rows, Variants, model_warnings, packages_for
+from .output import Output, names_of
+from .residency import resident_of
+from .run_options import LaunchOptions, RunOptions
 from .run_result import show_run
-from .shapes import ConstantValues, InputShapes, TokenShape
+from .shapes import ShapeOptions
 from .values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
+from .views import store_trace
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -57,7 +41,7 @@ Threads = Annotated[
     ),
 ]
 
-JSON, HTML, LIBRARY = (".json",), (".html", ".htm"), (".so",)
+LIBRARY = (".so",)
 
 
 def _states(texts: list[str] | None) -> dict[str, int] | None:
@@ -73,16 +57,13 @@ def _states(texts: list[str] | None) -> dict[str, int] | None:
 
 def compile_model(
     out: Output,
+    *,
     model: Model,
     topology: TopologyName,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact.")],
     scheduler: SchedulerName = "anytime",
-    option: Options = None,
-    input_shape: InputShapes = None,
-    shape: TokenShape = None,
-    constant: ConstantValues = None,
-    time_limit: TimeLimit = None,
-    seed: Seed = None,
+    method: MethodOptions,
+    shapes: ShapeOptions,
     parameters: Annotated[
         str, typer.Option("--parameters", metavar="auto|embed|file", help="Parameters: in the artifact or beside it.")
     ] = "auto",
@@ -103,13 +84,10 @@ def compile_model(
             "devices) and keep the fastest. Default: only for --topology cpu.",
         ),
     ] = None,
-    streams: Streams = None,
-    launch_order: LaunchOrder = None,
+    launch: LaunchOptions,
     variants: Variants = True,
     rows: Rows = None,
-    graph: Graph = None,
-    resident: ResidentParameters = None,
-    instances: Instances = None,
+    runs: RunOptions,
     state: Annotated[
         list[str] | None,
         typer.Option(
@@ -158,16 +136,16 @@ def compile_model(
         raise InputError(f"--parameters {parameters}: allowed are auto, embed and file")
     check_outputs({"--output": (output, LIBRARY), "--report": (report, HTML)}, [model])
     check_folder(evidence)
-    given = ModelOptions(input_shape, shape, constant)
-    sets, constants = given.sets(), given.constants()
-    options = scheduler_options(out, scheduler, option, time_limit, seed)
+    sets, constants = shapes.sets(), shapes.constants()
+    from ..schedulers import get
+
+    options = method.of(get(scheduler), out)
     from ..relax.options import CompileOptions
 
     chosen = CompileOptions.of(
         topology,
-        scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure, streams=streams,
-        launch_order=launch_order, variants=variants, rows=rows, graph=graph, resident=resident_of(resident),
-        instances=instances,
+        scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure,
+        streams=launch.streams, launch_order=launch.launch_order, variants=variants, rows=rows, **runs.settings(),
         processor=processor, precision=precision, threads=threads, states=_states(state),
         parameters="external" if parameters == "file" else parameters,
     )  # fmt: skip
@@ -268,6 +246,7 @@ def _show_compiled(out: Output, made: Made, files: dict[str, Any]) -> None:
 
 def run(
     out: Output,
+    *,
     artifact: Annotated[
         Path, typer.Argument(metavar="ARTIFACT", help="What `compile` (.so) or `pipeline --artifact` (a folder) wrote.")
     ],
@@ -285,9 +264,7 @@ def run(
     times_only: Annotated[
         bool, typer.Option("--times-only", help="Emulated devices: compute no values, so that there are no outputs.")
     ] = False,
-    graph: Graph = None,
-    resident: ResidentParameters = None,
-    instances: Instances = None,
+    runs: RunOptions,
     emulation_scale: Annotated[
         float | None,
         typer.Option("--emulation-scale", metavar="X", help="Emulated devices: run X times slower than planned."),
@@ -303,8 +280,8 @@ def run(
     if artifact.is_dir():
         from .pipeline import run_artifact
 
-        own = {"--parameters": parameters, "--threads": threads, "--timeline": timeline, "--graph": graph,
-               "--resident": resident, "--instances": instances, "--times-only": times_only or None,
+        own = {"--parameters": parameters, "--threads": threads, "--timeline": timeline, "--graph": runs.graph,
+               "--resident": runs.resident, "--instances": runs.instances, "--times-only": times_only or None,
                "--emulation-scale": emulation_scale}  # fmt: skip
         if given_here := [option for option, value in own.items() if value is not None]:
             raise InputError(f"{artifact} is a pipeline; {given_here[0]} is for artifacts of one schedule")
@@ -319,11 +296,11 @@ def run(
         module = runtime.load(artifact, parameters, threads=threads)
     if not times_only:
         require_parameters(artifact, module.parameters())
-    if graph and any(plan["backend"] != "cuda" for plan in module.plans()):
+    if runs.graph and any(plan["backend"] != "cuda" for plan in module.plans()):
         raise InputError(f"--graph is for the backend cuda, and {artifact} is compiled for another: leave it out")
     module.configure(times_only=times_only, emulation_scale=emulation_scale)
-    module.configure(graph=graph, resident=resident_of(resident), instances=instances)
-    replays = module.info().get("run", {}).get("graph", False) if graph is None else graph
+    module.configure(**runs.settings())
+    replays = module.info().get("run", {}).get("graph", False) if runs.graph is None else runs.graph
     values = choose_inputs(module.plans(), given, seed)
     with out.step("Running") as step:
         measured = measure(module, values, warm_up, repeat, step, trace_apart=replays, times_only=times_only)
@@ -331,14 +308,10 @@ def run(
     if timeline:
         measured.timeline.save(timeline)
         out.wrote(timeline, "timeline")
-    if trace:
-        from ..report.trace import write_trace
-
-        write_trace(trace, [measured.predicted, measured.timeline])
-        out.wrote(trace, "trace")
+    store_trace(out, trace, [measured.predicted, measured.timeline])
     files = {"timeline": timeline, "trace": trace, "output": output}
-    remains = module.info().get("run", {}).get("resident") if resident is None else resident_of(resident)
-    show_run(out, module, measured, {name: str(path) for name, path in files.items() if path}, warm=bool(remains))
+    remains = module.info().get("run", {}).get("resident") if runs.resident is None else resident_of(runs.resident)
+    show_run(out, module, measured, names_of(files), warm=bool(remains))
 
 
 def demo(

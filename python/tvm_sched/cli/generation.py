@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InputError
-from .inputs import OptionalCosts, Variants, check_outputs
-from .models import ModelOptions, decoder_config, load_problem
+from .inputs import JSON, OptionalCosts, OptionalTopology, check_outputs
+from .models import ModelOptions, Variants, decoder_config, load_problem
 from .output import Output
-from .schedule import JSON, OptionalTopology, write_problem
+from .schedule import write_problem
 from .shapes import TokenShape
 
 if TYPE_CHECKING:
@@ -68,28 +68,27 @@ def generation(
     from ..problem import generation_problem
 
     check_outputs({"--output": (output, JSON)}, sources)
-    prefill, decode = _phases(out, sources, topology, ModelOptions(shape=shape, variants=variants), costs)
+    given = ModelOptions(shape=shape, costs=costs, variants=variants)
+    prefill, decode = _phases(out, sources, topology, given)
     made = generation_problem(
         prefill, decode, steps, _carried(carry), _names("--prefill-on", prefill_on), _names("--decode-on", decode_on)
     )
     write_problem(out, made, output)
 
 
-def _phases(
-    out: Output, sources: list[Path], topology: str | None, options: ModelOptions, costs: str | None
-) -> tuple[Problem, Problem]:
+def _phases(out: Output, sources: list[Path], topology: str | None, options: ModelOptions) -> tuple[Problem, Problem]:
     """The problems of the two phases: of two files, or of a language model."""
     if len(sources) == 1 and decoder_config(sources[0]) is not None:
         return (
-            load_problem(out, sources, topology, replace(options, phase="prefill"), costs),
-            load_problem(out, sources, topology, replace(options, phase="decode"), costs),
+            load_problem(out, sources, topology, replace(options, phase="prefill")),
+            load_problem(out, sources, topology, replace(options, phase="decode")),
         )
     if len(sources) != 2:
         raise InputError(
             "generation takes a language model by name or config.json, or two problem files, the prefill's and the decode's "
             f"(`tvm-sched problem`); {len(sources)} given: {', '.join(map(str, sources))}"
         )
-    first, second = (load_problem(out, [source], topology, options, costs) for source in sources)
+    first, second = (load_problem(out, [source], topology, options) for source in sources)
     return first, second
 
 

@@ -13,13 +13,13 @@ import typer
 
 from ..errors import InputError
 from ..files import UNREADABLE
-from .output import Output
 
 if TYPE_CHECKING:
     from ..problem import Problem, Topology
     from ..schedule import Schedule, Timeline
 
 Loaded = TypeVar("Loaded", "Schedule", "Timeline")
+JSON, HTML = (".json",), (".html", ".htm")
 
 Model = Annotated[
     Path,
@@ -50,68 +50,9 @@ TopologyName = Annotated[
     str,
     typer.Option("--topology", "-t", metavar="NAME|FILE", help="Preset or TOML file; see `tvm-sched topology list`."),
 ]
-SchedulerName = Annotated[str, typer.Option("--scheduler", "-s", metavar="NAME", help="See `tvm-sched schedulers`.")]
-Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="KEY=VALUE",
-        help="Option of the method, as `work=10`; a wrong key names those there are. May be repeated.",
-    ),
-]
-Phase = Annotated[
-    str,
-    typer.Option(
-        "--phase",
-        metavar="full|prefill|decode",
-        help="Of such a model: all tokens at once; the same, keeping keys and values; or one more token, with those of "
-        "--shape's tokens as parameters.",
-    ),
-]
-TimeLimit = Annotated[
-    float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the method in all.")
-]
-Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the method.")]
-Streams = Annotated[
+OptionalTopology = Annotated[
     str | None,
-    typer.Option(
-        "--streams",
-        metavar="one|opara|nimble|wavefront|fewest|best",
-        help="How operators of a device share its streams. Default, and best: what is best by prediction, the scheduler's "
-        "among it; where schedules are measured (-t cpu), best measures each of these, too. Others: taken as they are.",
-    ),
-]
-LaunchOrder = Annotated[
-    str | None,
-    typer.Option(
-        "--launch-order",
-        metavar="depth-first|breadth-first|critical-path|opara|best",
-        help="Order in which kernels start. Default, and best: with several streams what is best by prediction, else the "
-        "scheduler's.",
-    ),
-]
-Variants = Annotated[
-    bool,
-    typer.Option(
-        "--variants/--no-variants",
-        help="Offer the scheduler several ways to compute operators: fused kernels with their ends apart, products and "
-        "convolutions in pieces, blocks tensor-parallel or by rows. Schedulers that do not choose take the fused kernels.",
-    ),
-]
-Rows = Annotated[
-    bool | None,
-    typer.Option(
-        "--rows/--no-rows",
-        help="Offer parts by rows (of the batch, of tokens, of a picture), each of which needs all weights, also where only "
-        "runs with parameters on the devices can gain. Default: with --resident.",
-    ),
-]
-Graph = Annotated[
-    bool | None, typer.Option("--graph/--no-graph", help="GPUs: capture a run as a CUDA graph and replay it.")
-]
-Instances = Annotated[
-    int | None,
-    typer.Option("--instances", metavar="N", help="Runs that may proceed at once, each with memory of its own."),
+    typer.Option("--topology", "-t", metavar="NAME|FILE", help="Preset or TOML file. A problem file brings its own."),
 ]
 CostsName = Annotated[
     str | None,
@@ -193,53 +134,6 @@ def check_directory(option: str, directory: Path) -> None:
         raise InputError(f"{option}: there is no directory {directory}; make it first")
     if not os.access(directory, os.W_OK | os.X_OK):
         raise InputError(f"{option}: directory {directory} may not be written")
-
-
-def parse_options(texts: Iterable[str] | None) -> dict[str, str]:
-    """``KEY=VALUE`` texts as a dictionary; ``-`` in a key is ``_``."""
-    options = {}
-    for text in texts or ():
-        key, mark, value = text.partition("=")
-        if not mark or not key.strip():
-            raise InputError(f"--option {text}: expected KEY=VALUE, e.g. --option time_limit=60")
-        options[key.strip().replace("-", "_")] = value.strip()
-    return options
-
-
-def scheduler_options(
-    out: Output, name: str, texts: list[str] | None, time_limit: float | None, seed: int | None
-) -> dict[str, Any]:
-    """Options of a scheduler, see `method_options`."""
-    return method_options(out, f"scheduler {name!r}", known_options(name), texts, time_limit, seed)
-
-
-def method_options(
-    out: Output, method: str, known: set[str], texts: list[str] | None, time_limit: float | None, seed: int | None
-) -> dict[str, Any]:
-    """Options of ``--option``, ``--time-limit`` and ``--seed``; the last two only where the method knows them."""
-    common = common_options(time_limit, seed, known)
-    for key in sorted(common.keys() - known):
-        out.say(f"{method} has no option {key}; --{key.replace('_', '-')} is ignored")
-    return {**{key: value for key, value in common.items() if key in known}, **parse_options(texts)}
-
-
-def common_options(time_limit: float | None, seed: int | None, known: set[str]) -> dict[str, Any]:
-    """``--time-limit`` and ``--seed`` as options of a scheduler that knows ``known``, where given.
-
-    The time limit is that of the whole: where a scheduler has one for each submodel too, its ``total_time_limit``.
-    """
-    if time_limit is not None and not 0 < time_limit < float("inf"):
-        raise InputError(f"--time-limit {time_limit}: a number of seconds above 0 is allowed")
-    whole = "total_time_limit" if "total_time_limit" in known else "time_limit"
-    given = {whole: time_limit, "seed": seed}
-    return {key: value for key, value in given.items() if value is not None}
-
-
-def known_options(name: str) -> set[str]:
-    """Names of the options of a scheduler."""
-    from ..schedulers import get
-
-    return {field.name for field in msgspec.structs.fields(get(name).options)}
 
 
 def is_problem(path: Path) -> bool:

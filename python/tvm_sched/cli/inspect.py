@@ -12,9 +12,9 @@ from rich.markup import escape
 
 from ..errors import InputError
 from .inputs import is_problem
-from .models import ModelOptions, decoder_config
+from .models import decoder_config
 from .output import Output
-from .shapes import ConstantValues, InputShapes, TokenShape
+from .shapes import ShapeOptions
 
 if TYPE_CHECKING:
     from ..problem import Demand, Problem
@@ -30,16 +30,13 @@ def inspect(
             help="Model: .onnx, .pt2, .json or .py, a Hugging Face folder; a problem file (.json); or an artifact (.so).",
         ),
     ],
-    input_shape: InputShapes = None,
-    shape: TokenShape = None,
-    constant: ConstantValues = None,
+    given: ShapeOptions,
 ) -> None:
     """Say what a model takes, gives and is made of, and what would be refused, without compiling it.
 
     Where dimensions are open, only its operators are looked up; with --input-shape,
     --shape or --constant it is imported as `compile` would.
     """
-    given = ModelOptions(input_shape, shape, constant)
     sets, constants = given.sets(), given.constants()
     if model.suffix == ".so":
         if sets or constants:

@@ -8,50 +8,84 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from .._library import without_torch
 from ..errors import InputError
 from ..late_import import import_when_used
-from .inputs import is_problem, load_topology
+from .inputs import OptionalCosts, is_problem, load_topology
 from .output import Output
-from .shapes import ShapeSet, one_shape, parse_constants, parse_shapes, parse_token_sizes
+from .residency import ResidentRequests, requests_from
+from .shapes import ShapeOptions, ShapeSet, one_shape, parse_shapes, parse_token_sizes
 
 if TYPE_CHECKING:
     from ..problem import DecoderConfig, Group, OpGraph, Problem, Topology
+    from ..schedule import Request
+
+Variants = Annotated[
+    bool,
+    typer.Option(
+        "--variants/--no-variants",
+        help="Offer the scheduler several ways to compute operators: fused kernels with their ends apart, products and "
+        "convolutions in pieces, blocks tensor-parallel or by rows. Schedulers that do not choose take the fused kernels.",
+    ),
+]
+Rows = Annotated[
+    bool | None,
+    typer.Option(
+        "--rows/--no-rows",
+        help="Offer parts by rows (of the batch, of tokens, of a picture), each of which needs all weights, also where only "
+        "runs with parameters on the devices can gain. Default: with --resident.",
+    ),
+]
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """What is said of models: ``--input-shape``, ``--shape``, ``--constant``, ``--phase``, ``--variants`` and ``--rows``.
+class ModelOptions(ShapeOptions):
+    """What a problem is made with of models: their shapes, a phase, latencies.
 
-    ``resident``: whether parameters may be on the devices already, so that rows are offered, but for ``--no-rows``.
+    ``variants``, ``rows`` and ``resident`` are options of the classes below, and have their defaults elsewhere.
     """
 
-    input_shape: list[str] | None = None
-    shape: list[str] | None = None
-    constant: list[str] | None = None
-    phase: str = "full"
+    phase: Annotated[
+        str,
+        typer.Option(
+            "--phase",
+            metavar="full|prefill|decode",
+            help="Of such a model: all tokens at once; the same, keeping keys and values; or one more token, with those of "
+            "--shape's tokens as parameters.",
+        ),
+    ] = "full"
+    costs: OptionalCosts = None
     variants: bool = True
     rows: bool | None = None
-    resident: bool = False
+    resident: str | None = None
 
     @property
     def offers_rows(self) -> bool:
         """Whether parts by rows are offered also where only warm runs can gain."""
-        return self.resident if self.rows is None else self.rows
+        return bool(self.resident) if self.rows is None else self.rows
 
-    def sets(self) -> list[ShapeSet]:
-        """All shapes that are given, ``--shape`` as sizes of the symbols ``batch`` and ``tokens``."""
-        if self.shape and self.input_shape:
-            raise InputError(
-                "--shape and --input-shape are given; one of them is allowed (batch=1 and tokens=128 are symbols)"
-            )
-        return parse_token_sizes(self.shape) if self.shape else parse_shapes(self.input_shape)
 
-    def constants(self) -> dict[str, Any]:
-        """The values of frozen inputs."""
-        return parse_constants(self.constant)
+@dataclass(frozen=True)
+class ProblemOptions(ModelOptions):
+    """`ModelOptions`, and the ways in which operators can be computed."""
+
+    variants: Variants = True
+    rows: Rows = None
+
+
+@dataclass(frozen=True)
+class RequestOptions(ProblemOptions):
+    """`ProblemOptions`, and the requests to schedule for: what is on the devices when a run begins."""
+
+    resident: ResidentRequests = None
+
+    def requests(self, problem: Problem) -> tuple[Request, ...] | None:
+        """The requests to schedule for; None where ``--resident`` is not given."""
+        return requests_from(problem, self.resident)
 
 
 def token_shapes(texts: Sequence[str] | None, count: int) -> list[tuple[int, int]]:
@@ -83,8 +117,7 @@ def load_problem(
     out: Output,
     sources: Sequence[Path],
     topology: str | None,
-    options: ModelOptions | None = None,
-    costs: str | None = None,
+    options: ModelOptions,
 ) -> Problem:
     """The problem of models and problem files on a machine; several of them run at once (`merge_problems`).
 
@@ -95,10 +128,8 @@ def load_problem(
     InputError
         A model without a topology, shapes for what has none, and all that reading can find wrong.
     """
-    from ..cost_model.occupancy_model import BY_LAUNCHES
     from ..problem import merge_problems
 
-    options = options or ModelOptions()
     configs = {path: config for path in sources if (config := decoder_config(path)) is not None}
     named = [path for path in sources if path in configs or path.is_dir()]
     _check_options(options, sources, named, bool(configs))
@@ -107,13 +138,13 @@ def load_problem(
     for path in sources:
         config = configs.get(path)
         if config is not None:
-            graph_of = partial(_decoder_graph, out, config, next(sizes), options, costs in BY_LAUNCHES)
-            problems.append(_on_machine(out, path, topology, graph_of, costs, options.variants))
+            graph_of = partial(_decoder_graph, out, config, next(sizes), options)
+            problems.append(_on_machine(out, path, topology, graph_of, options))
             continue
         given = one_shape(parse_shapes(options.input_shape), "a problem has one")
         if path in named and options.shape:
             given = dict(zip(("batch", "tokens"), next(sizes), strict=True))
-        problems.append(_load_file(out, path, topology, given, options, costs))
+        problems.append(_load_file(out, path, topology, given, options))
     return merge_problems(problems)
 
 
@@ -134,13 +165,14 @@ def _check_options(options: ModelOptions, sources: Sequence[Path], named: Sequen
 
 
 def _decoder_graph(
-    out: Output, config: DecoderConfig, shape: tuple[int, int], options: ModelOptions, demands: bool, machine: Topology
+    out: Output, config: DecoderConfig, shape: tuple[int, int], options: ModelOptions, machine: Topology
 ) -> tuple[OpGraph, tuple[Group, ...]]:
     with out.step(f"Making {config.name}"):
+        from ..cost_model.occupancy_model import BY_LAUNCHES
         from ..relax.decoders import decoder_variants
         from ..relax.variants import pieces_for
 
-        gpus = machine if demands else None
+        gpus = machine if options.costs in BY_LAUNCHES else None
         return decoder_variants(
             config, *shape, phase=options.phase, pieces=pieces_for(machine), rows=options.offers_rows, gpus=gpus
         )
@@ -151,17 +183,16 @@ def _on_machine(
     path: Path,
     topology: str | None,
     graph_of: Callable[[Topology], tuple[OpGraph, tuple[Group, ...]]],
-    costs: str | None,
-    variants: bool,
+    options: ModelOptions,
 ) -> Problem:
     from ..cost_model import default_cost_model, get_cost_model
     from ..problem import problem_of
 
     machine = _machine_for(path, topology)
-    cost_model = get_cost_model(costs or default_cost_model(machine))
+    cost_model = get_cost_model(options.costs or default_cost_model(machine))
     graph, groups = graph_of(machine)
     with model_warnings(out):
-        return problem_of(graph, groups if variants and len(machine.devices) > 1 else (), machine, cost_model)
+        return problem_of(graph, groups if options.variants and len(machine.devices) > 1 else (), machine, cost_model)
 
 
 def _machine_for(path: Path, topology: str | None) -> Topology:
@@ -173,26 +204,18 @@ def _machine_for(path: Path, topology: str | None) -> Topology:
 
 
 def _load_file(
-    out: Output,
-    path: Path,
-    topology: str | None,
-    shapes: ShapeSet | None,
-    options: ModelOptions,
-    costs: str | None,
+    out: Output, path: Path, topology: str | None, shapes: ShapeSet | None, options: ModelOptions
 ) -> Problem:
     """The problem of a model file, or a problem file."""
     from ..problem import Problem, problem_of
-
-    constants = options.constants()
 
     if not is_problem(path):
         if not path.exists():
             from ..problem.decoder_config import PRESETS
 
             raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
-        machine = _machine_for(path, topology)
-        return import_problem(out, path, machine, shapes, constants, costs, options.variants, options.offers_rows)
-    if shapes or constants:
+        return _import(out, path, _machine_for(path, topology), shapes, options)
+    if shapes or options.constant:
         option = "--input-shape" if shapes else "--constant"
         raise InputError(f"{path} is a problem file, whose shapes are fixed: {option} is for models")
     if options.rows:
@@ -200,17 +223,34 @@ def _load_file(
     problem = Problem.load(path)
     if not options.variants:
         problem = problem.resolve({})
-    if topology is None and costs is None:
+    if topology is None and options.costs is None:
         return problem
     machine = problem.topology if topology is None else load_topology(topology)
     from ..cost_model import default_cost_model, get_cost_model
 
-    chosen = costs or default_cost_model(machine)
-    if costs is None:
+    chosen = options.costs or default_cost_model(machine)
+    if options.costs is None:
         out.say(f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the {chosen} model")
     with model_warnings(out):
         groups = problem.variants.groups if problem.variants else ()
         return problem_of(problem.graph, groups, machine, get_cost_model(chosen))
+
+
+def _import(out: Output, path: Path, topology: Topology, shapes: ShapeSet | None, options: ModelOptions) -> Problem:
+    """The problem of a model file."""
+    from ..cost_model import get_cost_model
+
+    constants = options.constants()
+    if options.costs is not None:
+        get_cost_model(options.costs)  # a wrong name is said before the long work
+    with out.step(f"Importing {path.name}"), model_warnings(out):
+        with packages_for(path):
+            from ..relax import make_problem
+
+        return make_problem(
+            path, topology, input_shapes=shapes, constants=constants, cost_model=options.costs,
+            variants=options.variants, rows=options.offers_rows,
+        )  # fmt: skip
 
 
 def packages_for(model: Path) -> AbstractContextManager[None]:
@@ -239,27 +279,3 @@ def model_warnings(out: Output) -> Iterator[None]:
         elif text not in said:
             said.add(text)
             out.say(f"warning: {text}" if warning.category.__name__ == "CostWarning" else text)
-
-
-def import_problem(
-    out: Output,
-    path: Path,
-    topology: Topology,
-    shapes: ShapeSet | None,
-    constants: dict[str, Any],
-    costs: str | None = None,
-    variants: bool = True,
-    rows: bool = False,
-) -> Problem:
-    """The problem of a model file."""
-    from ..cost_model import get_cost_model
-
-    if costs is not None:
-        get_cost_model(costs)  # a wrong name is said before the long work
-    with out.step(f"Importing {path.name}"), model_warnings(out):
-        with packages_for(path):
-            from ..relax import make_problem
-
-        return make_problem(
-            path, topology, input_shapes=shapes, constants=constants, cost_model=costs, variants=variants, rows=rows
-        )

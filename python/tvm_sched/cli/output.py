@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -82,6 +83,11 @@ class Output:
         """Say that a file was written."""
         self.saved.append(str(path))
         self.say(f"{what}: {path}")
+
+
+def names_of(files: Mapping[str, Path | None]) -> dict[str, str]:
+    """The files that were asked for, as results name them."""
+    return {what: str(path) for what, path in files.items() if path}
 
 
 def _console(file: TextIO) -> Console:

@@ -11,26 +11,24 @@ import typer
 from ..errors import InputError
 from .evidence import EvidenceFile, store_pipeline_evidence
 from .inputs import (
+    HTML,
+    JSON,
     ModelsOrProblems,
-    OptionalCosts,
-    Options,
-    Phase,
+    OptionalTopology,
     Ray,
     ReportFile,
-    Seed,
-    TimeLimit,
     TraceFile,
     check_outputs,
     is_problem,
-    method_options,
     workers_of,
 )
 from .interrupt import interruptible, stoppable
+from .methods import MethodOptions
 from .models import ModelOptions, decoder_config, load_problem, model_warnings
-from .output import Output
+from .output import Output, names_of
 from .partition import is_instance, partition_graph
-from .schedule import HTML, JSON, OptionalTopology
-from .shapes import ConstantValues, InputShapes, TokenShape, one_shape
+from .shapes import one_shape
+from .views import store_trace
 
 if TYPE_CHECKING:
     from ..pipeline import PipelinePlan
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
 
 def pipeline(
     out: Output,
+    *,
     sources: ModelsOrProblems,
     topology: OptionalTopology = None,
     stages: Annotated[
@@ -48,14 +47,8 @@ def pipeline(
         str,
         typer.Option("--partitioner", help="anytime, slicegraph, tarnawski-dp, pipedream or equal-split."),
     ] = "anytime",
-    option: Options = None,
-    input_shape: InputShapes = None,
-    shape: TokenShape = None,
-    constant: ConstantValues = None,
-    phase: Phase = "full",
-    time_limit: TimeLimit = None,
-    seed: Seed = None,
-    costs: OptionalCosts = None,
+    method: MethodOptions,
+    given: ModelOptions,
     latency_ceiling: Annotated[
         float | None,
         typer.Option("--latency-ceiling", metavar="SECONDS", help="Best throughput with this latency at most."),
@@ -82,14 +75,16 @@ def pipeline(
     partition is shown.
     """
     limits = {"latency_ceiling": latency_ceiling, "throughput_floor": throughput_floor}
-    options = _options(out, partitioner, option, time_limit, seed)
+    from ..pipeline import get
+
+    options = method.of(get(partitioner), out)
     if is_instance(sources[0]):
-        given = {"--topology": topology, "--input-shape": input_shape, "--shape": shape, "--constant": constant,
-                 "--costs": costs,
-                 "--latency-ceiling": latency_ceiling, "--throughput-floor": throughput_floor, "--output": output,
-                 "--artifact": artifact, "--evidence": evidence, "--report": report, "--trace": trace}  # fmt: skip
+        of_models = {"--topology": topology, "--input-shape": given.input_shape, "--shape": given.shape,
+                     "--constant": given.constant, "--costs": given.costs,
+                     "--latency-ceiling": latency_ceiling, "--throughput-floor": throughput_floor, "--output": output,
+                     "--artifact": artifact, "--evidence": evidence, "--report": report, "--trace": trace}  # fmt: skip
         with workers_of(ray):
-            partition_graph(out, sources, stages, partitioner, options, given)
+            partition_graph(out, sources, stages, partitioner, options, of_models)
         return
     check_outputs(
         {
@@ -103,8 +98,8 @@ def pipeline(
     if artifact:
         _check_artifact(artifact, sources)
     count = _stages(stages)
-    made = load_problem(out, sources, topology, ModelOptions(input_shape, shape, constant, phase), costs)
-    from ..pipeline import get, plan_pipeline
+    made = load_problem(out, sources, topology, given)
+    from ..pipeline import plan_pipeline
     from ..pipeline.simulator import simulate
     from ..report.stages import certificate_sentence, stage_table
     from ..schedulers.common.console import stdout_aside
@@ -120,18 +115,14 @@ def pipeline(
         if output:
             plan.save(output)
     if artifact:
-        _compile(out, sources[0], made, plan, ModelOptions(input_shape, shape, constant), costs, artifact)
+        _compile(out, sources[0], made, plan, given, artifact)
     run = simulate(made, plan)
     if report:
         from ..report.pipeline import write_pipeline_report
 
         write_pipeline_report(report, made, plan, run)
         out.wrote(report, "report")
-    if trace:
-        from ..report.trace import write_trace
-
-        write_trace(trace, [run.timeline])
-        out.wrote(trace, "trace")
+    store_trace(out, trace, [run.timeline])
     out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
     out.result(
         _about(
@@ -155,13 +146,7 @@ def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
 
 
 def _compile(
-    out: Output,
-    model: Path,
-    made: Problem,
-    plan: PipelinePlan,
-    options: ModelOptions,
-    costs: str | None,
-    artifact: Path,
+    out: Output, model: Path, made: Problem, plan: PipelinePlan, options: ModelOptions, artifact: Path
 ) -> None:
     with interruptible(out), out.step(f"Compiling {len(plan.stages)} stages"), model_warnings(out):
         from ..relax import compile_pipeline
@@ -172,7 +157,7 @@ def _compile(
             plan=plan,
             input_shapes=one_shape(options.sets(), "a pipeline has one"),
             constants=options.constants(),
-            cost_model=costs,
+            cost_model=options.costs,
         )
     compiled.export(artifact)
     out.wrote(artifact, "artifact")
@@ -184,16 +169,6 @@ def _stages(text: str) -> int | str:
     if not text.isdecimal() or int(text) < 1:
         raise InputError(f"--stages {text}: a number from 1, or auto, is allowed")
     return int(text)
-
-
-def _options(
-    out: Output, name: str, texts: list[str] | None, time_limit: float | None, seed: int | None
-) -> dict[str, Any]:
-    """Options of a partitioner, see `method_options`."""
-    from ..pipeline import get
-
-    known = set(get(name).options.__struct_fields__)
-    return method_options(out, f"partitioner {name!r}", known, texts, time_limit, seed)
 
 
 def _about(plan: PipelinePlan, steady_ns: float, files: dict[str, Path | None]) -> dict[str, Any]:
@@ -211,7 +186,7 @@ def _about(plan: PipelinePlan, steady_ns: float, files: dict[str, Path | None]) 
         "steady_ns": steady_ns,
         "certificate": msgspec.to_builtins(certificate),
         "gap": certificate.gap if certificate else None,
-        "files": {what: str(path) for what, path in files.items() if path},
+        "files": names_of(files),
     }
 
 
@@ -242,11 +217,7 @@ def run_artifact(
     outputs = results[-1].value()
     save_outputs(out, output, outputs)
     predicted = ready.predict(repeat)
-    if trace:
-        from ..report.trace import write_trace
-
-        write_trace(trace, [predicted.timeline, ran.timeline])
-        out.wrote(trace, "trace")
+    store_trace(out, trace, [predicted.timeline, ran.timeline])
     rows = [
         (what, format_ns(round(run.steady_ns))) for what, run in ((ran.timeline.source, ran), ("predicted", predicted))
     ]
@@ -255,5 +226,5 @@ def run_artifact(
     out.result(
         {"source": ran.timeline.source, "batches": repeat, "steady_ns": ran.steady_ns, "predicted_ns": predicted.steady_ns,
          "outputs": [{"shape": value.shape, "dtype": value.dtype.name} for value in outputs],
-         "files": {what: str(path) for what, path in {"output": output, "trace": trace}.items() if path}}
+         "files": names_of({"output": output, "trace": trace})}
     )  # fmt: skip

@@ -13,7 +13,8 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, NoReturn, get_type_hints
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import typer
 from rich.markup import escape
@@ -22,10 +23,22 @@ from ..errors import InputError, TvmSchedError
 from ..registry import OldNameWarning
 from .child_process import CRASHES, can_fork, fork_child
 from .interrupt import watch
+from .option_groups import group_parameters, parameters_of
 from .output import BAD_INPUT, FAILURE, INTERRUPTED, Debug, Json, Output
 
 _WRONG_NAMES = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
 """What the system says of a file's name that the user gave."""
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """Options of every command."""
+
+    json: Json = False
+    debug: Debug = False
+
+
+COMMON = group_parameters(CommonOptions)
 
 
 def command(
@@ -33,26 +46,30 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function ``(out: Output, ...)`` as a command with ``--json`` and ``--debug`` and with examples.
 
-    Its exceptions become exit statuses: 2 for bad input, 1 for a failure, 130 for Ctrl-C. With ``apart`` it works in a
-    child process, whose crash becomes status 2.
+    Of a parameter that is a group (`option_groups`) the command has the options. The function's exceptions become exit
+    statuses: 2 for bad input, 1 for a failure, 130 for Ctrl-C. With ``apart`` it works in a child process, whose crash
+    becomes status 2.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
+        parameters = parameters_of(function, COMMON)
+
         def run(*, json: bool, debug: bool, **arguments: Any) -> None:
             out = Output(json, f"{app.info.name} {name}" if isinstance(app.info.name, str) else name)
             _begin(out, apart)
             try:
                 # Ray, for one, prints what it thinks of its nodes at any time.
                 with redirect_stdout(sys.stderr), _old_names_said(out):
-                    function(out, **arguments)
+                    function(out, **parameters.collect(arguments))
                 out.finish()
             except (Exception, KeyboardInterrupt) as error:
                 _end(out, error, debug)
 
         run.__name__, run.__doc__ = function.__name__, function.__doc__
-        run.__signature__ = _signature(function)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in _signature(function).parameters.values()}
-        app.command(name, epilog=epilog(examples), no_args_is_help=_needs_arguments(function))(run)
+        run.__signature__ = inspect.Signature(parameters.listed)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters.listed}
+        needs_arguments = any(p.default is inspect.Parameter.empty for p in parameters.listed)
+        app.command(name, epilog=epilog(examples), no_args_is_help=needs_arguments)(run)
         return function
 
     return add
@@ -125,20 +142,6 @@ def epilog(examples: tuple[str, ...]) -> str:
     """Examples under a command's help."""
     lines = [f"[dim]$[/dim] {escape(example)}" for example in examples]
     return "\n\n".join(["[bold]Examples[/bold]", *lines])
-
-
-def _signature(function: Callable[..., None]) -> inspect.Signature:
-    hints = get_type_hints(function, include_extras=True)
-    own = list(inspect.signature(function).parameters.values())[1:]
-    parameters = [p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-    for name, kind in (("json", Json), ("debug", Debug)):
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind))
-    return inspect.Signature(parameters)
-
-
-def _needs_arguments(function: Callable[..., None]) -> bool:
-    own = list(inspect.signature(function).parameters.values())[1:]
-    return any(p.default is inspect.Parameter.empty for p in own)
 
 
 def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,47 +14,34 @@ from rich.markup import escape
 from ..errors import InputError
 from .evidence import EvidenceFile, store_evidence
 from .inputs import (
-    LaunchOrder,
+    HTML,
+    JSON,
     Models,
     ModelsOrProblems,
-    OptionalCosts,
-    Options,
-    Phase,
+    OptionalTopology,
     ProblemFile,
     ReportFile,
-    Rows,
     ScheduleFile,
-    SchedulerName,
-    Seed,
-    Streams,
-    TimeLimit,
     TimelineFile,
     TopologyName,
     TraceFile,
-    Variants,
     check_outputs,
     load_schedule,
     load_timeline,
     load_topology,
-    scheduler_options,
 )
-from .models import ModelOptions, load_problem
-from .output import BAD_INPUT, Output
-from .residency import ResidentParameters, ResidentRequests, requests_for, requests_from, resident_of
+from .methods import MethodOptions, SchedulerName
+from .models import ProblemOptions, RequestOptions, load_problem
+from .output import BAD_INPUT, Output, names_of
+from .residency import ResidentParameters, ResidentRequests, requests_for, resident_of
+from .run_options import LaunchOptions
 from .several import Alone, Objective, Weights, describe_models, solve_models
-from .shapes import ConstantValues, InputShapes, TokenShape
 from .uncertainty import most_useful_of, show_uncertainty, show_useful
+from .views import write_views
 
 if TYPE_CHECKING:
     from ..problem import Problem
     from ..schedule import Request, Schedule, Timeline
-
-JSON, HTML = (".json",), (".html", ".htm")
-
-OptionalTopology = Annotated[
-    str | None,
-    typer.Option("--topology", "-t", metavar="NAME|FILE", help="Preset or TOML file. A problem file brings its own."),
-]
 
 
 def problem(
@@ -61,18 +49,11 @@ def problem(
     models: Models,
     topology: TopologyName,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem.")],
-    input_shape: InputShapes = None,
-    shape: TokenShape = None,
-    constant: ConstantValues = None,
-    phase: Phase = "full",
-    costs: OptionalCosts = None,
-    variants: Variants = True,
-    rows: Rows = None,
+    given: ProblemOptions,
 ) -> None:
     """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
     check_outputs({"--output": (output, JSON)}, models)
-    given = ModelOptions(input_shape, shape, constant, phase, variants, rows)
-    made = load_problem(out, models, topology, given, costs)
+    made = load_problem(out, models, topology, given)
     write_problem(out, made, output)
 
 
@@ -98,22 +79,13 @@ def write_problem(out: Output, made: Problem, output: Path) -> None:
 
 def schedule(
     out: Output,
+    *,
     sources: ModelsOrProblems,
     topology: OptionalTopology = None,
     scheduler: SchedulerName = "anytime",
-    option: Options = None,
-    input_shape: InputShapes = None,
-    shape: TokenShape = None,
-    constant: ConstantValues = None,
-    phase: Phase = "full",
-    time_limit: TimeLimit = None,
-    seed: Seed = None,
-    costs: OptionalCosts = None,
-    streams: Streams = None,
-    launch_order: LaunchOrder = None,
-    variants: Variants = True,
-    rows: Rows = None,
-    resident: ResidentRequests = None,
+    method: MethodOptions,
+    given: RequestOptions,
+    launch: LaunchOptions,
     alone: Alone = False,
     objective: Objective = "latency",
     weights: Weights = None,
@@ -127,24 +99,21 @@ def schedule(
     """Schedule models or problem files, several of them at once, and say how good the schedule is."""
     wanted = {"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}
     check_outputs({**wanted, "--evidence": (evidence, JSON)}, sources)
-    if evidence and resident:
+    if evidence and given.resident:
         raise InputError("--evidence with --resident: evidence is of bounds of cold runs; leave one of the two out")
-    options = scheduler_options(out, scheduler, option, time_limit, seed)
-    from ..streams import check_methods, choose_launch_order, choose_streams
+    from ..schedulers import get
 
-    check_methods(streams, launch_order)  # before the long work
-    if streams and costs is None and topology is not None:
+    options = method.of(get(scheduler), out)
+    launch.check()  # before the long work
+    if launch.streams and given.costs is None and topology is not None:
         from ..cost_model import default_cost_model
 
-        costs = default_cost_model(load_topology(topology), together=True)
-    given = ModelOptions(input_shape, shape, constant, phase, variants, rows, bool(resident))
-    made = load_problem(out, sources, topology, given, costs)
+        given = replace(given, costs=default_cost_model(load_topology(topology), together=True))
+    made = load_problem(out, sources, topology, given)
     from ..schedule import resolved, with_choice
 
-    asked = requests_from(made, resident)
-    solved, fairness = solve_models(out, made, scheduler, options, asked, objective, weights)
-    without, chosen = resolved(made, solved)  # streams know nothing of variants
-    chosen = choose_launch_order(without, choose_streams(without, chosen, streams), launch_order)
+    solved, fairness = solve_models(out, made, scheduler, options, given.requests(made), objective, weights)
+    chosen = launch.choose(*resolved(made, solved))  # streams know nothing of variants
     if made.variants:
         chosen = _certified(made, with_choice(made, chosen, solved.choice), _requests(solved))
     if output:
@@ -180,7 +149,7 @@ def _show_schedule(
     out.show(certificate_table(chosen), *(lanes_table(made.topology, each) for each in predicted))
     files = {**files, "report": report, "trace": trace}
     said = {**describe(made, chosen, predicted[0]), **models()}
-    out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
+    out.result({**said, "files": names_of(files)})
 
 
 def _kinds(schedule: Schedule) -> list[tuple[str, ...]]:
@@ -209,24 +178,6 @@ def say_choice(out: Output, made: Problem, chosen: Schedule) -> None:
     ways = Counter(chosen.choice.get(group.name, group.graph_way) for group in made.variants.groups)
     said = ", ".join(f"{count} {way}" for way, count in ways.items())
     out.say(f"{len(made.variants.groups)} groups of operators can be computed in several ways; chosen: {said}")
-
-
-def write_views(
-    out: Output, made: Problem, chosen: Schedule, timelines: list[Timeline], report: Path | None, trace: Path | None
-) -> None:
-    """Write the report and the trace that were asked for."""
-    from ..schedule import resolved
-
-    if report:
-        from ..report.html import Entry, write_report
-
-        write_report(report, made, [Entry(chosen.scheduler or "schedule", chosen, timelines)])
-        out.wrote(report, "report")
-    if trace:
-        from ..report.trace import write_trace
-
-        write_trace(trace, timelines, *resolved(made, chosen))
-        out.wrote(trace, "trace")
 
 
 def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, Any]:
@@ -343,7 +294,7 @@ def simulate(
         **uncertainty,
         "useful_measurements": most_useful_of(without, inner),
     }
-    out.result({**said, "files": {k: str(v) for k, v in files.items() if v}})
+    out.result({**said, "files": names_of(files)})
 
 
 def _certified(made: Problem, chosen: Schedule, requests: tuple[Request, ...]) -> Schedule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -23,14 +24,6 @@ InputShapes = Annotated[
         "May be repeated.",
     ),
 ]
-ConstantValues = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--constant",
-        metavar="NAME=VALUE",
-        help="Freeze an input, e.g. sr=16000, size=224,224, flag=true, mask='[[1,0]]' or table=file.npy. May be repeated.",
-    ),
-]
 TokenShape = Annotated[
     list[str] | None,
     typer.Option(
@@ -43,6 +36,36 @@ TokenShape = Annotated[
 Dims: TypeAlias = "tuple[int | frozenset[int], ...]"
 ShapeSet: TypeAlias = "dict[str, Dims | int | frozenset[int]]"
 """Inputs to shapes and symbols to sizes, as `tvm_sched.relax.compile` takes them."""
+
+
+@dataclass(frozen=True)
+class ShapeOptions:
+    """Shapes and values of a model's inputs: ``--input-shape``, ``--shape`` and ``--constant``."""
+
+    input_shape: InputShapes = None
+    shape: TokenShape = None
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--constant",
+            metavar="NAME=VALUE",
+            help="Freeze an input, e.g. sr=16000, size=224,224, flag=true, mask='[[1,0]]' or table=file.npy. May be "
+            "repeated.",
+        ),
+    ] = None
+
+    def sets(self) -> list[ShapeSet]:
+        """All shapes that are given, ``--shape`` as sizes of the symbols ``batch`` and ``tokens``."""
+        if self.shape and self.input_shape:
+            raise InputError(
+                "--shape and --input-shape are given; one of them is allowed (batch=1 and tokens=128 are symbols)"
+            )
+        return parse_token_sizes(self.shape) if self.shape else parse_shapes(self.input_shape)
+
+    def constants(self) -> dict[str, Any]:
+        """The values of frozen inputs."""
+        return parse_constants(self.constant)
+
 
 _SIZE = r"(?:\d+|\{\s*\d+\s*(?:,\s*\d+\s*)*\})"
 _DIMS = re.compile(rf"\s*(?:{_SIZE}\s*(?:,\s*{_SIZE}\s*)*)?")

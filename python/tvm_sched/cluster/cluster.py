@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..errors import TopologyError
+from ..files import content_digest
 
 
 class GpuKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -146,7 +146,7 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     @cached_property
     def digest(self) -> str:
         """Hash of `text`."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        return content_digest(self.text.encode())
 
     @property
     def text(self) -> str:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from ..errors import FormatError, InputError
 from ..files import write_atomically
-from ..problem.quantity import format_quantity
-from ..toml_files import Table, format_toml, parse_toml
+from ..problem.quantity import format_fields, format_quantity
+from ..toml_files import Table, format_toml, neighbours, parse_toml
 from .cluster import Cluster, GpuKind, Link, Rack, Server, Switch
 from .record_reader import Quantity, RecordReader
 
 FORMAT, VERSION = "tvm_sched.cluster", 1
-T = TypeVar("T")
 
 
 class _Kind(msgspec.Struct, forbid_unknown_fields=True):
@@ -138,25 +136,27 @@ def format_cluster(cluster: Cluster) -> str:
         Servers that are not named as a file names them: ``<rack>-server<i>``.
     """
     tables = [Table("", {"format": FORMAT, "version": VERSION, "name": cluster.name, "source": cluster.source})]
-    tables += [Table("kinds", _quantities(kind)) for kind in cluster.kinds]
+    tables += [Table("kinds", format_fields(kind, _UNITS)) for kind in cluster.kinds]
     tables += [
         Table("switches", {"names": [s.name for s in group], "delay": format_quantity(group[0].delay, "time")})
-        for group in _runs(cluster.switches, lambda switch: switch.delay)
+        for group in neighbours(cluster.switches, lambda switch: switch.delay)
     ]
     tables += [
-        Table("links", {"pairs": [list(link.switches) for link in group], **_quantities(group[0], "switches")})
-        for group in _runs(cluster.links, lambda link: (link.bandwidth, link.delay, link.fibres))
+        Table(
+            "links", {"pairs": [list(link.switches) for link in group], **format_fields(group[0], _UNITS, "switches")}
+        )
+        for group in neighbours(cluster.links, lambda link: (link.bandwidth, link.delay, link.fibres))
     ]
-    for racks in _runs(cluster.racks, _rack_shape):
+    for racks in neighbours(cluster.racks, _rack_shape):
         first = racks[0]
         fields = {
             "names": [rack.name for rack in racks],
             "switches": [rack.switch for rack in racks],
             "servers": [
                 {"kind": group[0].kind, "gpus": group[0].gpus, "count": len(group)}
-                for group in _runs(first.servers, lambda server: (server.kind, server.gpus))
+                for group in neighbours(first.servers, lambda server: (server.kind, server.gpus))
             ],
-            **_quantities(first, "name", "switch", "servers"),
+            **format_fields(first, _UNITS, "name", "switch", "servers"),
         }
         tables.append(Table("racks", fields))
     return format_toml(tables)
@@ -172,11 +172,6 @@ _UNITS = {
 }
 
 
-def _quantities(record: msgspec.Struct, *without: str) -> dict[str, Any]:
-    fields = {name: getattr(record, name) for name in record.__struct_fields__ if name not in without}
-    return {name: format_quantity(value, _UNITS[name]) if name in _UNITS else value for name, value in fields.items()}
-
-
 def _rack_shape(rack: Rack) -> Any:
     for i, server in enumerate(rack.servers):
         if server.name != f"{rack.name}-server{i}":
@@ -184,14 +179,3 @@ def _rack_shape(rack: Rack) -> Any:
                 f"server {server.name!r} cannot be written; its place in the file names it {rack.name}-server{i}"
             )
     return [(server.kind, server.gpus) for server in rack.servers], rack.bandwidth, rack.delay
-
-
-def _runs(records: Sequence[T], key: Callable[[T], Any]) -> list[list[T]]:
-    """Runs of neighbours with equal keys."""
-    groups: list[list[T]] = []
-    for record in records:
-        if groups and key(groups[-1][-1]) == key(record):
-            groups[-1].append(record)
-        else:
-            groups.append([record])
-    return groups

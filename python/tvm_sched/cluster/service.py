@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ import msgspec
 import numpy as np
 
 from ..errors import GraphError, InputError
+from ..files import content_digest
 from ..problem.costs import LONGEST_NS
 from .cluster import GpuKind
 
@@ -94,7 +94,7 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     @cached_property
     def digest(self) -> str:
         """Hash of `text`."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        return content_digest(self.text.encode())
 
     @property
     def text(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError, ProblemError
-from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from ..files import content_digest, convert, decode_document, encode_document, read_bytes, write_atomically
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
 from .graph import Operator, OpGraph, Tensor
@@ -275,8 +274,8 @@ class Problem:
 
     @cached_property
     def digest(self) -> str:
-        """Identifier of the problem: the first 16 hexadecimal digits of the SHA-256 of its file."""
-        return hashlib.sha256(self._document).hexdigest()[:16]
+        """Identifier of the problem: the digest of its file."""
+        return content_digest(self._document)
 
     def to_json(self) -> bytes:
         """The problem as a JSON document, see ``docs/formats/problem.md``."""

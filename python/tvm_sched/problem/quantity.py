@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
+
+import msgspec
 
 from ..errors import FormatError
 
@@ -85,6 +89,12 @@ def format_quantity(value: float, kind: str) -> float | str:
         if "e" not in text and parse_quantity(text, kind, "") == value:
             candidates.append(text)
     return min(candidates, key=lambda text: (len(text), text.startswith("0"))) if candidates else value
+
+
+def format_fields(record: msgspec.Struct, kinds: Mapping[str, str], *without: str) -> dict[str, Any]:
+    """Fields of a record by name; those with a kind of quantity in ``kinds`` as people write them."""
+    fields = {name: getattr(record, name) for name in record.__struct_fields__ if name not in without}
+    return {name: format_quantity(value, kinds[name]) if name in kinds else value for name, value in fields.items()}
 
 
 _EXAMPLE = {"bytes": "32 GiB", "bandwidth": "16 GB/s", "rate": "15.7 TFLOP/s", "work": "48.2 GFLOP", "time": "5 us"}

@@ -13,9 +13,9 @@ import msgspec
 from ..errors import FormatError, TopologyError
 from ..files import read_bytes, write_atomically
 from ..presets import neither_preset_nor_file, preset_files
-from ..toml_files import Table, format_toml, parse_toml
+from ..toml_files import Table, format_toml, neighbours, parse_toml
 from .cpu import MOST_CPU_DEVICES, cpu_count_of, cpu_topology
-from .quantity import format_quantity, parse_quantity
+from .quantity import format_fields, format_quantity, parse_quantity
 from .topology import STREAM_FIELDS, Bus, Device, Link, Switch, Topology
 
 FORMAT, VERSION = "tvm_sched.topology", 1
@@ -276,21 +276,12 @@ _KINDS |= dict.fromkeys(("launch_overhead", *STREAM_FIELDS), "time")
 
 
 def _fields(record: msgspec.Struct, *without: str) -> dict[str, Any]:
-    fields = {name: getattr(record, name) for name in record.__struct_fields__ if name not in without}
-    for name, value in fields.items():
-        if name in _KINDS:
-            fields[name] = format_quantity(value, _KINDS[name])
-        elif name == "peak_flops":
-            fields[name] = {dtype: format_quantity(rate, "rate") for dtype, rate in value.items()}
+    fields = format_fields(record, _KINDS, *without)
+    if "peak_flops" in fields:
+        fields["peak_flops"] = {dtype: format_quantity(rate, "rate") for dtype, rate in fields["peak_flops"].items()}
     return fields
 
 
 def _groups(records: tuple[Any, ...], *apart: str) -> list[list[Any]]:
     """Runs of neighbours that are equal but for the fields ``apart``."""
-    groups: list[list[Any]] = []
-    for record in records:
-        if groups and _fields(groups[-1][0], *apart) == _fields(record, *apart):
-            groups[-1].append(record)
-        else:
-            groups.append([record])
-    return groups
+    return neighbours(records, lambda record: _fields(record, *apart))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -192,10 +193,8 @@ class ScheduledModule:
         options = {name: value for name, value in options.items() if value is not None}
         if emulation_scale is not None:
             options["emulation_scale"] = None if emulation_scale == "auto" else emulation_scale
-        try:
+        with _refused(ValueError):
             self._module["configure"](json.dumps(options))
-        except ValueError as error:
-            raise InputError(str(error)) from None
 
     def load_parameters(self, path: str | os.PathLike[str]) -> int:
         """Map a safetensors file with the external parameters; return how many were taken from it.
@@ -205,10 +204,8 @@ class ScheduledModule:
         InputError
             If the file cannot be read or is damaged, or a parameter is not in it or of another type.
         """
-        try:
+        with _refused(RuntimeError, ValueError):
             return int(self._module["load_parameters"](os.fspath(path)))
-        except (RuntimeError, ValueError) as error:
-            raise InputError(str(error)) from None
 
     def set_parameter(self, name: str, value: Any) -> None:
         """Give one parameter its value; later runs use it.
@@ -218,10 +215,8 @@ class ScheduledModule:
         InputError
             If there is no such parameter or it is of another type.
         """
-        try:
+        with _refused(ValueError):
             self._module["set_parameter"](name, to_tensor(value))
-        except ValueError as error:
-            raise InputError(str(error)) from None
 
     def states(self) -> list[dict[str, Any]]:
         """Return ``name, shape, dtype`` of each state: what a run leaves for the next one (`CompileOptions.states`)."""
@@ -236,10 +231,8 @@ class ScheduledModule:
         InputError
             If there is no such state.
         """
-        try:
+        with _refused(ValueError):
             return to_numpy(self._module["get_state"](name))
-        except ValueError as error:
-            raise InputError(str(error)) from None
 
     def set_state(self, name: str, value: Any) -> None:
         """Give a state the value from which the next run goes on.
@@ -249,10 +242,8 @@ class ScheduledModule:
         InputError
             If there is no such state or it is of another type.
         """
-        try:
+        with _refused(ValueError):
             self._module["set_state"](name, to_tensor(value))
-        except ValueError as error:
-            raise InputError(str(error)) from None
 
     def prepare(self) -> None:
         """Lay out parameters as kernels want them, now rather than in the first run.
@@ -328,6 +319,15 @@ class ScheduledModule:
         if unknown or missing:
             raise InputError(f"inputs not known: {unknown}; not given: {missing}; by name are expected: {names}")
         return [*inputs, *(named[name] for name in names)]
+
+
+@contextmanager
+def _refused(*kinds: type[Exception]) -> Iterator[None]:
+    """What the executor refuses, as an `InputError`; not for what each run does, since it takes a microsecond."""
+    try:
+        yield
+    except kinds as error:
+        raise InputError(str(error)) from None
 
 
 def _on_gpu(tensor: Any) -> bool:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-import msgspec
+from tvm_sched_check import Refused
 
+from ...errors import InputError
 from ...registry import Method, Methods
 
 Task = TypeVar("Task")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -116,14 +120,31 @@ class Kind(ABC, Generic[Task]):
         return worse / good if good else 1.0 if worse == good else float("inf")
 
 
+def check_documents(by: str, check: Callable[..., Found], documents: Mapping[str, bytes], where: str) -> Found:
+    """What an independent check, named ``by``, finds in documents, by name, which it reads as files in their order.
+
+    Raises
+    ------
+    InputError
+        It refuses one of them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"{name}.json" for name in documents]
+        for file, content in zip(files, documents.values(), strict=True):
+            file.write_bytes(content)
+        try:
+            return check(*files)
+        except Refused as error:
+            raise InputError(f"{where}: refused by {by}: {error}") from None
+
+
 def limited(methods: Methods[Any], name: str, seconds: float, seed: int) -> tuple[Method[Any], dict[str, Any]]:
     """A registered method, and those of its options that give it this time, this seed and one core."""
     method = methods.get(name)
-    known = {field.name for field in msgspec.structs.fields(method.options)}
     wanted = {"time_limit": seconds, "total_time_limit": seconds, "seed": seed, "threads": 1}
-    return method, {key: value for key, value in wanted.items() if key in known}
+    return method, {key: value for key, value in wanted.items() if key in method.option_names}
 
 
 def has_seed(methods: Methods[Any], name: str) -> bool:
     """Whether a registered method has the option ``seed``."""
-    return any(field.name == "seed" for field in msgspec.structs.fields(methods.get(name).options))
+    return "seed" in methods.get(name).option_names

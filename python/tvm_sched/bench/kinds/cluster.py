@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 
-from tvm_sched_check.clusters import Refused
 from tvm_sched_check.clusters import check as independent_check
 
 from ...cluster import Allocation, Cluster, ClusterState, Request, Service, names, try_place, verify
@@ -22,7 +18,8 @@ from ...cluster.evidence import evidence
 from ...cluster.registry import ALLOCATORS
 from ...cluster.search import ClusterSearch
 from ...errors import InputError, SchedulerError
-from .base import Answer, Checked, Kind, Proof, has_seed, limited
+from ...files import content_digest
+from .base import Answer, Checked, Kind, Proof, check_documents, has_seed, limited
 
 STAGES = {
     "service1": (2, 3),
@@ -64,12 +61,12 @@ class ClusterKind(Kind[Demand]):
         return has_seed(ALLOCATORS, method) or self._has_stages(method)
 
     def _has_stages(self, method: str) -> bool:
-        return any(field.name == "stages" for field in msgspec.structs.fields(ALLOCATORS.get(method).options))
+        return "stages" in ALLOCATORS.get(method).option_names
 
     def digest(self, task: Demand) -> str:
         """Of cluster, services and requests."""
         body = (task.cluster.digest, [service.digest for service in task.services], task.requests)
-        return hashlib.sha256(msgspec.json.encode(msgspec.to_builtins(body))).hexdigest()[:16]
+        return content_digest(msgspec.json.encode(msgspec.to_builtins(body)))
 
     def solve(self, task: Demand, method: str, seconds: float, seed: int) -> Answer:
         """Place request after request. Methods with fixed numbers of stages try as many of Table IX as time allows."""
@@ -109,14 +106,8 @@ class ClusterKind(Kind[Demand]):
         """Rules, figures and bound by `tvm_sched_check.clusters`."""
         if proof.evidence is None:
             return Checked()
-        with tempfile.TemporaryDirectory() as folder:
-            files = [Path(folder) / name for name in ("allocation.json", "evidence.json")]
-            for file, content in zip(files, (solution, proof.evidence), strict=True):
-                file.write_bytes(content)
-            try:
-                found = independent_check(*files)
-            except Refused as error:
-                raise InputError(f"{where}: refused by tvm_sched_check.clusters: {error}") from None
+        documents = {"allocation": solution, "evidence": proof.evidence}
+        found = check_documents("tvm_sched_check.clusters", independent_check, documents, where)
         if found.placed != self.worth(task, solution, where):
             raise SchedulerError(f"{where}: package and tvm_sched_check.clusters differ: please report this")
         return Checked("tvm_sched_check.clusters", found.proved)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from tvm_sched_check import Refused
 from tvm_sched_check import check as independent_check
 
 from ...errors import InputError, SchedulerError
@@ -15,7 +12,7 @@ from ...schedule import Schedule
 from ...schedule.bounds import lower_bound
 from ...schedule.bounds.evidence import evidence
 from ...schedulers.registry import SCHEDULERS, certificate, solve
-from .base import Answer, Checked, Kind, Proof, has_seed, limited
+from .base import Answer, Checked, Kind, Proof, check_documents, has_seed, limited
 
 
 class LatencyKind(Kind[Problem]):
@@ -61,14 +58,8 @@ class LatencyKind(Kind[Problem]):
         """Replay and proof by `tvm_sched_check`, for problems that it covers."""
         if proof.evidence is None:
             return Checked()
-        with tempfile.TemporaryDirectory() as folder:
-            files = [Path(folder) / name for name in ("problem.json", "schedule.json", "evidence.json")]
-            for file, content in zip(files, (task.to_json(), solution, proof.evidence), strict=True):
-                file.write_bytes(content)
-            try:
-                found = independent_check(*files)
-            except Refused as error:
-                raise InputError(f"{where}: refused by tvm_sched_check: {error}") from None
+        documents = {"problem": task.to_json(), "schedule": solution, "evidence": proof.evidence}
+        found = check_documents("tvm_sched_check", independent_check, documents, where)
         if found.latency_ns != self.worth(task, solution, where):
             raise SchedulerError(f"{where}: simulator and tvm_sched_check differ: please report this")
         return Checked("tvm_sched_check", found.proved_ns)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 
 import msgspec
 
 from ...errors import InfeasibleError, InputError
-from ...files import convert, decode_document, encode_document
+from ...files import content_digest, convert, decode_document, encode_document
 from ...schedulers.common.milp import Effort
 from ...schedulers.efficient_mip import Instance, SolvedPlacement, place
 from ...schedulers.efficient_mip.instance import evaluate
@@ -43,7 +42,7 @@ class PlacementKind(Kind[Instance]):
 
     def digest(self, task: Instance) -> str:
         """Of all fields."""
-        return hashlib.sha256(msgspec.json.encode(msgspec.to_builtins(task))).hexdigest()[:16]
+        return content_digest(msgspec.json.encode(msgspec.to_builtins(task)))
 
     def solve(self, task: Instance, method: str, seconds: float, seed: int) -> Answer:
         """The method with all of the time: annealing from other seeds, or the solver, as long as it lasts."""

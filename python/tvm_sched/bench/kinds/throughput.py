@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from tvm_sched_check import Refused
 from tvm_sched_check.partitions import check as independent_check
 
 from ...errors import FormatError, InputError, SchedulerError
-from ...files import convert, decode_document, encode_document
+from ...files import content_digest, convert, decode_document, encode_document
 from ...pipeline import Partition, PartitionProblem
 from ...pipeline.partition_evidence import partition_evidence
 from ...pipeline.programs import simple_bound
 from ...pipeline.registry import PARTITIONERS, partition
-from .base import Answer, Checked, Kind, Proof, has_seed, limited
+from .base import Answer, Checked, Kind, Proof, check_documents, has_seed, limited
 
 FORMAT, VERSION = "tvm_sched.partition", 1
 
@@ -59,7 +55,7 @@ class ThroughputKind(Kind[Pipeline]):
 
     def digest(self, task: Pipeline) -> str:
         """Of nodes, tensors, memory and stages."""
-        return hashlib.sha256(self.document(task)).hexdigest()[:16]
+        return content_digest(self.document(task))
 
     def solve(self, task: Pipeline, method: str, seconds: float, seed: int) -> Answer:
         """`tvm_sched.pipeline.partition` in this time."""
@@ -101,15 +97,10 @@ class ThroughputKind(Kind[Pipeline]):
 
     def check(self, task: Pipeline, solution: bytes, proof: Proof, where: str) -> Checked:
         """Cost and evidence by `tvm_sched_check.partitions`; without evidence it proves the simple bound."""
-        with tempfile.TemporaryDirectory() as folder:
-            contents = {"instance": self.document(task), "partition": solution, "evidence": proof.evidence}
-            files = [Path(folder) / f"{name}.json" for name, content in contents.items() if content is not None]
-            for file in files:
-                file.write_bytes(contents[file.stem] or b"")
-            try:
-                found = independent_check(*files)
-            except Refused as error:
-                raise InputError(f"{where}: refused by tvm_sched_check.partitions: {error}") from None
+        documents = {"instance": self.document(task), "partition": solution}
+        if proof.evidence is not None:
+            documents["evidence"] = proof.evidence
+        found = check_documents("tvm_sched_check.partitions", independent_check, documents, where)
         if not math.isclose(found.cost, self.worth(task, solution, where), rel_tol=1e-9):
             raise SchedulerError(f"{where}: package and tvm_sched_check.partitions differ: please report this")
         return Checked("tvm_sched_check.partitions", float(found.proved))

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 import tvm
 
 from ...errors import InputError
@@ -66,7 +65,7 @@ class Place:
         """The sizes with which `SplitByDominators` split, and the operators of each submodel, where they count."""
         if not mod.attrs or SUBMODELS not in mod.attrs:
             return {}, None
-        known = {field.name for field in msgspec.structs.fields(get(self.scheduler).options)}
+        known = get(self.scheduler).option_names
         left = json.loads(str(mod.attrs[SUBMODELS]))
         sizes = {name: value for name, value in left["options"].items() if name in known}
         other = any(name in self.options and int(self.options[name]) != value for name, value in sizes.items())

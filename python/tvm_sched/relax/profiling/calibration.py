@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 import warnings
@@ -22,6 +21,7 @@ from ...cost_model.predicted import database_key
 from ...cost_model.profile import QUIET_LOAD, Measurement, this_machine
 from ...cost_model.signature import signatures
 from ...errors import InputError, TvmSchedError
+from ...files import content_digest
 from ...problem import Costs, Problem, Topology, cpu_topology
 from ...progress import Progress
 from ...runtime import ScheduledModule
@@ -115,7 +115,7 @@ def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> 
         content = function
     else:
         content = str(tvm_ffi.structural_hash(mod[function].without_attr("global_symbol"), map_free_vars=True))
-    return hashlib.sha256(f"{content} {target_here()} {compiler_digest()}".encode()).hexdigest()[:16]
+    return content_digest(f"{content} {target_here()} {compiler_digest()}".encode())
 
 
 def _measure(

@@ -17,10 +17,12 @@ from ...errors import InfeasibleError
 from ...problem import Problem
 from .bus import bus_bound
 from .device_work import device_work_bound
+from .group_spans import group_spans
 from .path_and_bus import path_and_bus_bound
+from .regions import Span
 from .relaxation import Relaxation
 from .residency import without_resident
-from .variants import without_variants
+from .variants import relaxed
 
 MARGIN = 1e-9
 """Relative slack for floating-point sums, so that rounding never lifts a bound above the truth."""
@@ -119,10 +121,9 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
         As `lower_bound`.
     """
     if isinstance(relaxation, Problem):
-        relaxed = without_variants(without_resident(relaxation))
-        if not relaxed.graph.operators:
+        relaxation = relaxation_of(relaxation)
+        if not relaxation.problem.graph.operators:
             return [Bound(0, "critical path")]
-        relaxation = Relaxation(relaxed)
     path = _critical_path(relaxation)
     if path == math.inf:
         raise InfeasibleError(
@@ -135,6 +136,24 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
     ]
     weighed = path_and_bus_bound(relaxation)
     return found if weighed is None else [*found, Bound(whole_ns(weighed.ns), "path and bus")]
+
+
+def relaxation_of(problem: Problem) -> Relaxation:
+    """What all bounds of a problem look at, which has neither variants nor resident parameters."""
+    cold = without_resident(problem)
+    if cold.variants is None:
+        return Relaxation(cold)
+    no_harder = relaxed(cold)
+    through = group_spans(cold, no_harder, strongest)
+    return Relaxation(no_harder.problem, tuple(Span(each.first, each.last, float(each.ns)) for each in through))
+
+
+def strongest(problem: Problem) -> int:
+    """The best of all bounds of a problem that no schedule is asked for; 0 where it has none."""
+    try:
+        return max(bound.ns for bound in all_bounds(problem))
+    except InfeasibleError:
+        return 0
 
 
 def _critical_path(relaxation: Relaxation) -> float:

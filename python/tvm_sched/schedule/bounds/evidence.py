@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ...errors import InputError
+from ...errors import InfeasibleError, InputError
 from ...files import encode_document, write_atomically
 from ...problem import Problem
-from . import MARGIN, Bound, lower_bound, whole_ns
+from . import MARGIN, Bound, lower_bound, strongest, whole_ns
 from .bus import bus_bound
 from .device_work import work_arguments
 from .dominators import regions_between
+from .group_spans import GroupSpan, group_spans
 from .path_and_bus import SCALE, path_and_bus_bound
 from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Region, Spans
 from .regions import MOST_DEVICES, Span, enumerated_members
@@ -110,11 +111,21 @@ def evidence(problem: Problem) -> Evidence:
     if not basis.graph.operators:
         return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}], no_harder)
     many = len(basis.topology.devices) > MOST_DEVICES
-    recorder = _Recorder(_WithoutRegions(basis) if many else Relaxation(basis))
+    through = [] if no_harder is None else group_spans(problem, no_harder, _proved if many else strongest)
+    given = tuple(Span(each.first, each.last, float(each.ns)) for each in through)
+    recorder = _Recorder(_WithoutRegions(basis, given) if many else Relaxation(basis, given), through)
     found = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
     best = max(found, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
     lemmas = recorder.lemmas_for(best)
     return Evidence(problem.digest, certified, best.name, lemmas, no_harder, recorder.through(best))
+
+
+def _proved(problem: Problem) -> int:
+    """What lemmas prove of a problem."""
+    try:
+        return evidence(problem).proved_ns
+    except InfeasibleError:
+        return 0
 
 
 class _WithoutRegions(Relaxation):
@@ -146,10 +157,12 @@ class _Recorder:
     """Finds the lemmas that an argument needs, walking back from it."""
 
     relaxation: Relaxation
+    through_groups: Sequence[GroupSpan] = ()
     used_spans: set[int] = field(default_factory=set)
     bus_heads: set[int] = field(default_factory=set)
     walked: set[tuple[str, int]] = field(default_factory=set)
     arguments: dict[bytes, Argument] = field(default_factory=dict)
+    of_ways: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
     def critical_path(self) -> _RunArgument:
         """The operator with the longest head and tail."""
@@ -225,7 +238,7 @@ class _Recorder:
             i = stack.pop()
             if i not in reasons:
                 reason = reasons[i] = self._reason(i)
-                stack += [] if reason and reason["rule"] == "placement" else self._inside(i)
+                stack += [] if reason and reason["rule"] in ("placement", "ways") else self._inside(i)
         lemmas = []
         for o in sorted(self.bus_heads):
             own = bool(self.relaxation.host.must_cross[o] and self.relaxation.problem.graph.index.host_inputs[o])
@@ -264,6 +277,8 @@ class _Recorder:
 
     def _reason(self, i: int) -> dict[str, Any] | None:
         """The lemma that gives the ``i``-th span; None where the longest path through spans inside of it does."""
+        if i < len(self.through_groups):
+            return self._ways_lemma(self.through_groups[i])
         relaxation, span = self.relaxation, self.relaxation.spans[i]
         members = self._members[span.first, span.last]
         if self._placed.get((span.first, span.last), 0.0) >= span.ns:
@@ -280,6 +295,14 @@ class _Recorder:
         if not _explains(found.held.ns, span.ns):
             return None
         return self._work_lemma(found, [members[k] for k in found.held.operators.tolist()])
+
+    def _ways_lemma(self, through: GroupSpan) -> dict[str, Any]:
+        ways = {}
+        for way, problem in through.ways.items():
+            if id(problem) not in self.of_ways:  # equal layers have one
+                self.of_ways[id(problem)] = evidence(problem).lemmas
+            ways[way] = self.of_ways[id(problem)]
+        return {"rule": "ways", "group": through.group, "tensor": through.tensor, "ways": ways}
 
     @cached_property
     def _placed(self) -> dict[tuple[int, int], float]:
@@ -339,7 +362,10 @@ class _Recorder:
     def _span_of(self) -> dict[tuple[int, int], int]:
         """Spans between operators that no edge joins."""
         before, spans = self.relaxation.problem.graph.index.predecessors, self.relaxation.spans
-        return {(span.first, span.last): i for i, span in enumerate(spans) if span.first not in before[span.last]}
+        by_length = sorted(
+            range(len(spans)), key=lambda i: spans[i].ns
+        )  # of two between the same ends the longer one stays
+        return {spans[i][:2]: i for i in by_length if spans[i].first not in before[spans[i].last]}
 
     @cached_property
     def _spans_to(self) -> dict[int, list[int]]:

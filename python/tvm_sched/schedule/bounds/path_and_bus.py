@@ -150,7 +150,11 @@ class _Dual:
     def _span_ns(self) -> dict[Step, float]:
         """Spans that are no edges."""
         before = self.relaxation.problem.graph.index.predecessors
-        return {(s.first, s.last): s.ns for s in self.relaxation.spans if s.first not in before[s.last]}
+        found: dict[Step, float] = {}
+        for first, last, ns in self.relaxation.spans:
+            if first not in before[last]:
+                found[first, last] = max(ns, found.get((first, last), 0.0))
+        return found
 
     @property
     def at_most(self) -> float:

@@ -56,8 +56,10 @@ class Work:
     exclusive: bool
 
 
-def work_spans(problem: Problem, work: Work, source: int, known: Iterable[Span]) -> list[Span]:
-    """Merge ``known`` spans with those that follow from work, the longer of both for each pair.
+def work_spans(
+    problem: Problem, work: Work, source: int, known: Iterable[Span], given: Iterable[Span] = ()
+) -> list[Span]:
+    """The ``given`` spans, then ``known`` ones merged with those that follow from work, the longer for each pair.
 
     Parameters
     ----------
@@ -66,7 +68,9 @@ def work_spans(problem: Problem, work: Work, source: int, known: Iterable[Span])
     source : int
         Dominators are those of paths from this operator.
     known : iterable of Span
-        What other arguments gave.
+        What other arguments gave, from operators to those that they dominate.
+    given : iterable of Span
+        Between any operators.
 
     Notes
     -----
@@ -77,6 +81,8 @@ def work_spans(problem: Problem, work: Work, source: int, known: Iterable[Span])
     """
     best = {(span.first, span.last): span.ns for span in known}
     spans = Spans()
+    for span in given:
+        spans.add(span)
     left = EFFORT // len(problem.topology.devices) ** 2
     times: dict[bytes, float] = {}
     for u, v, members in regions_between(problem, source, WIDEST):

@@ -28,9 +28,12 @@ class Relaxation:
     ----------
     problem : Problem
         Without variants, with operators.
+    given : tuple of Span
+        Known of it from elsewhere; they come first among `spans`.
     """
 
     problem: Problem
+    given: tuple[Span, ...] = ()
 
     @cached_property
     def host(self) -> HostTraffic:
@@ -109,7 +112,7 @@ class Relaxation:
     @cached_property
     def spans(self) -> list[Span]:
         """Pairs of operators between which lies at least some time."""
-        return work_spans(self.problem, self.work, self.source, self.region_spans)
+        return work_spans(self.problem, self.work, self.source, self.region_spans, self.given)
 
     @cached_property
     def region_spans(self) -> list[Span]:
@@ -139,14 +142,16 @@ class Relaxation:
         index = self.problem.graph.index
         at_once, loaded = (times.tolist() for times in self._by_arrival)
         floor = self.host.ancestors_on_bus
-        spans = {span.last: span for span in self.spans}
+        spans: dict[int, list[Span]] = defaultdict(list)
+        for span in self.spans:
+            spans[span.last].append(span)
         end = np.zeros(len(index.inputs))
         for o in index.order:
             ready = self._ready(o, end)
             arrived = max((self.host.arrival[t] for t in index.host_inputs[o]), default=0.0)
             end[o] = max(min(ready + at_once[o], max(ready, arrived) + loaded[o]), floor[o])
-            if o in spans:
-                end[o] = max(end[o], end[spans[o].first] + spans[o].ns)
+            for span in spans[o]:
+                end[o] = max(end[o], end[span.first] + span.ns)
         return end
 
     def _ready(self, o: int, end: Array) -> float:

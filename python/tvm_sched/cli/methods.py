@@ -1,0 +1,66 @@
+"""What commands are told of a method: a scheduler, a partitioner, an allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..registry import Method
+
+SchedulerName = Annotated[str, typer.Option("--scheduler", "-s", metavar="NAME", help="See `tvm-sched schedulers`.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="Option of the method, as `work=10`; a wrong key names those there are. May be repeated.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class MethodOptions:
+    """``--option``, ``--time-limit`` and ``--seed``."""
+
+    option: Options = None
+    time_limit: Annotated[
+        float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the method in all.")
+    ] = None
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the method.")] = None
+
+    def of(self, method: Method[Any], out: Output | None = None) -> dict[str, Any]:
+        """Options for a method; with ``out`` it is said that it does not know the time limit or the seed."""
+        return {**self.limits(method, out), **parse_options(self.option)}
+
+    def limits(self, method: Method[Any], out: Output | None = None) -> dict[str, Any]:
+        """``--time-limit`` and ``--seed`` alone, where they are given and the method knows them.
+
+        The time limit is that of the whole: where a method has one for each submodel too, its ``total_time_limit``.
+        """
+        if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
+            raise InputError(f"--time-limit {self.time_limit}: a number of seconds above 0 is allowed")
+        known = method.option_names
+        whole = "total_time_limit" if "total_time_limit" in known else "time_limit"
+        given = {key: value for key, value in ((whole, self.time_limit), ("seed", self.seed)) if value is not None}
+        if out is not None:
+            for key in sorted(given.keys() - set(known)):
+                out.say(f"{method.what} {method.name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
+        return {key: value for key, value in given.items() if key in known}
+
+
+def parse_options(texts: Iterable[str] | None) -> dict[str, str]:
+    """``KEY=VALUE`` texts as a dictionary; ``-`` in a key is ``_``."""
+    options = {}
+    for text in texts or ():
+        key, mark, value = text.partition("=")
+        if not mark or not key.strip():
+            raise InputError(f"--option {text}: expected KEY=VALUE, e.g. --option time_limit=60")
+        options[key.strip().replace("-", "_")] = value.strip()
+    return options
