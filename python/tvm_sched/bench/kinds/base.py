@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from tvm_sched_check import Refused
+
+from ...errors import InputError
 from ...registry import Method, Methods
 
 Task = TypeVar("Task")
+Verdict = TypeVar("Verdict")
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,10 @@ class Answer:
     solution: bytes
     seconds: float
     proof: Proof | None = None
+
+
+NO_FILES: Mapping[str, str] = {}
+"""Solution and evidence are in no files that a message could name."""
 
 
 class Kind(ABC, Generic[Task]):
@@ -89,8 +99,12 @@ class Kind(ABC, Generic[Task]):
         """A bound with evidence, found anew for an instance with a solution worth ``value``; `proof` where that says all."""
         return self.proof(task)
 
-    def check(self, task: Task, solution: bytes, proof: Proof, where: str) -> Checked:
+    def check(
+        self, task: Task, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
+    ) -> Checked:
         """Check a solution and the evidence of a bound by an implementation of their own.
+
+        ``files`` says in which files ``solution`` and ``evidence`` are kept, for messages.
 
         Raises `InputError` where that refuses one of them, and `SchedulerError` where a solution is worth something else.
         """
@@ -114,6 +128,41 @@ class Kind(ABC, Generic[Task]):
         """How many times worse than ``best``: 1 where it is as good."""
         worse, good = (best, value) if self.most else (value, best)
         return worse / good if good else 1.0 if worse == good else float("inf")
+
+
+def checked_in_files(
+    check: Callable[..., Verdict], contents: Mapping[str, bytes], where: str, files: Mapping[str, str]
+) -> Verdict:
+    """What a checker that reads files says of these contents, which are written for it.
+
+    Parameters
+    ----------
+    check : callable
+        Takes paths in the order of ``contents``.
+    contents : dict of str to bytes
+        By what each is: ``instance``, ``solution``, ``evidence``.
+    where : str
+        The instance's name.
+    files : dict of str to str
+        Where contents are kept: messages name these files instead of those that are written here.
+
+    Raises
+    ------
+    InputError
+        The checker refuses one of the files.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {what: Path(folder) / f"{what}.json" for what in contents}
+        for what, path in paths.items():
+            path.write_bytes(contents[what])
+        try:
+            return check(*paths.values())
+        except Refused as error:
+            reason = str(error)
+            for what, path in paths.items():
+                reason = reason.replace(str(path), files.get(what, f"its {what}"))
+            package = check.__module__.rpartition(".")[0]
+            raise InputError(f"{where}: refused by {package}: {reason}") from None
 
 
 def limited(methods: Methods[Any], name: str, seconds: float, seed: int) -> tuple[Method[Any], dict[str, Any]]:

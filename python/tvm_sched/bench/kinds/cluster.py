@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 
-from tvm_sched_check.clusters import Refused
 from tvm_sched_check.clusters import check as independent_check
 
 from ...cluster import Allocation, Cluster, ClusterState, Request, Service, names, try_place, verify
@@ -22,7 +19,7 @@ from ...cluster.evidence import evidence
 from ...cluster.registry import ALLOCATORS
 from ...cluster.search import ClusterSearch
 from ...errors import InputError, SchedulerError
-from .base import Answer, Checked, Kind, Proof, has_seed, limited
+from .base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 
 STAGES = {
     "service1": (2, 3),
@@ -105,18 +102,13 @@ class ClusterKind(Kind[Demand]):
         found = evidence(task.search, task.services, task.requests)
         return Proof(found.bound, "mixes", found.to_json())
 
-    def check(self, task: Demand, solution: bytes, proof: Proof, where: str) -> Checked:
+    def check(
+        self, task: Demand, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
+    ) -> Checked:
         """Rules, figures and bound by `tvm_sched_check.clusters`."""
         if proof.evidence is None:
             return Checked()
-        with tempfile.TemporaryDirectory() as folder:
-            files = [Path(folder) / name for name in ("allocation.json", "evidence.json")]
-            for file, content in zip(files, (solution, proof.evidence), strict=True):
-                file.write_bytes(content)
-            try:
-                found = independent_check(*files)
-            except Refused as error:
-                raise InputError(f"{where}: refused by tvm_sched_check.clusters: {error}") from None
+        found = checked_in_files(independent_check, {"solution": solution, "evidence": proof.evidence}, where, files)
         if found.placed != self.worth(task, solution, where):
             raise SchedulerError(f"{where}: package and tvm_sched_check.clusters differ: please report this")
         return Checked("tvm_sched_check.clusters", found.proved)

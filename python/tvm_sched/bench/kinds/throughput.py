@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from tvm_sched_check import Refused
 from tvm_sched_check.partitions import check as independent_check
 
 from ...errors import FormatError, InputError, SchedulerError
@@ -21,7 +18,7 @@ from ...pipeline import Partition, PartitionProblem
 from ...pipeline.partition_evidence import partition_evidence
 from ...pipeline.programs import simple_bound
 from ...pipeline.registry import PARTITIONERS, partition
-from .base import Answer, Checked, Kind, Proof, has_seed, limited
+from .base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 
 FORMAT, VERSION = "tvm_sched.partition", 1
 
@@ -99,17 +96,13 @@ class ThroughputKind(Kind[Pipeline]):
         found = partition_evidence(task.graph, task.stages, value, ideals=ideals, iterations=iterations)
         return Proof(found.bound, _NAMES.get(found.rule, found.rule), found.to_json(self.digest(task)))
 
-    def check(self, task: Pipeline, solution: bytes, proof: Proof, where: str) -> Checked:
+    def check(
+        self, task: Pipeline, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
+    ) -> Checked:
         """Cost and evidence by `tvm_sched_check.partitions`; without evidence it proves the simple bound."""
-        with tempfile.TemporaryDirectory() as folder:
-            contents = {"instance": self.document(task), "partition": solution, "evidence": proof.evidence}
-            files = [Path(folder) / f"{name}.json" for name, content in contents.items() if content is not None]
-            for file in files:
-                file.write_bytes(contents[file.stem] or b"")
-            try:
-                found = independent_check(*files)
-            except Refused as error:
-                raise InputError(f"{where}: refused by tvm_sched_check.partitions: {error}") from None
+        contents = {"instance": self.document(task), "solution": solution}
+        contents |= {"evidence": proof.evidence} if proof.evidence is not None else {}
+        found = checked_in_files(independent_check, contents, where, files)
         if not math.isclose(found.cost, self.worth(task, solution, where), rel_tol=1e-9):
             raise SchedulerError(f"{where}: package and tvm_sched_check.partitions differ: please report this")
         return Checked("tvm_sched_check.partitions", float(found.proved))
