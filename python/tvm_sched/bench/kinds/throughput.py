@@ -18,6 +18,7 @@ from ...pipeline import Partition, PartitionProblem
 from ...pipeline.partition_evidence import partition_evidence
 from ...pipeline.programs import simple_bound
 from ...pipeline.registry import PARTITIONERS, partition
+from ...pipeline.semidefinite_evidence import Effort
 from .base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 
 FORMAT, VERSION = "tvm_sched.partition", 1
@@ -93,7 +94,7 @@ class ThroughputKind(Kind[Pipeline]):
     def prove(self, task: Pipeline, value: float, known: Proof, iterations: int) -> Proof:
         """The strongest argument that can be stored: a formula, a node, ideals where these gave the bound, multipliers."""
         ideals = known.bound if known.by == "ideals" else 0.0
-        found = partition_evidence(task.graph, task.stages, value, ideals=ideals, iterations=iterations)
+        found = partition_evidence(task.graph, task.stages, value, ideals=ideals, multipliers=Effort(iterations))
         return Proof(found.bound, _NAMES.get(found.rule, found.rule), found.to_json(self.digest(task)))
 
     def check(
