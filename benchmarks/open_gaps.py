@@ -67,9 +67,10 @@ def prove(suite: Suite, best: BestKnown) -> None:
         for case in suite.cases
         if case.name in best.instances and (known := best.of(case)) and case.kind.better(known.bound, case.proof.bound)
     ]
-    for case, known, new in prove_kept(best, weaker):
+    for each in prove_kept(best, weaker):
+        known, new = each.before, each.now
         print(
-            f"{case.name}: {known.bound:.10g} by {known.bound_by} -> {new.bound:.10g} by {new.bound_by}",
+            f"{each.case.name}: {known.bound:.10g} by {known.bound_by} -> {new.bound:.10g} by {new.bound_by}",
             file=sys.stderr,
         )
 

@@ -28,21 +28,17 @@ from tvm_sched_check.partitions.graph import graph_of
 
 KIND = ThroughputKind()
 ONE = semidefinite.ONE
-
-
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
-    """Few iterations: any give a bound."""
-    monkeypatch.setattr(storing, "_SETTLING", 3)
+SHORT = storing.Effort(100, 150)
+"""Few iterations: any give a bound."""
 
 
 def graph(problem, stages=2):
     return graph_of(json.loads(KIND.document(Pipeline(problem, stages))))
 
 
-def stored(problem, stages, cutoff, iterations=100):
+def stored(problem, stages, cutoff, effort=SHORT):
     """Fields of semidefinite evidence as a file has them, and the bound; None where there is none."""
-    found = storing.semidefinite_evidence(problem, stages, cutoff, iterations=iterations)
+    found = storing.semidefinite_evidence(problem, stages, cutoff, effort)
     return (json.loads(json.dumps(found.fields)), found.bound) if found else None
 
 
@@ -68,9 +64,8 @@ def test_multipliers_do_not_claim_what_overflows():
 
 def test_storing_loses_little(monkeypatch):
     """On a graph large enough for its bound to be neither the work nor the optimum."""
-    monkeypatch.setattr(storing, "_SETTLING", 12)
     problem = regal_like(2, 40)
-    fields, claimed = stored(problem, 4, 1e9, iterations=600)
+    fields, claimed = stored(problem, 4, 1e9, storing.Effort(600, 600))
     proved = float(semidefinite.bound_of(graph(problem), 4, fields))
     simple = float(problem.work.sum()) / 4
     assert claimed <= proved <= claimed * (1 + 1e-8)
@@ -315,7 +310,7 @@ def test_numbers_beyond_double_precision_are_refused(folder, what):
 def test_the_strongest_argument_is_stored(seed, stages):
     problem = small_problem(seed, 6)
     best = optimum(problem, stages)
-    found = partition_evidence(problem, stages, best, ideals=best, iterations=50)
+    found = partition_evidence(problem, stages, best, ideals=best, multipliers=SHORT)
     made, claimed = graph(problem), Fraction(found.bound)
     fields = json.loads(found.to_json("x"))
     assert claimed <= bound.bound_of(made, stages, fields, claimed) <= best

@@ -2,7 +2,6 @@
 
 import json
 from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 from hypothesis import assume, given, settings
@@ -11,9 +10,11 @@ from msgspec.structs import replace
 
 from strategies import SEEDS, problems
 from tvm_sched.errors import InfeasibleError, InputError, ProblemError
-from tvm_sched.pipeline import PipelinePlan, plan_pipeline, semidefinite_evidence
+from tvm_sched.pipeline import PipelinePlan, partition_bounds, plan_pipeline, semidefinite
 from tvm_sched.pipeline.evidence import certified, evidence
 from tvm_sched.pipeline.pricing import price
+from tvm_sched.pipeline.semidefinite_evidence import Effort
+from tvm_sched.testing import random_problem
 from tvm_sched_check.document import Problem, Refused
 from tvm_sched_check.partitions.bound import can_be_cut, least_around
 from tvm_sched_check.pipelines import check
@@ -66,8 +67,7 @@ def test_a_bound_of_multipliers_is_what_the_stored_ones_prove(folder, problem):
     devices = len(problem.topology.devices)
     certificate = replace(plan.certificate, bound="semidefinite", lower_bound_ns=0, status="no better found")
     plan = replace(plan, certificate=certificate)
-    with mock.patch.object(semidefinite_evidence, "_SETTLING", 3):
-        found = evidence(problem, plan, devices, iterations=100)
+    found = evidence(problem, plan, devices, effort=Effort(100, 150))
     files = SimpleNamespace(
         problem=problem.to_json(),
         plan=json.loads(certified(plan, found).to_json()),
@@ -76,6 +76,40 @@ def test_a_bound_of_multipliers_is_what_the_stored_ones_prove(folder, problem):
     verdict = checked(folder, files)
     assert verdict.all_proved
     assert found.rule != "semidefinite" or verdict.certified_ns == verdict.proved_ns == found.ns > 0
+
+
+def test_evidence_where_the_argument_of_the_bound_cannot_be_stored(folder):
+    """Multipliers that prove more than the formulas; the certificate keeps what it claims."""
+    problem = random_problem(18, operators=12, devices=3, memory="generous")
+    plan = planned(problem)
+    claim = plan.certificate.lower_bound_ns
+    plain = evidence(problem, replace(plan, certificate=replace(plan.certificate, bound="node")), 3)
+    for name in ("prices", "exact, by the word of highs"):
+        by_prices = replace(plan, certificate=replace(plan.certificate, bound=name))
+        found = evidence(problem, by_prices, 3, effort=Effort(200, 150))
+        assert found.rule == "semidefinite"
+        assert plain.ns < found.ns <= claim
+        assert certified(by_prices, found) == by_prices
+        files = [json.loads(each.to_json()) for each in (by_prices, found)]
+        verdict = checked(folder, SimpleNamespace(problem=problem.to_json(), plan=files[0], evidence=files[1]))
+        assert (verdict.certified_ns, verdict.proved_ns) == (claim, found.ns)
+        assert verdict.all_proved == (found.ns == claim)
+
+
+def test_work_limits_the_search_for_multipliers_in_iterations(monkeypatch):
+    problem = random_problem(18, operators=12, devices=3, memory="generous")
+    plan = planned(problem)
+    plan = replace(plan, certificate=replace(plan.certificate, bound="prices"))
+    taken = []
+    run = semidefinite.Search.run
+    monkeypatch.setattr(semidefinite.Search, "run", lambda search, n, over: (taken.append(n), run(search, n, over)))
+    each = partition_bounds.ITERATION_SECONDS * 12**3
+    found = [evidence(problem, plan, 3, work=800 * each) for _ in range(2)]
+    assert found[0] == found[1]
+    assert sum(taken) == 2 * 800
+    taken.clear()
+    evidence(problem, plan, 3, effort=Effort(seconds=0.0))  # the least that makes evidence: one look each
+    assert len(taken) == 3
 
 
 @settings(max_examples=60, deadline=None)

@@ -112,9 +112,49 @@ def test_check_of_a_solution_that_is_wrong(fails, kept):
     assert "best.json says 1" in fails(2, "bench", "check", kept)
 
 
-def test_check_of_evidence_that_is_refused(fails, kept):
-    (kept / "best" / "random" / "problem-cold.evidence.json.gz").write_bytes(gzip.compress(b"{}"))
-    assert "refused by tvm_sched_check" in fails(2, "bench", "check", kept)
+@pytest.mark.parametrize("name", ["random/problem-cold", "chain/chain-s2"])
+@pytest.mark.parametrize("what", ["solution", "evidence"])
+def test_check_names_the_file_that_is_refused(fails, run, kept, name, what):
+    run("bench", "prove", kept, "--iterations", 100)  # the chain has evidence from here on
+    file = kept / "best" / f"{name}.{what}.json.gz"
+    file.write_bytes(gzip.compress(b"{}"))
+    said = fails(2, "bench", "check", kept)
+    assert str(file) in said if what == "evidence" else name in said
+    assert "refused by tvm_sched_check" in said or what == "solution"
+
+
+def test_prove_goes_on_where_something_is_refused(run, kept):
+    """Evidence that is no weaker replaces it; what nothing replaces stays, is named, and makes the status 1."""
+    run("bench", "prove", kept, "--iterations", 100)
+    cold, chain = (kept / "best" / f"{name}.evidence.json.gz" for name in ("random/problem-cold", "chain/chain-s2"))
+    known, good = change_best(kept, "random/problem-cold"), cold.read_bytes()
+    for content in (b"no gzip file", gzip.compress(b"{}")):
+        cold.write_bytes(content)
+        done = run("bench", "prove", kept, "--iterations", 100, "--json")
+        assert list(done.json["changed"]) == ["random/problem-cold"]
+        assert done.json["refused"] == {}
+        assert f"{cold}: " in done.stderr
+        assert "; replaced" in done.stderr
+        assert cold.read_bytes() == good
+    change_best(kept, "random/problem-cold", bound=1.5 * known["bound"])
+    cold.write_bytes(gzip.compress(b"{}"))
+    chain.unlink()
+    left = run_command("bench", "prove", kept, "--iterations", 100, "--json")
+    assert left.status == 1
+    assert list(left.json["changed"]) == ["chain/chain-s2"]
+    assert chain.exists()
+    assert str(cold) in left.json["refused"]["random/problem-cold"]
+    assert change_best(kept, "random/problem-cold")["bound"] == 1.5 * known["bound"]
+
+
+def test_prove_goes_on_where_a_solution_is_refused(run, kept):
+    solution = kept / "best" / "chain" / "chain-s2.solution.json.gz"
+    solution.write_bytes(gzip.compress(b"{}"))
+    change_best(kept, "random/problem-cold", bound=1, bound_by="nobody")
+    found = run_command("bench", "prove", kept, "--iterations", 100, "--json")
+    assert found.status == 1
+    assert list(found.json["changed"]) == ["random/problem-cold"]
+    assert str(solution) in found.json["refused"]["chain/chain-s2"]
 
 
 def test_bounds_without_evidence_are_kept_where_they_say_more_by_far(run, kept, tmp_path):

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tvm_sched.cli import app
 from tvm_sched.pipeline import PipelinePlan, load, verify
+from tvm_sched.pipeline.evidence import evidence
 from tvm_sched.testing.regal import regal_like
 
 run = CliRunner().invoke
@@ -44,6 +45,24 @@ def test_plan_and_evidence_are_checked(problem, tmp_path):
     assert made.exit_code == 0, made.output
     found = run(app, ["check", problem[1], *files])
     assert found.exit_code == 0, found.output
+
+
+def test_the_search_for_evidence_has_the_limits_of_the_search_for_the_plan(problem, tmp_path, monkeypatch):
+    given = []
+
+    def noted(*arguments, effort, work):
+        given.append((effort.seconds, work))
+        return evidence(*arguments, effort=effort, work=work)
+
+    monkeypatch.setattr("tvm_sched.pipeline.evidence.evidence", noted)
+    for limits in (["--time-limit", "2"], ["--option", "work=0.1"], ["--time-limit", "3", "--option", "work=0.2"], []):
+        partitioner = [] if limits else ["--partitioner", "tarnawski-dp"]
+        file = str(tmp_path / "evidence.json")
+        done = run(app, ["pipeline", problem[1], "-k", "2", *limits, *partitioner, "--evidence", file, "--json"])
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["proved_ns"] == json.loads((tmp_path / "evidence.json").read_text())["ns"]
+    inf = float("inf")
+    assert given == [(2.0, inf), (inf, 0.1), (3.0, 0.2), (inf, inf)]
 
 
 def test_the_plan_is_there_however_the_search_for_evidence_ends(problem, tmp_path, monkeypatch):

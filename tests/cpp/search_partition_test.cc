@@ -222,5 +222,18 @@ TEST(MostValuableStages, AreFoundOrProvedNotToBe) {
   }
 }
 
+TEST(MostValuableStages, AreFoundForTimesOfAnySizeWithAFiniteSum) {
+  Graph graph = RandomGraph(3, 9);
+  const double most = std::numeric_limits<double>::max() / 64;
+  for (double& work : graph.work) work = most;
+  for (Tensor& tensor : graph.tensors) tensor.transfer = 0;
+  StageValueSettings settings{.value = std::vector<int64_t>(9, 1), .target = 1, .limit = most};
+  EXPECT_TRUE(MostValuableStages(graph, settings, kNever).better.empty());
+  settings.limit = 9 * most;
+  EXPECT_FALSE(MostValuableStages(graph, settings, kNever).better.empty());
+  for (double& work : graph.work) work *= 63;
+  EXPECT_THROW(MostValuableStages(graph, settings, kNever), std::overflow_error);
+}
+
 }  // namespace
 }  // namespace tvm_sched::partition

@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tvm_sched.pipeline.anytime import AnytimeOptions
 from tvm_sched.pipeline.node_bound import node_bound
 from tvm_sched.pipeline.partition_bounds import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
 from tvm_sched.pipeline.partition_state import Annealing, GeneticSearch, Ideals, Neighbours, PartitionState
+from tvm_sched.pipeline.price_bound import price_bound
 from tvm_sched.pipeline.programs import (
     bottleneck_bound,
     bottleneck_guess_bound,
@@ -26,6 +28,7 @@ from tvm_sched.pipeline.programs import (
     stage_ranges,
 )
 from tvm_sched.pipeline.segments import least_bottleneck, least_sum
+from tvm_sched.pipeline.semidefinite import semidefinite_bound
 from tvm_sched.testing.regal import regal_like
 
 SEEDS = st.integers(0, 10_000)
@@ -293,8 +296,27 @@ def test_what_is_wrong_is_named():
         PartitionProblem(["a", "b"], np.ones(2), np.zeros(2), [StageTensor(0, (1,), 1), StageTensor(1, (0,), 1)])
     with pytest.raises(GraphError, match="work of node 'b' is -1"):
         PartitionProblem(["a", "b"], np.array([1.0, -1]), np.zeros(2), [])
+    for work, transfer in ((1e308, 0.0), (1e299, 9e299)):
+        with pytest.raises(GraphError, match=r"add up to .*; at most 1e\+300 is allowed: give them in a larger unit"):
+            PartitionProblem(["a", "b"], np.full(2, work), np.zeros(2), [StageTensor(0, (1,), transfer)])
     with pytest.raises(InfeasibleError, match="more than 10 ideals"):
         partition(regal_like(0, 50), 4, "tarnawski-dp", {"most_ideals": 10})
+
+
+@pytest.mark.parametrize("scale", [1e-300, 9e299])
+def test_times_of_any_size_are_bounded_alike(scale):
+    graph = regal_like(3, 24)
+    by = scale / (float(graph.work.sum()) + sum(t.transfer for t in graph.tensors))
+    tensors = tuple(replace(t, transfer=t.transfer * by) for t in graph.tensors)
+    scaled = replace(graph, work=graph.work * by, tensors=tensors)
+    order = graph.kahn(np.zeros(graph.size))
+    cost = graph.slice(order, 8)[0]
+    assert scaled.slice(order, 8)[0] == pytest.approx(cost * by, rel=1e-9)
+    for bound in (
+        lambda g, most: price_bound(g, 8, cutoff=most, steps=20_000)[0],
+        lambda g, most: semidefinite_bound(g, 8, cutoff=most, iterations=50),
+    ):
+        assert bound(scaled, cost * by) == pytest.approx(bound(graph, cost) * by, rel=1e-3)
 
 
 def test_an_empty_graph_costs_nothing():

@@ -17,11 +17,12 @@ from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Probl
 from tvm_sched.schedule import simulate, verify
 from tvm_sched.schedulers import names, solve
 from tvm_sched.schedulers.anytime.improvers import Annealing
-from tvm_sched.schedulers.anytime.starts import quick_methods
+from tvm_sched.schedulers.anytime.starts import SUBMODEL_SHARE, SubmodelStart, quick_methods, submodel_start
 from tvm_sched.schedulers.anytime.state import ScheduleState
 from tvm_sched.schedulers.common.greedy import list_schedule, priorities
 from tvm_sched.schedulers.common.partial import PartialSchedule
 from tvm_sched.schedulers.common.submodels import split
+from tvm_sched.schedulers.sortinghat import heuristic_schedule
 from tvm_sched.testing import random_problem
 from tvm_sched.testing.variants import random_variants
 
@@ -285,13 +286,59 @@ def test_devices_that_share_host_memory_need_no_copy_of_host_tensors(seed, opera
     verify(problem, solve(problem, "anytime", {"work": 0.05}))
 
 
-def test_deepplan_is_left_out_where_it_would_take_the_searchs_time():
-    layers = range(600)
+def chain(count):
+    """Layers of one parameter each."""
+    layers = range(count)
     tensors = [Tensor(f"w{i}", 8, "parameter") for i in layers] + [Tensor(f"t{i}", 8) for i in layers]
     operators = [Operator(f"v{i}", "", (f"w{i}", *([f"t{i - 1}"] if i else [])), (f"t{i}",)) for i in layers]
-    graph = OpGraph("chain", tuple(operators), tuple(tensors), ("t599",))
+    return OpGraph("chain", tuple(operators), tuple(tensors), (f"t{count - 1}",))
+
+
+def test_deepplan_is_left_out_where_it_would_take_the_searchs_time():
+    graph = chain(600)
     topology = Topology("one", two_gpus().devices[:1], two_gpus().buses[:1])
     direct = Problem(graph, topology, Costs([[10]] * 600, [[20]] * 600))
     assert "deepplan" not in quick_methods(direct, work=1.0)
     assert "deepplan" in quick_methods(direct, work=100.0)
     assert "deepplan" in quick_methods(Problem(graph, topology, Costs([[10]] * 600)), work=1.0)
+
+
+def submodel_seconds(problem, work):
+    start = submodel_start(problem, work)
+    budget = Budget(math.inf)
+    if start is not None:
+        start.step(ScheduleState(problem, seed=0), budget)
+    return budget.spent
+
+
+def test_the_start_from_submodels_takes_a_bounded_share_of_the_work():
+    topology = two_gpus()
+    small, medium = (Problem(chain(n), topology, Costs([[10, 10]] * n)) for n in (255, 256))
+    assert submodel_start(small, work=100.0) is None
+    assert 0 < submodel_seconds(medium, work=1.0) <= SUBMODEL_SHARE
+    assert submodel_start(medium, work=submodel_seconds(medium, work=1.0)) is None
+    wide = random_problem(3, 256, 3, memory="generous")  # submodels of many operators take longer
+    assert submodel_seconds(wide, work=10.0) > 2 * submodel_seconds(medium, work=10.0)
+    large = random_problem(1, 10_000, 4, memory="generous")
+    assert submodel_start(large, work=16.0) is None
+
+
+def test_the_start_from_submodels_is_repeatable_and_the_answer_no_worse():
+    random = Random(0)
+    costs = Costs([[random.randint(10, 90), random.randint(10, 90)] for _ in range(300)])
+    problem = Problem(chain(300), two_gpus(), costs)
+    found = heuristic_schedule(problem)
+    verify(problem, found.to_schedule())
+    first, second = (solve(problem, "anytime", {"work": 0.3, "seed": 1}) for _ in range(2))
+    assert (first.placements, first.transfers) == (second.placements, second.transfers)
+    assert first.notes["tried"]["submodels"] * 1e9 <= found.counted_ns + 1
+    assert first.certificate.latency_ns <= found.counted_ns
+
+
+def test_there_is_no_start_from_submodels_where_it_is_too_late():
+    problem = random_problem(5, 40, 3, memory="generous")
+    assert heuristic_schedule(problem, late=lambda: True) is None
+    state, budget = ScheduleState(problem, seed=0), Budget(1.0, deadline=time.monotonic())
+    assert not SubmodelStart(0.1).step(state, budget)
+    assert state.best is None
+    assert budget.spent == pytest.approx(0.1)

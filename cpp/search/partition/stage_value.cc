@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <stdexcept>
 
 #include "search/partition/max_flow.h"
 
@@ -66,6 +67,8 @@ struct Instance {
     double total = 0;
     for (double work : graph.work) total += work;
     for (const Tensor& tensor : graph.tensors) total += tensor.transfer;
+    if (!std::isfinite(total))
+      throw std::overflow_error("the graph's times add up to no finite number");
     const double unit = std::ldexp(1.0, std::ilogb(std::max(total, 1e-300)) + 1 - kCostBits);
     const auto units = [&](double cost) { return static_cast<int64_t>(std::floor(cost / unit)); };
     limit = settings.limit >= total ? units(total) * 4 : units(settings.limit);

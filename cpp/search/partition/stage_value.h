@@ -35,7 +35,8 @@ struct StageValue {
  * Branch and bound over which nodes it holds. Bounds are Lagrangian: for a price of cost, the best
  * set is a minimum cut, for transfers are submodular. Costs are rounded down to multiples of a
  * power of two and all else is in whole numbers, so that a proof holds whatever the rounding.
- * Overflow of parameters is not counted.
+ * Overflow of parameters is not counted. Throws std::overflow_error where the graph's times add up
+ * to no finite number.
  */
 StageValue MostValuableStages(const Graph& graph, const StageValueSettings& settings,
                               const std::function<bool()>& stop);

@@ -87,5 +87,9 @@ class BestKnown:
         file = self._path(case, "evidence")
         return read_bytes(file) if file.exists() else None
 
+    def files(self, case: Case) -> dict[str, str]:
+        """Where solution and evidence are kept, whether there are such files or not."""
+        return {what: os.fspath(self._path(case, what)) for what in ("solution", "evidence")}
+
     def _path(self, case: Case, what: str) -> Path:
         return self.folder / f"{case.name}.{what}.json.gz"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from ..errors import InputError, TvmSchedError
+from ..errors import InputError, SchedulerError, TvmSchedError
 from ..files import read_bytes
 from .best import BestKnown, Known
 from .kinds import Proof
+from .kinds.base import NO_FILES
 from .records import Result
 from .suite import Case, Suite
 
@@ -93,9 +95,9 @@ def keep(best: BestKnown, judged: Iterable[tuple[Case, Result, bytes]]) -> list[
     return changed
 
 
-def _checked(case: Case, solution: bytes, proof: Proof) -> tuple[str, str]:
+def _checked(case: Case, solution: bytes, proof: Proof, files: Mapping[str, str] = NO_FILES) -> tuple[str, str]:
     """Which other implementation has checked a solution and its bound, and what the bound claims without proof."""
-    found = case.kind.check(case.task, solution, proof, case.name)
+    found = case.kind.check(case.task, solution, proof, case.name, files)
     if not found.by or case.kind.holds(proof, found):
         return found.by, ""
     claim = ""
@@ -130,17 +132,40 @@ def check_kept(best: BestKnown, cases: Iterable[Case]) -> Iterator[tuple[Case, K
                 f"{case.name}: the kept solution is worth {worth:.15g}, and best.json says {known.value:.15g}"
             )
         proof = Proof(known.bound, known.bound_by, best.evidence(case))
-        checked, claim = _checked(case, solution, proof)
+        checked, claim = _checked(case, solution, proof, best.files(case))
         if checked != known.checked:
             known = msgspec.structs.replace(known, checked=checked)
             best.note(case, known)
         yield case, known, claim
 
 
-def prove_kept(best: BestKnown, cases: Iterable[Case], iterations: int = 2000) -> Iterator[tuple[Case, Known, Known]]:
+@dataclass(frozen=True)
+class Proving:
+    """What `prove_kept` has come to for an instance.
+
+    Parameters
+    ----------
+    case : Case
+    before, now : Known
+        Equal where nothing is kept, or new evidence of the same bound.
+    replaced : bool
+        Whether a bound was kept with its evidence.
+    refused : str
+        Why the kept solution or evidence is refused; empty where neither is.
+    """
+
+    case: Case
+    before: Known
+    now: Known
+    replaced: bool = False
+    refused: str = ""
+
+
+def prove_kept(best: BestKnown, cases: Iterable[Case], iterations: int = 2000) -> Iterator[Proving]:
     """Find bounds of the kept solutions anew, with evidence; keep those that are proved and no weaker.
 
-    A bound whose evidence does not prove it gives way to one that is proved although it is weaker by up to `ROUNDING`.
+    A bound whose evidence does not prove it, or is refused, gives way to one that is proved although it is weaker by up to
+    `ROUNDING`. Where the kept solution is refused nothing is changed.
 
     Parameters
     ----------
@@ -151,26 +176,36 @@ def prove_kept(best: BestKnown, cases: Iterable[Case], iterations: int = 2000) -
 
     Yields
     ------
-    (Case, Known, Known)
-        The instances that have a kept solution, what was known of them, and what is.
+    Proving
+        Of the instances that have a kept solution.
     """
     for case in cases:
         known = best.of(case)
-        if known is None:
-            continue
+        if known is not None:
+            yield _proved_anew(best, case, known, iterations)
+
+
+def _proved_anew(best: BestKnown, case: Case, known: Known, iterations: int) -> Proving:
+    files = best.files(case)
+    old, was_proved, refused = Proof(known.bound, known.bound_by), False, ""
+    try:
         solution = best.solution(case)
-        old = Proof(known.bound, known.bound_by, best.evidence(case))
         proof = case.kind.prove(case.task, known.value, old, iterations)
-        found = case.kind.check(case.task, solution, proof, case.name)
-        now = known
-        if case.kind.holds(proof, found):
-            was_proved = case.kind.holds(old, case.kind.check(case.task, solution, old, case.name))
-            if case.kind.better(known.bound, proof.bound) or (
-                not was_proved and case.kind.ratio(known.bound, proof.bound) <= 1 + ROUNDING
-            ):
-                now = Known(known.digest, known.value, known.method, proof.bound, proof.by, found.by)
-                best.add(case, now, solution, proof.evidence)
-        yield case, known, now
+        found = case.kind.check(case.task, solution, proof, case.name, {"solution": files["solution"]})
+    except (InputError, SchedulerError) as error:
+        return Proving(case, known, known, refused=str(error))
+    try:
+        old = Proof(known.bound, known.bound_by, best.evidence(case))
+        was_proved = case.kind.holds(old, case.kind.check(case.task, solution, old, case.name, files))
+    except InputError as error:
+        refused = str(error)
+    stronger = case.kind.better(known.bound, proof.bound)
+    instead = not was_proved and case.kind.ratio(known.bound, proof.bound) <= 1 + ROUNDING
+    if not case.kind.holds(proof, found) or not (stronger or instead):
+        return Proving(case, known, known, refused=refused)
+    now = Known(known.digest, known.value, known.method, proof.bound, proof.by, found.by)
+    best.add(case, now, solution, proof.evidence)
+    return Proving(case, known, now, True, refused)
 
 
 def raise_bounds(best: BestKnown, suite: Suite, results: Iterable[Result]) -> list[Case]:

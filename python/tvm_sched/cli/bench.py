@@ -199,21 +199,29 @@ def prove_kept(
     """Compute bounds of the best known solutions again, with evidence that `bench check` verifies.
 
     A bound is kept where it is proved and no weaker than the one before, or that one is not proved and no more than
-    0.1 % stronger.
+    0.1 % stronger. Evidence that is refused gives way in the same way. Status 1: a kept solution is refused, or evidence
+    that nothing has replaced; the other instances are looked at all the same.
     """
     from ..bench import BestKnown, load_suite
     from ..bench import prove_kept as proved
 
-    found, changed = load_suite(suite), {}
-    for case, before, now in proved(BestKnown(found), found.chosen(only or ()), iterations):
-        if now != before:
-            changed[case.name] = {"before": before.bound, "bound": now.bound, "by": now.bound_by}
+    found, changed, refused = load_suite(suite), {}, {}
+    for each in proved(BestKnown(found), found.chosen(only or ()), iterations):
+        name, before, now = each.case.name, each.before, each.now
+        if each.refused:
+            out.say(f"{each.refused}; {'replaced' if each.replaced else 'it stays as it is'}")
+            if not each.replaced:
+                refused[name] = each.refused
+        if each.replaced:
+            changed[name] = {"before": before.bound, "bound": now.bound, "by": now.bound_by}
             out.show(
-                f"{case.name}: {before.bound:.10g} ({before.bound_by}) -> {now.bound:.10g} ({now.bound_by}), "
+                f"{name}: {before.bound:.10g} ({before.bound_by}) -> {now.bound:.10g} ({now.bound_by}), "
                 f"proved by {now.checked}"
             )
     out.show(f"{len(changed)} bounds kept")
-    out.result({"changed": changed})
+    out.result({"changed": changed, "refused": refused})
+    if refused:
+        raise typer.Exit(FAILURE)
 
 
 def _scored(case: Case, result: Result, best: float | None, kept: bool) -> dict[str, Any]:

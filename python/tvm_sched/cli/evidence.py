@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -51,22 +52,29 @@ def store_evidence(out: Output, problem: Problem, path: Path) -> None:
 
 def store_pipeline_evidence(
     out: Output, problem: Problem, plan: PipelinePlan, stages: int | str, path: Path
-) -> PipelinePlan:
+) -> tuple[PipelinePlan, int]:
     """The same of a pipeline's bound, for at most that number of stages on all devices; ``"auto"``: one for each.
 
-    The plan returned is certified by what the multipliers prove that are stored, where the bound is of such.
+    The search for multipliers ends by the partitioner's time limit and work. The plan returned is certified by what the
+    multipliers prove that are stored, where the bound is of such; with it, the nanoseconds that are proved.
     """
     from ..pipeline.evidence import certified, evidence
+    from ..pipeline.semidefinite_evidence import Effort
 
     count = stages if isinstance(stages, int) else len(problem.topology.devices)
     with interruptible(out), out.step("Finding evidence"):
-        found = evidence(problem, plan, count)
+        seconds, work = (_limit(plan.options.get(name)) for name in ("time_limit", "work"))
+        found = evidence(problem, plan, count, effort=Effort(seconds=seconds), work=work)
     found.save(path)
     out.wrote(path, "evidence")
     out.say(
         f"the certificate claims {found.certified_ns} ns ({found.certified_by}), this evidence proves {found.ns} ns"
     )
-    return certified(plan, found)
+    return certified(plan, found), found.ns
+
+
+def _limit(value: float | None) -> float:
+    return math.inf if value is None else float(value)
 
 
 def check_folder(folder: Path | None) -> None:

@@ -72,7 +72,8 @@ def pipeline(
     """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be.
 
     A graph in a file of `nodes` (id, work, size_param, size_out) and `edges` (source, target) has no devices: its
-    partition is shown.
+    partition is shown. With `--evidence` the search for multipliers takes as long again as `--time-limit` at most, and with
+    `--option work=W` as much work.
     """
     limits = {"latency_ceiling": latency_ceiling, "throughput_floor": throughput_floor}
     from ..pipeline import get
@@ -110,8 +111,9 @@ def pipeline(
     if output:  # before the evidence, which may take long
         plan.save(output)
         out.wrote(output, "plan")
+    proved = None
     if evidence:
-        plan = store_pipeline_evidence(out, made, plan, count, evidence)
+        plan, proved = store_pipeline_evidence(out, made, plan, count, evidence)
         if output:
             plan.save(output)
     if artifact:
@@ -128,6 +130,7 @@ def pipeline(
         _about(
             plan,
             run.steady_ns,
+            proved,
             {"plan": output, "evidence": evidence, "artifact": artifact, "report": report, "trace": trace},
         )
     )
@@ -171,7 +174,9 @@ def _stages(text: str) -> int | str:
     return int(text)
 
 
-def _about(plan: PipelinePlan, steady_ns: float, files: dict[str, Path | None]) -> dict[str, Any]:
+def _about(
+    plan: PipelinePlan, steady_ns: float, proved_ns: int | None, files: dict[str, Path | None]
+) -> dict[str, Any]:
     import msgspec
 
     certificate = plan.certificate
@@ -186,6 +191,7 @@ def _about(plan: PipelinePlan, steady_ns: float, files: dict[str, Path | None]) 
         "steady_ns": steady_ns,
         "certificate": msgspec.to_builtins(certificate),
         "gap": certificate.gap if certificate else None,
+        "proved_ns": proved_ns,
         "files": names_of(files),
     }
 

@@ -12,11 +12,16 @@ from msgspec.structs import replace
 from ..errors import InputError
 from ..files import encode_document, write_atomically
 from ..problem import Problem
+from .partition_bounds import ITERATION_SECONDS
 from .partition_evidence import partition_evidence
 from .plan import PipelinePlan
 from .relaxation import relax
+from .semidefinite_evidence import DEFAULT, Effort
 
 FORMAT, VERSION = "tvm_sched.pipeline_evidence", 1
+
+_WITHOUT_MULTIPLIERS = ("simple", "node", "ideals")
+"""Bounds whose argument can be stored as it is."""
 
 
 class PipelineEvidence(NamedTuple):
@@ -47,11 +52,13 @@ def evidence(
     stages: int,
     devices: Sequence[str] | None = None,
     *,
-    iterations: int = 2000,
+    effort: Effort = DEFAULT,
+    work: float = math.inf,
 ) -> PipelineEvidence:
     """What the bound of a plan's certificate rests on, or the strongest argument that can be stored.
 
     Where that bound is of multipliers, these are found anew, and it is what they prove that is certified (`certified`).
+    Bounds from prices or by a solver's word have no evidence: multipliers are looked for, too, which may prove less.
 
     Parameters
     ----------
@@ -62,8 +69,10 @@ def evidence(
         As many were allowed.
     devices : sequence of str, optional
         Those that were allowed; default: all.
-    iterations : int
-        Of the search for multipliers, where the certificate's bound is ``semidefinite``: they are found anew.
+    effort : Effort
+        Of the search for multipliers.
+    work : float
+        Of the same in seconds of one idle core of a server, counted in iterations: the same on every machine.
 
     Raises
     ------
@@ -82,8 +91,13 @@ def evidence(
     stages = min(stages, len(known))  # each has a device of its own
     whole = problem.digest, stages, known
     claimed = float(claim) if by == "ideals" else 0.0
+    most = work / (ITERATION_SECONDS * max(relaxed.size, 1) ** 3)
     found = partition_evidence(
-        relaxed, stages, float(plan.cost_ns), ideals=claimed, semidefinite=by == "semidefinite", iterations=iterations
+        relaxed,
+        stages,
+        float(plan.cost_ns),
+        ideals=claimed,
+        multipliers=None if by in _WITHOUT_MULTIPLIERS else effort.at_most(most),
     )
     fields = found.fields | (
         {"operator": relaxed.names[found.fields["operator"]]} if "operator" in found.fields else {}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..files import encode_document
 from .node_bound import dearest_node
 from .partition_problem import PartitionProblem
-from .semidefinite_evidence import semidefinite_evidence
+from .semidefinite_evidence import DEFAULT, Effort, semidefinite_evidence
 
 FORMAT, VERSION = "tvm_sched.partition_evidence", 1
 
@@ -36,8 +36,7 @@ def partition_evidence(
     cost: float,
     *,
     ideals: float = 0.0,
-    semidefinite: bool = True,
-    iterations: int = 2000,
+    multipliers: Effort | None = DEFAULT,
 ) -> PartitionEvidence:
     """The strongest argument that can be stored.
 
@@ -50,10 +49,8 @@ def partition_evidence(
         Of a partition.
     ideals : float
         A bound that a program over all ideals gave; 0 where there was none.
-    semidefinite : bool
-        Whether to look for multipliers where the others leave a gap.
-    iterations : int
-        Of that search, see `semidefinite_evidence`.
+    multipliers : Effort or None
+        How long to look for multipliers where the others leave a gap, see `semidefinite_evidence`; None: not at all.
     """
     exact = sum(map(Fraction, problem.work.tolist()), Fraction(0)) / stages
     average = PartitionEvidence("average", _not_above(exact), {})
@@ -63,9 +60,9 @@ def partition_evidence(
         # Sums of fractions in floating point may be above the exact ones, which the checker compares.
         found.append(PartitionEvidence("ideals", ideals if ideals == int(ideals) else ideals * (1 - _SAFETY), {}))
     best = max(found, key=lambda each: each.bound)
-    if not semidefinite or best.bound >= cost * (1 - 2 * _SAFETY):
+    if multipliers is None or best.bound >= cost * (1 - 2 * _SAFETY):
         return best
-    stored = semidefinite_evidence(problem, stages, cost, iterations=iterations)
+    stored = semidefinite_evidence(problem, stages, cost, multipliers)
     return PartitionEvidence("semidefinite", *stored) if stored and stored.bound > best.bound else best
 
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 Integers = npt.NDArray[np.int64]
 
 
+MOST_TIME = 1e300
+"""Of all nodes and tensors together: bounds multiply it, and double precision ends at 1.8e308."""
+
+
 @dataclass(frozen=True)
 class StageTensor:
     """A tensor that may travel between stages.
@@ -71,7 +75,8 @@ class PartitionProblem:
     Raises
     ------
     GraphError
-        Lengths that differ, a negative or missing number, a tensor of an unknown node, a cycle.
+        Lengths that differ, a negative or missing number, times that add up to more than `MOST_TIME`, a tensor
+        of an unknown node, a cycle.
     """
 
     names: Sequence[str]
@@ -101,6 +106,13 @@ class PartitionProblem:
                 raise GraphError(f"tensor {t} names a reader twice")
             if tensor.producer in tensor.readers:
                 raise GraphError(f"node {self.names[tensor.producer]!r} reads its own output")
+        with np.errstate(over="ignore"):
+            total = float(self.work.sum()) + sum(tensor.transfer for tensor in self.tensors)
+        if total > MOST_TIME:
+            raise GraphError(
+                f"the times of all nodes and tensors add up to {total}; at most {MOST_TIME:g} is allowed: give them in a "
+                "larger unit"
+            )
         if not self.memory >= 0:
             raise GraphError(f"memory is {self.memory}; 0 or more bytes are allowed")
         if len(self.kahn(np.zeros(n))) < n:

@@ -7,6 +7,8 @@ matrix of small integers determines; multipliers are found for these, and rounde
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -28,8 +30,6 @@ WIDTH = 3
 
 _GRAIN = 2e-5
 """What multipliers are rounded to, at most, as a part of the average node's time."""
-_SETTLING = 24
-"""Looks while which the linear bounds are found; as many again are for multipliers alone."""
 _LEAST_WEIGHT = 1 / 32
 """Bounds of a tensor with a smaller share in its mean are left out."""
 _PARTS = 128
@@ -44,6 +44,40 @@ Term = tuple[int, int, int, tuple[int, ...]]
 Pairs = list[list[int]]
 
 
+class Effort(NamedTuple):
+    """How long to look for multipliers.
+
+    Attributes
+    ----------
+    search : int
+        Iterations of the search for a bound; O(nodes³) for each.
+    storing : int
+        As many for linear bounds and multipliers that can be stored, a half of them for each.
+    seconds : float
+        By the clock, for all of it; the answer depends on the machine where they end it.
+    """
+
+    search: int = 2000
+    storing: int = 1200
+    seconds: float = math.inf
+
+    def at_most(self, iterations: float) -> Effort:
+        """Fewer iterations in all where these are too many, in the same proportion."""
+        part = min(iterations / (self.search + self.storing), 1.0)
+        return self._replace(search=int(part * self.search), storing=int(part * self.storing))
+
+    def deadlines(self) -> tuple[float, float, float]:
+        """When search, linear bounds and multipliers end, at the latest, if all begins now."""
+        begin, total = time.monotonic(), self.search + self.storing
+        at = (self.search, self.search + self.storing / 2, total)
+        first, second, third = (begin + self.seconds * done / max(total, 1) for done in at)
+        return first, second, third
+
+
+DEFAULT = Effort()
+"""Some 20 s for a graph of 200 nodes on one core of a server."""
+
+
 class SemidefiniteEvidence(NamedTuple):
     """A bound and the fields of its evidence."""
 
@@ -52,7 +86,7 @@ class SemidefiniteEvidence(NamedTuple):
 
 
 def semidefinite_evidence(
-    problem: PartitionProblem, stages: int, cutoff: float, *, iterations: int = 2000
+    problem: PartitionProblem, stages: int, cutoff: float, effort: Effort = DEFAULT
 ) -> SemidefiniteEvidence | None:
     """A semidefinite bound with its multipliers; None where there is none, or the graph is larger than `MOST_NODES`.
 
@@ -62,16 +96,27 @@ def semidefinite_evidence(
     ----------
     cutoff : float
         Cost of a partition. The bound is of those that are cheaper, and no more than it.
-    iterations : int
-        Of the search; storing what it finds takes 1,200 more. O(nodes³) for each.
+    effort : Effort
+        Any gives a bound: each part of the search looks once at least.
     """
     if stages < 2 or problem.size > MOST_NODES or not problem.work.any():
         return None
+    ends = effort.deadlines()
     search = Searches(replace(problem, memory=math.inf), stages, cutoff, None)
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
-        for look in range(max(iterations // _LOOK_EVERY, 1)):
-            search.work_on(0, look, lambda: False)
-        return None if search.ended else _Storing(search.searches[0], search.fixed, cutoff, search.bound).evidence()
+        for look in range(max(effort.search // _LOOK_EVERY, 1)):
+            search.work_on(0, look, _over(ends[0]))
+            if _over(ends[0])():
+                break
+        if search.ended:
+            return None
+        storing = _Storing(search.searches[0], search.fixed, cutoff, search.bound)
+        return storing.evidence(max(effort.storing // (2 * _LOOK_EVERY), 1), ends[1], ends[2])
+
+
+def _over(end: float) -> Callable[[], bool]:
+    """Whether it is that late."""
+    return lambda: time.monotonic() >= end
 
 
 class _Storing:
@@ -83,22 +128,29 @@ class _Storing:
         self.problem, self.stages = search.relaxation.problem, search.relaxation.stages
         self.terms: dict[Term, float] = {}
 
-    def evidence(self) -> SemidefiniteEvidence | None:
-        """Settle the linear bounds, find multipliers for them, round these; the best until a search runs away."""
+    def evidence(self, looks: int, settled: float, end: float) -> SemidefiniteEvidence | None:
+        """Settle the linear bounds, find multipliers for them, round these; the best until a search runs away.
+
+        As many looks for each, no longer than until ``settled`` and ``end`` (`time.monotonic`).
+        """
         found: list[SemidefiniteEvidence] = []
         with suppress(np.linalg.LinAlgError):
-            for look in range(_SETTLING):
-                self._settle(max(_MIX, 1 / (look + 1)))
+            for look in range(looks):
+                self._settle(max(_MIX, 1 / (look + 1)), _over(settled))
+                if _over(settled)():
+                    break
             self.terms, near = _fewer(self.terms), self._levels()
             self.relaxation.transfers, self.relaxation.costs = self._transfers(), stage_means(self.problem, near)
             self.relaxation.prepare()
             self.search.prepare(self.aim, anew=True)
-            for _ in range(_SETTLING):
-                self.search.run(_LOOK_EVERY, lambda: False)
+            for _ in range(looks):
+                self.search.run(_LOOK_EVERY, _over(end))
                 found.append(self._rounded(near))
+                if _over(end)():
+                    break
         return max(found, key=lambda each: each.bound, default=None)
 
-    def _settle(self, share: float) -> None:
+    def _settle(self, share: float, over: Callable[[], bool]) -> None:
         """Mix in the linear bounds that are tight at the search's matrix, as this share of the means, and go on."""
         near = self._levels()
         self.terms = {key: (1 - share) * weight for key, weight in self.terms.items()}
@@ -108,7 +160,7 @@ class _Storing:
         self.relaxation.costs = self.relaxation.costs.mix(stage_means(self.problem, near), share)
         self.relaxation.prepare()
         self.search.prepare(self.aim, anew=False)
-        self.search.run(_LOOK_EVERY, lambda: False)
+        self.search.run(_LOOK_EVERY, over)
 
     def _levels(self) -> Integers:
         """The matrix that the search is at, in levels, symmetric."""

@@ -16,7 +16,7 @@ from ...errors import InputError
 from ...registry import Method, Methods
 
 Task = TypeVar("Task")
-Found = TypeVar("Found")
+Verdict = TypeVar("Verdict")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,10 @@ class Answer:
     solution: bytes
     seconds: float
     proof: Proof | None = None
+
+
+NO_FILES: Mapping[str, str] = {}
+"""Solution and evidence are in no files that a message could name."""
 
 
 class Kind(ABC, Generic[Task]):
@@ -93,8 +97,12 @@ class Kind(ABC, Generic[Task]):
         """A bound with evidence, found anew for an instance with a solution worth ``value``; `proof` where that says all."""
         return self.proof(task)
 
-    def check(self, task: Task, solution: bytes, proof: Proof, where: str) -> Checked:
+    def check(
+        self, task: Task, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
+    ) -> Checked:
         """Check a solution and the evidence of a bound by an implementation of their own.
+
+        ``files`` says in which files ``solution`` and ``evidence`` are kept, for messages.
 
         Raises `InputError` where that refuses one of them, and `SchedulerError` where a solution is worth something else.
         """
@@ -120,22 +128,39 @@ class Kind(ABC, Generic[Task]):
         return worse / good if good else 1.0 if worse == good else float("inf")
 
 
-def check_documents(by: str, check: Callable[..., Found], documents: Mapping[str, bytes], where: str) -> Found:
-    """What an independent check, named ``by``, finds in documents, by name, which it reads as files in their order.
+def checked_in_files(
+    check: Callable[..., Verdict], contents: Mapping[str, bytes], where: str, files: Mapping[str, str]
+) -> Verdict:
+    """What a checker that reads files says of these contents, which are written for it.
+
+    Parameters
+    ----------
+    check : callable
+        Takes paths in the order of ``contents``.
+    contents : dict of str to bytes
+        By what each is: ``instance``, ``solution``, ``evidence``.
+    where : str
+        The instance's name.
+    files : dict of str to str
+        Where contents are kept: messages name these files instead of those that are written here.
 
     Raises
     ------
     InputError
-        It refuses one of them.
+        The checker refuses one of the files.
     """
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / f"{name}.json" for name in documents]
-        for file, content in zip(files, documents.values(), strict=True):
-            file.write_bytes(content)
+        paths = {what: Path(folder) / f"{what}.json" for what in contents}
+        for what, path in paths.items():
+            path.write_bytes(contents[what])
         try:
-            return check(*files)
+            return check(*paths.values())
         except Refused as error:
-            raise InputError(f"{where}: refused by {by}: {error}") from None
+            reason = str(error)
+            for what, path in paths.items():
+                reason = reason.replace(str(path), files.get(what, f"its {what}"))
+            package = check.__module__.rpartition(".")[0]
+            raise InputError(f"{where}: refused by {package}: {reason}") from None
 
 
 def limited(methods: Methods[Any], name: str, seconds: float, seed: int) -> tuple[Method[Any], dict[str, Any]]:

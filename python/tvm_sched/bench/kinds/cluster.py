@@ -19,7 +19,7 @@ from ...cluster.registry import ALLOCATORS
 from ...cluster.search import ClusterSearch
 from ...errors import InputError, SchedulerError
 from ...files import content_digest
-from .base import Answer, Checked, Kind, Proof, check_documents, has_seed, limited
+from .base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 
 STAGES = {
     "service1": (2, 3),
@@ -102,12 +102,13 @@ class ClusterKind(Kind[Demand]):
         found = evidence(task.search, task.services, task.requests)
         return Proof(found.bound, "mixes", found.to_json())
 
-    def check(self, task: Demand, solution: bytes, proof: Proof, where: str) -> Checked:
+    def check(
+        self, task: Demand, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
+    ) -> Checked:
         """Rules, figures and bound by `tvm_sched_check.clusters`."""
         if proof.evidence is None:
             return Checked()
-        documents = {"allocation": solution, "evidence": proof.evidence}
-        found = check_documents("tvm_sched_check.clusters", independent_check, documents, where)
+        found = checked_in_files(independent_check, {"solution": solution, "evidence": proof.evidence}, where, files)
         if found.placed != self.worth(task, solution, where):
             raise SchedulerError(f"{where}: package and tvm_sched_check.clusters differ: please report this")
         return Checked("tvm_sched_check.clusters", found.proved)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tvm_sched_check import check as independent_check
 
@@ -12,7 +12,7 @@ from ...schedule import Schedule
 from ...schedule.bounds import lower_bound
 from ...schedule.bounds.evidence import evidence
 from ...schedulers.registry import SCHEDULERS, certificate, solve
-from .base import Answer, Checked, Kind, Proof, check_documents, has_seed, limited
+from .base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 
 
 class LatencyKind(Kind[Problem]):
@@ -54,12 +54,14 @@ class LatencyKind(Kind[Problem]):
         found = evidence(task)
         return Proof(found.proved_ns, found.argument, found.to_json())
 
-    def check(self, task: Problem, solution: bytes, proof: Proof, where: str) -> Checked:
+    def check(
+        self, task: Problem, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
+    ) -> Checked:
         """Replay and proof by `tvm_sched_check`, for problems that it covers."""
         if proof.evidence is None:
             return Checked()
-        documents = {"problem": task.to_json(), "schedule": solution, "evidence": proof.evidence}
-        found = check_documents("tvm_sched_check", independent_check, documents, where)
+        contents = {"instance": task.to_json(), "solution": solution, "evidence": proof.evidence}
+        found = checked_in_files(independent_check, contents, where, files)
         if found.latency_ns != self.worth(task, solution, where):
             raise SchedulerError(f"{where}: simulator and tvm_sched_check differ: please report this")
         return Checked("tvm_sched_check", found.proved_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -17,7 +17,8 @@ from ...pipeline import Partition, PartitionProblem
 from ...pipeline.partition_evidence import partition_evidence
 from ...pipeline.programs import simple_bound
 from ...pipeline.registry import PARTITIONERS, partition
-from .base import Answer, Checked, Kind, Proof, check_documents, has_seed, limited
+from ...pipeline.semidefinite_evidence import Effort
+from .base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 
 FORMAT, VERSION = "tvm_sched.partition", 1
 
@@ -92,15 +93,16 @@ class ThroughputKind(Kind[Pipeline]):
     def prove(self, task: Pipeline, value: float, known: Proof, iterations: int) -> Proof:
         """The strongest argument that can be stored: a formula, a node, ideals where these gave the bound, multipliers."""
         ideals = known.bound if known.by == "ideals" else 0.0
-        found = partition_evidence(task.graph, task.stages, value, ideals=ideals, iterations=iterations)
+        found = partition_evidence(task.graph, task.stages, value, ideals=ideals, multipliers=Effort(iterations))
         return Proof(found.bound, _NAMES.get(found.rule, found.rule), found.to_json(self.digest(task)))
 
-    def check(self, task: Pipeline, solution: bytes, proof: Proof, where: str) -> Checked:
+    def check(
+        self, task: Pipeline, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
+    ) -> Checked:
         """Cost and evidence by `tvm_sched_check.partitions`; without evidence it proves the simple bound."""
-        documents = {"instance": self.document(task), "partition": solution}
-        if proof.evidence is not None:
-            documents["evidence"] = proof.evidence
-        found = check_documents("tvm_sched_check.partitions", independent_check, documents, where)
+        contents = {"instance": self.document(task), "solution": solution}
+        contents |= {"evidence": proof.evidence} if proof.evidence is not None else {}
+        found = checked_in_files(independent_check, contents, where, files)
         if not math.isclose(found.cost, self.worth(task, solution, where), rel_tol=1e-9):
             raise SchedulerError(f"{where}: package and tvm_sched_check.partitions differ: please report this")
         return Checked("tvm_sched_check.partitions", float(found.proved))

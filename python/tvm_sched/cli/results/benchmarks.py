@@ -43,9 +43,13 @@ class ProvedBound(Result, frozen=True):
 
 
 class Proved(Result, frozen=True):
-    """``bench prove``: by instance, the bounds that have changed."""
+    """``bench prove``: by instance, the bounds that have changed or have new evidence.
+
+    ``refused``: by instance, why a kept solution or evidence is refused that nothing has replaced.
+    """
 
     changed: dict[str, ProvedBound]
+    refused: dict[str, str]
 
 
 class Benchmarked(Result, frozen=True):

@@ -33,7 +33,7 @@ class StageOfPlan(Result, frozen=True):
 
 
 class Pipelined(Result, frozen=True):
-    """``pipeline`` of a model."""
+    """``pipeline`` of a model; ``proved_ns`` is what the evidence proves, perhaps less than the certificate."""
 
     problem: str
     partitioner: str
@@ -45,6 +45,7 @@ class Pipelined(Result, frozen=True):
     steady_ns: float
     certificate: dict[str, Any] | None
     gap: float | None
+    proved_ns: int | None
     files: dict[str, str]
 
 

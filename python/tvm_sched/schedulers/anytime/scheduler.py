@@ -18,7 +18,7 @@ from .direct_reads import DirectReads
 from .improvers import Annealing, Blocks, LocalSearch
 from .race import Racer, race
 from .rules import FEW_PLACES, MOST_PLACES, device_groups
-from .starts import ALWAYS, ListScheduling, LowerBound, QuickMethods, quick_methods
+from .starts import ALWAYS, SUBMODEL_SHARE, ListScheduling, LowerBound, QuickMethods, quick_methods, submodel_start
 from .state import ScheduleState
 from .variants import SHARE, promising_choices
 
@@ -160,6 +160,9 @@ def turns(
     ]
     if not brief:
         found.append(Turn(QuickMethods(quick_methods(problem, work), options.stage)))
+        start = submodel_start(problem, work) if loads else None
+        if start is not None:
+            found.append(Turn(start, SUBMODEL_SHARE))
     if loads and (problem.costs.direct_ns != FORBIDDEN).any():
         found.append(Turn(DirectReads(), DIRECT_SHARE))
     found += [Turn(each, (1 - staged) * shares[each.name]) for each in chosen if each.name in shares]

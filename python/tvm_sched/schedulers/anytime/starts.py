@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,7 +18,9 @@ from ...schedule.schedule import weighted_mean
 from ..common.greedy import list_schedule, priorities
 from ..common.native import SCALES
 from ..common.partial import PartialSchedule
+from ..common.submodels import submodels_of
 from ..registry import get
+from ..sortinghat import SortingHatOptions, heuristic_schedule
 from .blocks import RuleSchedule
 from .rules import MOST_PLACES, list_schedules
 from .state import ScheduleState
@@ -37,6 +40,14 @@ QUICK_SECONDS, QUICK_SHARE = 0.2, 0.1
 HIOS_PLACES_SQUARED_PER_SECOND, DEEPPLAN_PAIRS_PER_SECOND = 1.6e10, 1.2e5
 """On one core of a server. HIOS looks at each operator and device again for each other one; DeepPlan makes a whole schedule
 for each operator that can read host memory, roughly."""
+
+
+SUBMODEL_SHARE, SUBMODEL_PLACES_PER_SECOND = 0.125, 1e5
+"""The start from submodels is left out where it would take more than this share of the work. It looks at the devices for
+each pair of operators of a submodel, and at pairs of devices for each operator."""
+
+LEAST_OPERATORS = 256
+"""Of a graph for which there is a start from submodels."""
 
 
 class ListScheduling:
@@ -126,6 +137,33 @@ class QuickMethods:
                 raise KeyboardInterrupt  # the method took it and gave what it had
 
 
+class SubmodelStart:
+    """The heuristic by which `sortinghat` starts its programs: submodels between dominators, one after another.
+
+    List schedules decide for one operator after another, this for all of a submodel, with copies of parameters through a
+    neighbour. It takes longer and gains where the model is long, see `submodel_start`.
+
+    Parameters
+    ----------
+    seconds : float
+        Work that it counts for.
+    """
+
+    name = "submodels"
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def step(self, state: ScheduleState, budget: Budget) -> bool:
+        """All of it; nothing where the clock is over before its end."""
+        budget.spend(self._seconds)
+        with suppress(InfeasibleError):
+            found = heuristic_schedule(state.problem, state.memory_scale, lambda: budget.late)
+            if found is not None:
+                state.offer_index(found)
+        return False
+
+
 class LowerBound:
     """Compute the lower bound, after the first schedules, since it takes seconds for thousands of operators.
 
@@ -156,3 +194,18 @@ def quick_methods(problem: Problem, work: float) -> list[str]:
     seconds = {"deepplan": readers * operators / DEEPPLAN_PAIRS_PER_SECOND, "hios-lp": hios, "hios-mr": hios}
     most = max(QUICK_SECONDS, QUICK_SHARE * work)
     return [name for name in QUICK if seconds.get(name, 0.0) <= most]
+
+
+def submodel_start(problem: Problem, work: float) -> SubmodelStart | None:
+    """The start from submodels, where it takes little of a search with so much work, in seconds, and may gain.
+
+    It does on models of hundreds of operators, whose schedules the other searches cannot change everywhere.
+    """
+    operators, devices = len(problem.graph.operators), len(problem.topology.devices)
+    most = SUBMODEL_SHARE * work * SUBMODEL_PLACES_PER_SECOND
+    if operators < LEAST_OPERATORS or operators * devices * (devices + 1) > most:
+        return None
+    options = SortingHatOptions()
+    groups = submodels_of(problem, options.dominators, options.operators)
+    places = sum(len(group) * devices * (devices + len(group)) for group in groups)
+    return SubmodelStart(places / SUBMODEL_PLACES_PER_SECOND) if places <= most else None

@@ -1,5 +1,5 @@
 """SortingHat (ICS 2025) as the paper describes it: a mixed-integer program for each submodel; also for CP-SAT."""
 
-from .scheduler import SortingHatCpSatOptions, SortingHatOptions, sortinghat, sortinghat_cpsat
+from .scheduler import SortingHatCpSatOptions, SortingHatOptions, heuristic_schedule, sortinghat, sortinghat_cpsat
 
-__all__ = ["SortingHatCpSatOptions", "SortingHatOptions", "sortinghat", "sortinghat_cpsat"]
+__all__ = ["SortingHatCpSatOptions", "SortingHatOptions", "heuristic_schedule", "sortinghat", "sortinghat_cpsat"]

@@ -12,7 +12,7 @@ from ...errors import InfeasibleError, InputError, require_at_least
 from ...problem import Problem
 from ...progress import report_progress
 from ...registry import NoOptions
-from ...schedule import ENDED, INTERRUPTED, Schedule, with_choice
+from ...schedule import ENDED, INTERRUPTED, Schedule, ScheduleIndex, with_choice
 from ..common.merging import ListedSchedule, merge_events
 from ..common.milp import Effort, SubmodelOptions, check_solver
 from ..common.native import SCALES
@@ -178,11 +178,46 @@ def _schedule_without_variants(problem: Problem, options: SortingHatCpSatOptions
     return listed.schedule()
 
 
-class _Clock:
-    """Shares the time in all out between submodels; once Ctrl-C was pressed, none is left."""
+def heuristic_schedule(
+    problem: Problem, memory_scale: float = 1.0, late: Callable[[], bool] = lambda: False
+) -> ScheduleIndex | None:
+    """The schedule of the heuristic alone, from which `sortinghat` starts its programs; no solver takes part.
 
-    def __init__(self, options: SortingHatCpSatOptions, submodels: int, solve: Solver) -> None:
-        self.options, self.solve, self.left, self.status = options, solve, submodels, ENDED
+    Parameters
+    ----------
+    problem : Problem
+        Without variants.
+    memory_scale : float
+        Share of each device's memory that submodels may use. The schedule may need more than there is.
+    late : callable
+        Asked before each submodel; there is no schedule where it returns true.
+    """
+    options = SortingHatOptions(total_time_limit=0.0)
+    groups = submodels_of(problem, options.dominators, options.operators)
+    state = State(problem, Latencies(problem, Adjustments()), options.q, memory_scale)
+    if not _place_submodels(state, groups, _Clock(options, len(groups), _unsolved, late), []):
+        return None
+    return merge_events(problem, [planned.event for planned in sorted(state.planned)]).index
+
+
+def _unsolved(*_: object) -> ProgramResult:
+    raise AssertionError("no program is solved where no time is left")
+
+
+class _Clock:
+    """Shares the time in all out between submodels; once Ctrl-C was pressed, none is left.
+
+    ``late`` ends all, and there is no schedule.
+    """
+
+    def __init__(
+        self,
+        options: SortingHatCpSatOptions,
+        submodels: int,
+        solve: Solver,
+        late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.options, self.solve, self.left, self.status, self.late = options, solve, submodels, ENDED, late
         self.deadline = time.monotonic() + options.total_time_limit
 
     def effort(self) -> Effort | None:
@@ -197,10 +232,12 @@ class _Clock:
 
 
 def _place_submodels(state: State, groups: list[list[int]], clock: _Clock, outcomes: list[Outcome]) -> bool:
-    """Place the submodels one after another, and say how each went; False where one has no assignment."""
+    """Place the submodels one after another, and say how each went; False where one has no assignment, or it is too late."""
     repeats = Repeats(clock.options.alike)
     for i, operators in enumerate(groups):
         report_progress("submodels", i, len(groups))
+        if clock.late():
+            return False
         if not operators:
             continue
         s, nodes = state.submodel(operators)
