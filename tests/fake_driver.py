@@ -25,7 +25,9 @@ def library():
             made = Path(folder, built.name)
             command = [COMPILER, "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", "-x", "c++", "-", "-o", made]
             # As one file: each alone takes as long, for the headers that they have in common.
-            subprocess.run(command, input="".join(f'#include "{source}"\n' for source in SOURCES), text=True, check=True)
+            subprocess.run(
+                command, input="".join(f'#include "{source}"\n' for source in SOURCES), text=True, check=True
+            )
             made.rename(built)  # another process may have been faster
     return built
 

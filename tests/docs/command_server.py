@@ -1,9 +1,10 @@
 """Runs ``tvm-sched``, ``python -c`` and scripts without importing for each of them anew what all of them need.
 
-``python command_server.py SOCKET commands`` (or ``plans``: what plans and runs them, without TVM) imports that, and forks a
-process for each call. The programs that `write_client` makes stand for ``tvm-sched`` and ``python`` on a page of documents:
-they hand on their arguments, folder, environment and open files, and end as the forked process does. `run_script` is for
-tests that need a process of their own. ``tests/cli/test_process.py`` starts the real program.
+``python command_server.py SOCKET commands`` (or ``plans``: what plans and runs them, without TVM; ``models``: what compiles
+models of PyTorch) imports that, and forks a process for each call. The programs that `write_client` makes stand for
+``tvm-sched`` and ``python`` on a page of documents: they hand on their arguments, folder, environment and open files, and
+end as the forked process does. `run_script` and `run_code` are for tests that need a process of their own.
+``tests/cli/test_process.py`` starts the real program.
 """
 
 import atexit
@@ -43,14 +44,20 @@ SECONDS = 100
 
 
 @contextlib.contextmanager
-def started(what="commands", folders=()):
-    """A server that has imported what ``"commands"`` or ``"plans"`` need, also from further folders; gives its address."""
+def started(what="commands", folders=(), variables=None):
+    """A server that has imported what ``"commands"``, ``"plans"`` or ``"models"`` need; gives its address.
+
+    It also imports from further folders, and has further environment variables: those that a process needs as it starts.
+    """
     with tempfile.TemporaryDirectory() as folder:
         address = str(Path(folder) / "socket")
         command = [sys.executable, __file__, address, what]
         paths = os.pathsep.join(map(str, (*folders, Path(__file__).parents[2] / "python")))
         with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **(variables or {}), "PYTHONPATH": paths},
         ) as server:
             assert server.stdout.readline() == b"ready\n"
             yield address
@@ -65,32 +72,47 @@ def write_client(tool, address):
 
 def run_script(address, script, arguments, environment):
     """Have a server run a script in a process of its own; its exit status, and what it said."""
+    return _run(address, "script", [str(script), *map(str, arguments)], environment)
+
+
+def run_code(address, code, arguments, environment):
+    """Have a server run code as ``python -c`` does, in a process of its own; its exit status, and what it said."""
+    return _run(address, "python", ["-c", code, *map(str, arguments)], environment)
+
+
+def _run(address, program, arguments, environment):
     with tempfile.TemporaryFile("w+") as said, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.connect(address)
-        call = marshal.dumps(["script", [str(script), *map(str, arguments)], os.getcwd(), environment])
+        words = marshal.dumps([program, arguments, os.getcwd(), environment])
         with open(os.devnull) as nothing:
-            socket.send_fds(server, [call], [nothing.fileno(), said.fileno(), said.fileno()])
+            socket.send_fds(server, [words], [nothing.fileno(), said.fileno(), said.fileno()])
         status = int(server.recv(64) or 1)
         said.seek(0)
         return status, said.read()
 
 
 def preload(what):
-    """Import what most of them import, as commands do: without PyTorch."""
-    from tvm_sched._library import load_library, without_torch
+    """Import what most of them import."""
+    {"commands": preload_commands, "plans": preload_plans, "models": preload_models}[what]()
 
-    if what == "plans":
-        import pytest  # noqa: F401
 
-        import tvm_sched.doctor
-        import tvm_sched.pipeline.compiled
-        import tvm_sched.planning
-        import tvm_sched.runtime
-        import tvm_sched.schedulers
-        import tvm_sched.testing
+def preload_plans():
+    """What plans and runs, without TVM and PyTorch."""
+    import pytest  # noqa: F401
 
-        load_library()
-        return
+    import tvm_sched.doctor
+    import tvm_sched.pipeline.compiled
+    import tvm_sched.planning
+    import tvm_sched.runtime
+    import tvm_sched.schedulers
+    import tvm_sched.testing  # noqa: F401
+    from tvm_sched._library import load_library
+
+    load_library()
+
+
+def preload_commands():
+    """What commands import, without PyTorch as they do."""
     import onnx  # noqa: F401
     import onnxscript.optimizer  # noqa: F401
     import plotly.offline  # noqa: F401
@@ -98,6 +120,8 @@ def preload(what):
     import scipy.sparse  # noqa: F401
     from ortools.math_opt.python import mathopt  # noqa: F401
     from pydantic import BeforeValidator, Field, TypeAdapter  # noqa: F401
+
+    from tvm_sched._library import without_torch
 
     with without_torch():
         import tvm  # noqa: F401
@@ -113,6 +137,31 @@ def preload(what):
         import tvm_sched.report.html
         import tvm_sched.report.pipeline
         import tvm_sched.schedulers  # noqa: F401
+
+
+def preload_models():
+    """What compiles models of PyTorch, in pytest; a model is exported, for that imports most of PyTorch and SymPy."""
+    import anyio  # noqa: F401
+    import hypothesis.strategies  # noqa: F401
+    import pytest  # noqa: F401
+    import scipy.linalg
+    import scipy.optimize
+    import scipy.sparse.csgraph  # noqa: F401
+
+    import tvm_sched.pipeline.compiled
+    import tvm_sched.relax.build
+    import tvm_sched.relax.kernel_libraries.onednn
+    import tvm_sched.relax.passes
+    import tvm_sched.schedulers
+
+    with contextlib.suppress(ImportError):
+        import torch
+
+        import tvm_sched.relax.importers.torch
+        import tvm_sched.relax.importers.torch_frontend
+        import tvm_sched.testing.branched  # noqa: F401
+
+        torch.export.export(torch.nn.ReLU(), (torch.zeros(1),)).run_decompositions()
 
 
 def serve(address):
@@ -159,7 +208,7 @@ def become(files, program, arguments, folder, environment):
     return [program, *arguments]
 
 
-def run_code(code):
+def as_main(code):
     """Run what stands behind ``python -c``, as the main module of this process."""
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     sys.path[0] = ""
@@ -206,7 +255,7 @@ if __name__ == "__main__":
         run_script_file(sys.argv[0])  # ends as a process of its own does, by what drivers do at the end
     elif sys.argv[0] == "python":
         sys.argv[:] = sys.argv[1:]
-        end_after(functools.partial(run_code, sys.argv.pop(1)))
+        end_after(functools.partial(as_main, sys.argv.pop(1)))
     else:
         from tvm_sched.cli import main
 

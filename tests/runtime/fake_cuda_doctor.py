@@ -6,9 +6,9 @@ import sys
 
 from fake_cuda_cases import driver, modules, register
 
+from tvm_sched.doctor import gpus
 from tvm_sched.doctor.against import against_checks
 from tvm_sched.doctor.artifact import architecture_check, run_checks
-from tvm_sched.doctor import gpus
 from tvm_sched.doctor.gpus import gpu_checks, gpu_report
 
 

@@ -119,7 +119,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as made:
         outcomes = {"plain": run(files, "plain", Path(made))}
         if "passed" not in outcomes["plain"].values():
-            print("no test passes plain, so nothing can be compared: is the checkout of TVM's version?", file=sys.stderr)
+            print(
+                "no test passes plain, so nothing can be compared: is the checkout of TVM's version?", file=sys.stderr
+            )
             return 2
         outcomes |= {way: run(files, way, Path(made)) for way in WAYS if way != "plain"}
     allowed = {"installed": (), "rerouted": tuple(EXPECTED)}
