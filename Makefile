@@ -9,6 +9,8 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Packages whose ONNX files are tests: 33 MB, without what they need to run themselves (OpenCV, PyTorch with CUDA).
 REAL_MODELS ?= rapidocr-onnxruntime==1.4.4 silero-vad==6.2.3 magika==1.0.3
 JOBS ?= 2
+# Tests of a cluster, a browser and drivers wait more than they compute, so there are half as many workers again as jobs.
+WORKERS ?= $(shell echo $$(( ($(JOBS) * 3 + 1) / 2 )))
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
@@ -54,10 +56,10 @@ demo: $(STAMPS)/demo $(STAMPS)/library ## Schedule, compile and run GoogLeNet on
 test: test-cpp test-python ## Install what the tests need and run them all
 
 test-python: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser ## Run the Python tests (PYTEST_ARGS="tests/problem -k file")
-	$(PY) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 test-fast: $(STAMPS)/dev $(STAMPS)/library ## Run one case of each quick Python test
-	$(PY) -m pytest -n $(JOBS) --dist loadgroup -m fast $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m fast $(PYTEST_ARGS)
 
 test-thorough: export TVM_SCHED_THOROUGH := 1
 test-thorough: test ## Run all tests, and the larger networks and further cases that the others leave out
@@ -69,7 +71,7 @@ coverage: coverage-cpp coverage-python ## Say which lines the tests run, of C++ 
 
 coverage-python: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser $(STAMPS)/coverage-tools ## Say which lines of Python all Python tests run
 	rm -f .coverage .coverage.*
-	@$(PY) -m coverage run -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS); status=$$?; \
+	@$(PY) -m coverage run -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS); status=$$?; \
 	$(PY) -m coverage combine --quiet && $(PY) -m coverage report --skip-covered --sort=cover && exit $$status
 
 coverage-cpp: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/coverage-tools ## Say which lines of C++ the C++ tests and the quick Python tests run
@@ -81,7 +83,7 @@ coverage-cpp: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/coverage
 	cmake --build $(COUNTED)
 	find $(COUNTED) -name '*.gcda' -delete
 	@ctest --test-dir $(COUNTED) -R tvm_sched_tests --output-on-failure; tests=$$?; \
-	TVM_SCHED_LIBRARY=$(abspath $(COUNTED))/lib/libtvm_sched.so $(PY) -m pytest -n $(JOBS) --dist loadgroup -m fast $(PYTEST_ARGS); \
+	TVM_SCHED_LIBRARY=$(abspath $(COUNTED))/lib/libtvm_sched.so $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m fast $(PYTEST_ARGS); \
 	status=$$((tests + $$?)); \
 	$(PY) -m gcovr --root . --filter cpp/ -j $(JOBS) --sort uncovered-percent --print-summary $(COUNTED) && exit $$status
 
@@ -91,7 +93,7 @@ test-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run the tests that need a GPU (and 
 test-emulated-gpu: export TVM_SCHED_THOROUGH := 1
 test-emulated-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run all networks and more schedules on emulated GPUs (CUDA_EMULATOR_SANITIZE=address)
 	@$(PY) tests/cuda_emulator/run.py -- true  # says what is missing where GPUs cannot be emulated
-	$(PY) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS) tests/cuda_emulator
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS) tests/cuda_emulator
 
 test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests
 	@echo "== C++ tests"

@@ -172,11 +172,12 @@ def environment(
         "FAKE_CUDA_ARCHS": archs,
         "FAKE_CUDA_MEMORY": str(memory),
         "FAKE_CUDA_SEED": str(seed),
-        **_preloaded(),
+        **preloaded(),
     }
 
 
-def _preloaded() -> Mapping[str, str]:
+def preloaded() -> Mapping[str, str]:
+    """Environment variables of a process that has AddressSanitizer's library from its start, if that was asked for."""
     if not sanitized():
         return {}
     found = [

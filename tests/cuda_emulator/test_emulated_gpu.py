@@ -1,12 +1,11 @@
 """The backend ``cuda`` from model to values on emulated GPUs: tests that need a GPU run in processes that have such ones."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import build
 import pytest
 
+from docs import command_server
 from thorough import THOROUGH
 
 HERE = Path(__file__).parent
@@ -32,31 +31,30 @@ RUNS = {
 }
 
 
+SECONDS = 3000 if THOROUGH else 1200
+"""What runs for longer hangs, and is ended."""
+# All networks take so long that each run has a worker, and a server, of its own.
+pytestmark = [] if THOROUGH else [pytest.mark.xdist_group("emulated_gpus")]
+
+
+@pytest.fixture(scope="module")
+def server():
+    """Imports what the four processes need: PyTorch, TVM and SymPy take six seconds of each of them."""
+    with command_server.started("models", variables=build.preloaded()) as address:
+        yield address
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_on_emulated_gpus(name):
+def test_on_emulated_gpus(name, server):
     if reason := build.why_not():
         pytest.skip(reason)
     arguments, gpus = RUNS[name]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "--no-header",
-        "-m",
-        "gpu",
-        *map(str, arguments),
-    ]
     environment = build.environment(**gpus)
     environment["TVM_SCHED_CUDA_ARCHS"] = ",".join(sorted(set(environment["FAKE_CUDA_ARCHS"].split(","))))
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3000 if THOROUGH else 1200
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-4000:]
-    assert " passed" in done.stdout
-    print(done.stdout.splitlines()[-1])
+    code = f"import pytest, signal, sys\nsignal.alarm({SECONDS})\nsys.exit(pytest.main(sys.argv[1:]))"
+    options = ["-q", "-n", "0", "-p", "no:cacheprovider", "--no-header", "-m", "gpu"]
+    status, said = command_server.run_code(server, code, [*options, *arguments], environment)
+    assert status == 0, said[-10000:]
+    assert " passed" in said
+    print(said.splitlines()[-1])

@@ -6,6 +6,7 @@ import sys
 
 from fake_cuda_cases import driver, modules, register
 
+from tvm_sched.doctor import gpus
 from tvm_sched.doctor.against import against_checks
 from tvm_sched.doctor.artifact import architecture_check, run_checks
 from tvm_sched.doctor.gpus import gpu_checks, gpu_report
@@ -54,6 +55,7 @@ def faults_are_told() -> None:
 
 
 def machines_are_described() -> None:
+    gpus.COPY_BYTES = 1 << 16
     report, _ = gpu_report()
     assert [gpu["address"] for gpu in report["gpus"]] == ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
     assert report["peers"] == [[True, False, False], [False, True, False], [False, False, True]]

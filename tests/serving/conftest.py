@@ -14,7 +14,7 @@ PATIENCE = 90.0
 """Seconds that anything may take on a machine that others keep busy."""
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def cache(tmp_path_factory):
     """Where nodes keep artifacts, instead of the user's own folder."""
     folder = tmp_path_factory.mktemp("cache")
@@ -23,7 +23,7 @@ def cache(tmp_path_factory):
         yield folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def nodes(cache):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
     from tvm_sched.serving import connect
@@ -34,17 +34,17 @@ def nodes(cache):
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def compiled():
     return compile_layers()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def artifact(compiled, tmp_path_factory):
     return compiled.export(tmp_path_factory.mktemp("serving") / "layers.pipeline")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def slow_artifact(tmp_path_factory):
     """Emulated: each stage takes 0.3 seconds at least, and computes."""
     made = compile_layers(backend="emulated")

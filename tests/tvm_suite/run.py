@@ -117,10 +117,13 @@ def main() -> int:
         print(f"{folder}: holds none of {', '.join(TESTS)}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as made:
-        outcomes = {way: run(files, way, Path(made)) for way in WAYS}
-    if "passed" not in outcomes["plain"].values():
-        print("no test passes plain, so nothing can be compared: is the checkout of TVM's version?", file=sys.stderr)
-        return 2
+        outcomes = {"plain": run(files, "plain", Path(made))}
+        if "passed" not in outcomes["plain"].values():
+            print(
+                "no test passes plain, so nothing can be compared: is the checkout of TVM's version?", file=sys.stderr
+            )
+            return 2
+        outcomes |= {way: run(files, way, Path(made)) for way in WAYS if way != "plain"}
     allowed = {"installed": (), "rerouted": tuple(EXPECTED)}
     wrong = {way: differences(outcomes["plain"], outcomes[way], names) for way, names in allowed.items()}
     for way, names in wrong.items():

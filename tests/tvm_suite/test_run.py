@@ -42,7 +42,9 @@ def run(tmp_path, content, *arguments):
     folder = tmp_path / "tests" / "python" / "relax"
     folder.mkdir(parents=True)
     (folder / "test_vm_build.py").write_text(content)
-    environment = {**os.environ, "TVM_SOURCE": str(tmp_path)}
+    (tmp_path / "torch.py").write_text("raise ImportError('tvm_ffi imports PyTorch where there is one: two seconds')\n")
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "TVM_SOURCE": str(tmp_path), "PYTHONPATH": paths}
     return subprocess.run(
         [sys.executable, RUN, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
@@ -73,3 +75,4 @@ def test_a_file_that_cannot_be_imported_leaves_nothing_to_compare(tmp_path):
     done = run(tmp_path, "from tvm import no_such_name\n")
     assert done.returncode == 2
     assert "no test passes plain, so nothing can be compared" in done.stderr
+    assert "installed:" not in done.stdout
