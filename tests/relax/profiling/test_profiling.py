@@ -70,7 +70,7 @@ def test_only_this_machines_cores():
 
 
 def test_random_networks_repeat():
-    first, again, other = random_networks(6), random_networks(5), random_networks(1, seed=1, first=4)
+    first, again, other = random_networks(6), random_networks(6), random_networks(6, seed=1)
     kinds = ["convolutional", "transformer", "convolutional", "transformer", "elementwise", "convolutional"]
     assert list(first) == [f"{kind}{n}" for n, kind in enumerate(kinds)]
     assert list(random_networks(2, first=3)) == ["transformer3", "elementwise4"]
