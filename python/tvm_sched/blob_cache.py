@@ -90,7 +90,7 @@ class BlobCache:
 
     @property
     def _file(self) -> SqliteFile:
-        return SqliteFile(self.path, _SCHEMA, "the cache")
+        return SqliteFile(self.path, _SCHEMA, "the cache", durable=False)
 
     def _try(self, work: Callable[[sqlite3.Connection], T], nothing: T) -> T:
         """Use the file; where that is impossible, go on without it."""

@@ -30,12 +30,16 @@ class SqliteFile:
         Name in messages, such as ``"the database of measurements"``.
     warning : type
         Category of the warning that a damaged file is put aside.
+    durable : bool
+        Whether what was written is on the disk when `use` returns, which waits for the disk. Else the file may be damaged
+        where the machine loses its power.
     """
 
     path: Path
     schema: str
     what: str
     warning: type[Warning] = UserWarning
+    durable: bool = True
 
     def size(self) -> int:
         """Bytes of the file; 0 where there is none."""
@@ -78,6 +82,8 @@ class SqliteFile:
     def _open(self, work: Callable[[sqlite3.Connection], T]) -> T:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(self.path, timeout=30)) as connection, connection:
+            if not self.durable:
+                connection.execute("pragma synchronous = off")
             connection.execute(self.schema)
             return work(connection)
 

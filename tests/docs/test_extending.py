@@ -65,13 +65,10 @@ def test_pass(monkeypatch):
 
     names = {}
     exec(blocks(needs_tvm=True)[1], names)
-    monkeypatch.setitem(
-        names, "solve", lambda problem, name: solve(problem, name, {"work": 0.1} if name == "anytime" else None)
-    )
-    problem = some_problem(3, operators=3)
+    problem = some_problem(4, operators=3)  # of which anytime proves at once that its answer is the best
     mod = names["BestOfTwo"]()(tvm.IRModule({}).with_attr(PROBLEM, problem.to_json().decode()))
-    assert get_schedule(mod).scheduler in ("single", "anytime")
-    assert get_schedule(mod).certificate.latency_ns <= solve(problem, "single").certificate.latency_ns
+    assert get_schedule(mod).scheduler == "anytime"
+    assert get_schedule(mod).certificate.latency_ns < solve(problem, "single").certificate.latency_ns
 
 
 def test_kernel_library(monkeypatch):

@@ -100,33 +100,30 @@ def test_emulated_gpus_compute_the_same():
     assert not {(64, 32), (32, 64)} & shapes  # no device loads a whole matrix of the block
 
 
-@pytest.mark.parametrize("way", ["channels/4", "tensor/2"])
-def test_convolutions_on_emulated_gpus(way):
+def test_convolutions_on_emulated_gpus():
     x = given(two_convolutions)
     expected = compile(two_convolutions(), "v100-server", backend="emulated", scheduler="single").run(x)
     problem = make_problem(two_convolutions(), "v100-server")
-    made = compile(two_convolutions(), "v100-server", backend="emulated", schedule=forced(problem, way))
-    np.testing.assert_allclose(made.run(x), expected, rtol=1e-4, atol=1e-4)
+    for way in ("channels/4", "tensor/2"):
+        made = compile(two_convolutions(), "v100-server", backend="emulated", schedule=forced(problem, way))
+        np.testing.assert_allclose(made.run(x), expected, rtol=1e-4, atol=1e-4, err_msg=way)
 
 
 @pytest.mark.parametrize(
-    ("make", "uncut", "way"),
-    [
-        (decoder, "fused", "tensor/2"),
-        (two_convolutions, "whole", "tensor/2"),
-        (two_convolutions, "whole", "channels/2"),
-    ],
+    ("make", "ways"),
+    [(decoder, ("fused", "tensor/2")), (two_convolutions, ("whole", "tensor/2", "channels/2"))],
 )
-def test_cores_compute_the_same(make, uncut, way):
+def test_cores_compute_the_same(make, ways):
     results = []
-    for chosen in (uncut, way):
+    for chosen in ways:
         passes = [LowerToKernels(libraries=(), variants=True, pieces=(2,)), EstimateLatencies("cpu2", "roofline")]
         mod = tvm.transform.Sequential(passes)(make())
         mod = Place(schedule=forced(get_problem(mod), chosen))(mod)
         executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(mod)), "llvm", relax_pipeline=None)
         machine = relax.VirtualMachine(executable.jit(), tvm.cpu())
         results.append(machine["main"](tvm.runtime.tensor(given(make))).numpy())
-    np.testing.assert_allclose(results[1], results[0], rtol=1e-3, atol=1e-4)
+    for way, result in zip(ways[1:], results[1:], strict=True):
+        np.testing.assert_allclose(result, results[0], rtol=1e-3, atol=1e-4, err_msg=way)
 
 
 def test_pieces_of_equal_shapes_are_put_together_along_axes_of_their_own():

@@ -8,11 +8,11 @@ concatenation a loop for each of its inputs. What nothing fits stays as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from .loops import depends_on
@@ -27,6 +27,15 @@ MAX_PARTS = 100
 """Most loops into which one is cut."""
 _DTYPES = ("float32", "float64", "int32", "int64")
 _SPATIAL, _REDUCTION = 0, 2
+
+
+class _Schedule(s_tir.Schedule):
+    """TVM's schedule, whose methods check no types in Python: that takes several times as long as what they do."""
+
+
+for _name, _method in vars(s_tir.Schedule).items():
+    if hasattr(_method, "__wrapped__"):
+        setattr(_Schedule, _name, _method.__wrapped__)
 
 
 def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -44,7 +53,7 @@ def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
         The same function where nothing fits.
     """
     try:
-        schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
+        schedule = _Schedule(tvm.IRModule({"main": function}))
         root = schedule.get_sblock("root")
         changed = [_compute_in_reader(schedule, block) for block in schedule.get_child_blocks(root)]
         for block in schedule.get_child_blocks(root):
@@ -90,9 +99,10 @@ def _cut_loop(schedule: s_tir.Schedule, block: Any) -> bool:
         return False
     if not _spatial(schedule, block) or not _constant(schedule, loops):
         return False
+    thresholds = _thresholds(found.body.value)
     for position, (item, loop) in enumerate(zip(found.iter_vars, loops, strict=True)):
         extent = _extent(schedule, loop)
-        cuts = sorted(cut for cut in set(_thresholds(found.body.value, item.var)) if 0 < cut < extent)
+        cuts = sorted({cut for what, cut in thresholds if what.same_as(item.var) and 0 < cut < extent})
         if cuts and len(cuts) < MAX_PARTS:
             sizes = [after - before for before, after in pairwise([0, *cuts, extent])]
             parallelise_block(schedule, block, most=position)
@@ -101,23 +111,20 @@ def _cut_loop(schedule: s_tir.Schedule, block: Any) -> bool:
     return False
 
 
-def _thresholds(expression: Any, variable: Any) -> Iterator[int]:
-    """Constants c of the comparisons ``variable < c`` and ``c <= variable`` in conditions of an expression."""
-    if isinstance(expression, (tirx.LT, tirx.LE)):
-        smaller, larger = expression.a, expression.b
-        reaches = isinstance(expression, tirx.LE)
-        if smaller.same_as(variable) and isinstance(larger, tirx.IntImm):
-            yield int(larger) + reaches
-        elif larger.same_as(variable) and isinstance(smaller, tirx.IntImm):
-            yield int(smaller) + (not reaches)
-    for name in ("a", "b", "value", "condition", "true_value", "false_value"):
-        child = getattr(expression, name, None)
-        if isinstance(child, tvm.ir.Expr):
-            yield from _thresholds(child, variable)
-    for name in ("args", "indices"):
-        for child in getattr(expression, name, None) or ():
-            if isinstance(child, tvm.ir.Expr):
-                yield from _thresholds(child, variable)
+def _thresholds(expression: Any) -> list[tuple[Any, int]]:
+    """Variables v and constants c of the comparisons ``v < c`` and ``c <= v`` in an expression."""
+    found = []
+
+    def look(part: Any) -> None:
+        smaller, larger = part.a, part.b
+        reaches = isinstance(part, tirx.LE)
+        if isinstance(larger, tirx.IntImm):
+            found.append((smaller, int(larger) + reaches))
+        elif isinstance(smaller, tirx.IntImm):
+            found.append((larger, int(smaller) + (not reaches)))
+
+    tvm_ffi.structural_walk(expression, ((tirx.LT, tirx.LE), look))
+    return found
 
 
 def _schedule_block(schedule: s_tir.Schedule, block: Any) -> bool:

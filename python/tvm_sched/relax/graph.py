@@ -130,7 +130,7 @@ class _Extractor:
     parameters: dict[str, relax.Var] = field(default_factory=dict)
     names: Counter[str] = field(default_factory=Counter)
     flops: dict[str, int] = field(default_factory=dict)
-    read_bytes: dict[str, dict[int, int]] = field(default_factory=dict)
+    read_bytes: dict[str, Mapping[int, int]] = field(default_factory=dict)
     members: dict[relax.Var, Member] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
     member: Member | None = None  # of the binding at which this is
@@ -307,7 +307,7 @@ class _Extractor:
         return candidate
 
 
-def _read_bytes(inputs: list[str], partial: dict[int, int]) -> dict[str, int] | msgspec.UnsetType:
+def _read_bytes(inputs: list[str], partial: Mapping[int, int]) -> dict[str, int] | msgspec.UnsetType:
     """By tensor, of those that a kernel reads in part as each argument that they are."""
     found: dict[str, int] = {}
     for name in {inputs[position] for position in partial if position < len(inputs)}:  # others are results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import tvm
@@ -29,14 +30,21 @@ class Values(NamedTuple):
 
 
 class Blocks:
-    """The blocks of a kernel, in order, and the one that writes each tensor."""
+    """The blocks of a kernel, in order, what each reads, and the one that writes each tensor."""
 
     def __init__(self, function: tirx.PrimFunc) -> None:
         found = [realize for realize, _ in realizations_in_loops(function.body.block.body)]
         self.all = found
+        self.loads = {realize: list(loads_of(realize.block)) for realize in found}
         self.writer = {realize.block.body.buffer: realize for realize in found}
         if len(self.writer) < len(found):  # several blocks write one tensor
             self.writer.clear()
+
+
+@lru_cache(maxsize=1000)  # a kernel is cut in many ways
+def plain_blocks(function: tirx.PrimFunc) -> Blocks | None:
+    """The blocks of a plain kernel (`is_plain`); None of others."""
+    return Blocks(function) if is_plain(function) else None
 
 
 def is_plain(function: tirx.PrimFunc) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
-
-from .statements import map_expression, map_statement
 
 
 def keep_not_a_number(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -19,15 +18,12 @@ def keep_not_a_number(function: tirx.PrimFunc) -> tirx.PrimFunc:
     function : tvm.tirx.PrimFunc
         As the last step before code is generated: a simplification moves constants back.
     """
-    body = map_statement(function.body, lambda value: ([], _ordered(value)))
+    body = tvm_ffi.structural_map(function.body, ((tirx.Max, tirx.Min), _ordered))
     return function if body.same_as(function.body) else function.with_body(body)
 
 
 def _ordered(expr: Any) -> Any:
-    expr = map_expression(expr, _ordered)
-    if isinstance(expr, (tirx.Max, tirx.Min)) and _is_constant(expr.b) and not _is_constant(expr.a):
-        return type(expr)(expr.b, expr.a)
-    return expr
+    return type(expr)(expr.b, expr.a) if _is_constant(expr.b) and not _is_constant(expr.a) else expr
 
 
 def _is_constant(expr: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from math import prod
 from typing import Any
 
@@ -11,7 +13,8 @@ from tvm import s_tir, tirx
 from .statements import intrinsic, map_expression
 
 
-def count_read_bytes(function: tirx.PrimFunc) -> dict[int, int]:
+@lru_cache(maxsize=1000)  # a model's graph is made several times, of the same kernels
+def count_read_bytes(function: tirx.PrimFunc) -> Mapping[int, int]:
     """Bytes that a kernel reads at most of those arguments of which it reads a part only.
 
     Each load in the kernel's loops reads one element in each of their iterations, so iterations times the element's size is
@@ -88,24 +91,37 @@ class _Loads:
 
     def load(self, expr: Any, times: int) -> Any:
         """Count the loads in an expression that is computed ``times`` times; it comes back as it is."""
-        if isinstance(expr, tvm.ir.TensorLoad):
+        kind = _kind(expr.__class__)
+        if kind == "load":
             self.of[expr.source] = self.of.get(expr.source, 0) + times * int(expr.ty.dtype.lanes)
             for index in expr.indices:
                 self.load(index, times)
-        elif isinstance(expr, tirx.Ramp):
+        elif kind == "ramp":
             self.load(expr.base, times)
             self.load(expr.stride, times)
-        elif isinstance(expr, tvm.ir.Call) and (not intrinsic(expr) or intrinsic(expr) in _ADDRESSES):
+        elif kind == "call" and (not intrinsic(expr) or intrinsic(expr) in _ADDRESSES):
             self.known = False
-        else:
-            self.known = self.known and isinstance(expr, _ARITHMETIC)
+        elif kind != "leaf":
+            self.known = self.known and kind != ""
             map_expression(expr, lambda part: self.load(part, times))
         return expr
+
+
+@cache
+def _kind(expression: type) -> str:
+    """What a class of expressions is; "" where it is not known here."""
+    kinds = {
+        "load": tvm.ir.TensorLoad,
+        "ramp": tirx.Ramp,
+        "call": tvm.ir.Call,
+        "leaf": (tirx.IntImm, tirx.FloatImm, tirx.Var),
+        "arithmetic": _ARITHMETIC,
+    }
+    return next((kind for kind, classes in kinds.items() if issubclass(expression, classes)), "")
 
 
 _THREADS = ("thread_extent", "virtual_thread")
 _ADDRESSES = ("address_of", "tvm_access_ptr", "call_extern", "call_packed", "call_cpacked")
 _ARITHMETIC = (
-    tirx.IntImm, tirx.FloatImm, tirx.Var, tirx.Select, tirx.Cast, tirx.Broadcast, tirx.And, tirx.Or, tirx.Not, tvm.ir.Call,
-    tirx.expr.BinaryOpExpr, tirx.expr.CmpExpr,
+    tirx.Select, tirx.Cast, tirx.Broadcast, tirx.And, tirx.Or, tirx.Not, tirx.expr.BinaryOpExpr, tirx.expr.CmpExpr,
 )  # fmt: skip

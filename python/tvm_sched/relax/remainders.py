@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from .statements import map_expression, map_statement
+from .statements import contains, map_expression, map_statement
 
 BITS = 32
 """Of the product whose upper half is the quotient."""
@@ -26,6 +26,8 @@ def hide_remainders(function: tirx.PrimFunc) -> tirx.PrimFunc:
     function : tvm.tirx.PrimFunc
         Without blocks, its indices not yet vectors.
     """
+    if not contains(function.body, (tirx.FloorMod,)):
+        return function
 
     def places(_: Any, indices: list[Any]) -> list[Any]:
         return [_inside(index) for index in indices]

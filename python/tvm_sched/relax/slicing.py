@@ -24,6 +24,7 @@ from .kernel_parts import (
     is_plain,
     loads,
     loads_of,
+    plain_blocks,
     shrunk,
     uses,
     uses_outside_of_loads,
@@ -83,7 +84,8 @@ def terms_of(function: tirx.PrimFunc) -> list[int]:
 
 
 def _summed(function: tirx.PrimFunc) -> list[Any]:
-    last = Blocks(function).writer.get(function.params[-1]) if is_plain(function) else None
+    blocks = plain_blocks(function)
+    last = blocks.writer.get(function.params[-1]) if blocks else None
     return [v for v in last.block.iter_vars if v.iter_type == _REDUCTION] if last else []
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 
 Expressions = Callable[[Any], tuple[list[Any], Any]]
@@ -79,6 +81,15 @@ def statements_in(stmt: Any) -> Iterator[Any]:
             yield from statements_in(part)
 
 
+def contains(part: Any, kinds: tuple[type, ...], wanted: Callable[[Any], bool] = lambda node: True) -> bool:
+    """Whether a node of some classes is in a statement or an expression, also in indices: looked for in C++."""
+
+    def look(node: Any) -> tvm_ffi.VisitInterrupt | None:
+        return tvm_ffi.VisitInterrupt() if wanted(node) else None
+
+    return tvm_ffi.structural_walk(part, (kinds, look), order="pre") is not None
+
+
 def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:
     """Whether an expression, or a part of it but for indices of tensors, is what is looked for."""
     found = False
@@ -106,32 +117,32 @@ class _Mapper:
         self.indices = indices or (lambda buffer, given: given)
 
     def visit(self, stmt: Any) -> Any:
-        if isinstance(stmt, tirx.For):
-            return self._for(stmt)
-        if isinstance(stmt, tirx.SeqStmt):
-            parts = [self.visit(part) for part in stmt.seq]
-            same = all(new.same_as(old) for new, old in zip(parts, stmt.seq, strict=True))
-            return stmt if same else tirx.SeqStmt(parts, stmt.span)
-        if isinstance(stmt, s_tir.SBlockRealize):
-            return self._block(stmt)
-        if isinstance(stmt, tirx.BufferStore):
-            first, value = self.expressions(stmt.value)
-            places = self.indices(stmt.buffer, list(stmt.indices))
-            if value.same_as(stmt.value) and all(n.same_as(o) for n, o in zip(places, stmt.indices, strict=True)):
-                return stmt
-            return _after(first, tirx.BufferStore(stmt.buffer, value, places, stmt.span))
-        if isinstance(stmt, tirx.Bind):
-            first, value = self.expressions(stmt.value)
-            return stmt if value.same_as(stmt.value) else _after(first, tirx.Bind(stmt.var, value, stmt.span))
-        if isinstance(stmt, tirx.IfThenElse):
-            then = self.visit(stmt.then_case)
-            other = None if stmt.else_case is None else self.visit(stmt.else_case)
-            if then.same_as(stmt.then_case) and (other is None or other.same_as(stmt.else_case)):
-                return stmt
-            return tirx.IfThenElse(stmt.condition, then, other, stmt.span)
-        if isinstance(stmt, (tirx.AttrStmt, tirx.While)):
-            return self._with_body(stmt)
-        return stmt
+        method = _METHODS.get(type(stmt))
+        return method(self, stmt) if method else stmt
+
+    def _sequence(self, stmt: tirx.SeqStmt) -> Any:
+        old = list(stmt.seq)
+        parts = [self.visit(part) for part in old]
+        return stmt if _same(parts, old) else tirx.SeqStmt(parts, stmt.span)
+
+    def _store(self, stmt: tirx.BufferStore) -> Any:
+        old = list(stmt.indices)
+        first, value = self.expressions(stmt.value)
+        places = self.indices(stmt.buffer, old)
+        if value.same_as(stmt.value) and _same(places, old):
+            return stmt
+        return _after(first, tirx.BufferStore(stmt.buffer, value, places, stmt.span))
+
+    def _bind(self, stmt: tirx.Bind) -> Any:
+        first, value = self.expressions(stmt.value)
+        return stmt if value.same_as(stmt.value) else _after(first, tirx.Bind(stmt.var, value, stmt.span))
+
+    def _choice(self, stmt: tirx.IfThenElse) -> Any:
+        then = self.visit(stmt.then_case)
+        other = None if stmt.else_case is None else self.visit(stmt.else_case)
+        if then.same_as(stmt.then_case) and (other is None or other.same_as(stmt.else_case)):
+            return stmt
+        return tirx.IfThenElse(stmt.condition, then, other, stmt.span)
 
     def _for(self, loop: tirx.For) -> Any:
         kind, body = self.kinds(loop), self.visit(loop.body)
@@ -163,26 +174,46 @@ class _Mapper:
         return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body, stmt.span)
 
 
+# By exact class: TVM's classes are abstract base classes, of which a row of isinstance takes longer than the work.
+_METHODS: dict[type, Callable[[_Mapper, Any], Any]] = {
+    tirx.For: _Mapper._for,
+    tirx.SeqStmt: _Mapper._sequence,
+    s_tir.SBlockRealize: _Mapper._block,
+    tirx.BufferStore: _Mapper._store,
+    tirx.Bind: _Mapper._bind,
+    tirx.IfThenElse: _Mapper._choice,
+    tirx.AttrStmt: _Mapper._with_body,
+    tirx.While: _Mapper._with_body,
+}
+
+
 def map_expression(expr: Any, visit: Callable[[Any], Any]) -> Any:
     """An expression whose operands are what ``visit`` gives for them; the same object where that changes none.
 
     Indices of tensors stay as they are.
     """
-    if isinstance(expr, (tirx.IntImm, tirx.FloatImm, tirx.Var, tvm.ir.TensorLoad)):
-        return expr
-    if isinstance(expr, tvm.ir.Call):
-        return rebuild_call(expr, [visit(argument) for argument in expr.args])
-    if isinstance(expr, tirx.Select):
-        return _rebuilt(expr, [expr.condition, expr.true_value, expr.false_value], visit, tirx.Select)
-    if isinstance(expr, tirx.Cast):
-        return _rebuilt(expr, [expr.value], visit, lambda value: tirx.Cast(str(expr.ty.dtype), value))
-    if isinstance(expr, tirx.Broadcast):
-        return _rebuilt(expr, [expr.value], visit, lambda value: tirx.Broadcast(value, expr.lanes))
-    if isinstance(expr, (tirx.expr.BinaryOpExpr, tirx.expr.CmpExpr, tirx.And, tirx.Or)):
-        return _rebuilt(expr, [expr.a, expr.b], visit, type(expr))
-    if isinstance(expr, tirx.Not):
-        return _rebuilt(expr, [expr.a], visit, tirx.Not)
-    return expr
+    rebuild = _rebuild_of(expr.__class__)
+    return rebuild(expr, visit) if rebuild else expr
+
+
+@cache
+def _rebuild_of(kind: type) -> Callable[[Any, Callable[[Any], Any]], Any] | None:
+    """What rebuilds expressions of a class; None where they have no operands."""
+    if issubclass(kind, tvm.ir.Call):
+        return lambda expr, visit: rebuild_call(expr, [visit(argument) for argument in expr.args])
+    if issubclass(kind, tirx.Select):
+        return lambda expr, visit: _rebuilt(expr, [expr.condition, expr.true_value, expr.false_value], visit, kind)
+    if issubclass(kind, tirx.Cast):
+        return lambda expr, visit: _rebuilt(
+            expr, [expr.value], visit, lambda value: tirx.Cast(str(expr.ty.dtype), value)
+        )
+    if issubclass(kind, tirx.Broadcast):
+        return lambda expr, visit: _rebuilt(expr, [expr.value], visit, lambda value: tirx.Broadcast(value, expr.lanes))
+    if issubclass(kind, (tirx.expr.BinaryOpExpr, tirx.expr.CmpExpr, tirx.And, tirx.Or)):
+        return lambda expr, visit: _rebuilt(expr, [expr.a, expr.b], visit, kind)
+    if issubclass(kind, tirx.Not):
+        return lambda expr, visit: _rebuilt(expr, [expr.a], visit, kind)
+    return None
 
 
 def intrinsic(call: Any) -> str:
@@ -192,7 +223,7 @@ def intrinsic(call: Any) -> str:
 
 def rebuild_call(call: Any, arguments: list[Any]) -> Any:
     """A call with other arguments; the same object where they are the same."""
-    if all(new.same_as(old) for new, old in zip(arguments, call.args, strict=True)):
+    if _same(arguments, list(call.args)):
         return call
     return tvm.ir.Call(call.op, arguments, call.attrs, call.ty_args, call.span, call.ty)
 
@@ -201,6 +232,14 @@ def _after(first: list[Any], stmt: Any) -> Any:
     return tirx.SeqStmt([*first, stmt]) if first else stmt
 
 
-def _rebuilt(expr: Any, old: Any, visit: Callable[[Any], Any], make: Callable[..., Any]) -> Any:
+def _rebuilt(expr: Any, old: list[Any], visit: Callable[[Any], Any], make: Callable[..., Any]) -> Any:
     new = [visit(part) for part in old]
-    return expr if all(n.same_as(o) for n, o in zip(new, old, strict=True)) else make(*new)
+    return expr if _same(new, old) else make(*new)
+
+
+def _same(new: list[Any], old: list[Any]) -> bool:
+    return len(new) == len(old) and all(map(_same_as, new, old))
+
+
+def _same_as(one: Any, other: Any) -> bool:
+    return bool(one.same_as(other))

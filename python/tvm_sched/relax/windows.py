@@ -14,7 +14,7 @@ import tvm
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from .kernel_parts import Blocks, Interval, Values, is_plain, loads, loads_of, shrunk, uses, written_along
+from .kernel_parts import Blocks, Interval, Values, loads, plain_blocks, shrunk, uses, written_along
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def window(function: tirx.PrimFunc, part: Interval) -> Window | None:
     part : Interval
         Of the result.
     """
-    if not is_plain(function):
+    blocks, result = plain_blocks(function), function.params[-1]
+    if blocks is None:
         return None
-    blocks, result = Blocks(function), function.params[-1]
     tensors: dict[Any, Interval | None] = {result: part}
     variables: dict[Any, Values] = {}
     for realize in reversed(blocks.all):
@@ -78,9 +78,11 @@ def window(function: tirx.PrimFunc, part: Interval) -> Window | None:
             variables[realize] = Values(variable, cut.begin, cut.end)
         else:
             tensors[tensor] = None
-        for load in loads_of(realize.block):
+        values = variables.get(realize)
+        analyzer = None if values is None else _analyzer(realize.block, values)
+        for load in blocks.loads[realize]:
             if not load.source.same_as(tensor):
-                needed = _needed(realize.block, variables.get(realize), load)
+                needed = None if values is None else _needed(analyzer, values, load)
                 tensors[load.source] = hull(tensors[load.source], needed) if load.source in tensors else needed
     if tensors[result] is None:
         return None
@@ -96,10 +98,8 @@ def hull(one: Interval | None, other: Interval | None) -> Interval | None:
     return Interval(one.axis, min(one.begin, other.begin), max(one.end, other.end))
 
 
-def _needed(block: Any, values: Values | None, load: Any) -> Interval | None:
-    """What a block reads of a tensor, along the axis along which that is least; None where it is all."""
-    if values is None:
-        return None
+def _analyzer(block: Any, values: Values) -> Analyzer:
+    """What knows the bounds of a block's variables, of which one has only some values."""
     analyzer = Analyzer()
     for each in block.iter_vars:
         cut = each.var.same_as(values.variable)
@@ -108,6 +108,11 @@ def _needed(block: Any, values: Values | None, load: Any) -> Interval | None:
         )
         kind = str(each.var.ty.dtype)
         analyzer.bind(each.var, tvm.ir.Range.from_min_extent(tirx.IntImm(kind, begin), tirx.IntImm(kind, end - begin)))
+    return analyzer
+
+
+def _needed(analyzer: Analyzer, values: Values, load: Any) -> Interval | None:
+    """What a block reads of a tensor, along the axis along which that is least; None where it is all."""
     found: list[tuple[float, Interval]] = []
     for axis, (index, extent) in enumerate(zip(load.indices, load.source.shape, strict=True)):
         if not uses(index, values.variable) or any(True for _ in loads(index)):

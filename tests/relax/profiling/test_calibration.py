@@ -39,6 +39,8 @@ def timer(monkeypatch, tmp_path):
     found = Timer()
     monkeypatch.setattr(calibration, "kernel_times", found)
     monkeypatch.setattr(OtherLoad, "share", lambda self: found.load)
+    kernels = kernel_objects.kernel_cache()  # compiled ones are the session's; the database of times is the test's own
+    monkeypatch.setattr(kernel_objects, "kernel_cache", lambda: kernels)
     monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path))
     monkeypatch.delenv("TVM_SCHED_COSTS")
     return found

@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ..statements import intrinsic, map_expression, map_statement, rebuild_call
+from ..statements import contains, intrinsic, map_expression, map_statement, rebuild_call
 from .arithmetic import Bindings, cast, constant
 from .table import FUNCTIONS, power_of
 
@@ -24,6 +24,8 @@ def replace_calls(function: tirx.PrimFunc) -> tirx.PrimFunc:
     tvm.tirx.PrimFunc
         The same function where it calls none.
     """
+    if not contains(function.body, (tvm.ir.Call,), is_replaced):
+        return function
     body = map_statement(function.body, _with_arithmetic)
     return function if body.same_as(function.body) else function.with_body(body)
 

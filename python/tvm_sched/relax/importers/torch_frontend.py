@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import tvm
@@ -175,6 +177,31 @@ def convert_program(program: Any) -> tvm.IRModule:
     return importer.from_exported_program(program, True, True, False, None)
 
 
+_LOOK_UP = Lock()
+
+
+@contextmanager
+def _operators_looked_up_once() -> Iterator[None]:
+    """Let PyTorch look up the operators that C++ registered once, not anew for each of its 26 namespaces, and twice.
+
+    That takes as long as all else that a small program needs.
+    """
+    import torch._export.utils as utils
+
+    look_up = getattr(utils, "_materialize_cpp_cia_ops", None)
+    if look_up is None:  # another version of PyTorch
+        yield
+        return
+    with _LOOK_UP:
+        look_up()
+        utils._materialize_cpp_cia_ops = lambda: None
+        try:
+            yield
+        finally:
+            utils._materialize_cpp_cia_ops = look_up
+
+
+@_operators_looked_up_once()
 def decomposed(program: Any) -> Any:
     """Decompose a program into core operators and operators with one of our converters."""
     import torch

@@ -47,6 +47,7 @@ class AttentionClaimer(ViewRewriter, ABC):
     A library's subclass says what it takes (`leads`, `takes`) and makes the kernel (`call`).
     """
 
+    wanted = ("nn.softmax", "nn.attention", "nn.attention_bias")
     grouped = False
     """Whether heads are divided into groups that share keys and values."""
 

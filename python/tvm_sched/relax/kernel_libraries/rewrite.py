@@ -72,7 +72,11 @@ class Rewriter:
         The old value of each variable.
     uses : dict of relax.Var to list of relax.Var
         The variables whose old values use a variable, each as often as it does; the function's result is ``None``.
+    wanted : collection of str, optional
+        Operators without any of which there is nothing to do; None: there may be in any function.
     """
+
+    wanted: Collection[str] | None = None
 
     def __init__(self, mod: tvm.IRModule) -> None:
         self.mod = mod
@@ -84,9 +88,9 @@ class Rewriter:
         self.name = ""  # of the variable whose place is being taken
 
     def run(self) -> tvm.IRModule:
-        """The module with a new ``main``; the same module where ``main`` holds what cannot be gone through."""
+        """The module with a new ``main``; the same where nothing is to be done, or ``main`` cannot be gone through."""
         bindings = self._bindings()
-        if bindings is None:
+        if bindings is None or not self._is_wanted(bindings):
             return self.mod
         function = self.function
         attributes = dict(function.attrs.items()) if function.attrs else {}
@@ -103,6 +107,9 @@ class Rewriter:
         return tvm.transform.Sequential(
             [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
         )(made)
+
+    def _is_wanted(self, bindings: list[Any]) -> bool:
+        return self.wanted is None or any(operation(binding.value) in self.wanted for binding in bindings)
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Return the replacement of a variable; called in order."""

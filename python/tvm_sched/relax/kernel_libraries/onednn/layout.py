@@ -70,6 +70,7 @@ class ChannelsLast(Rewriter):
             "strided_slice": self._slice,
             "take": self._take,
         }
+        self.wanted = self.rules
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding; None where only the value with channels last is known."""

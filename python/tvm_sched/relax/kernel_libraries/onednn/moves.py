@@ -20,6 +20,8 @@ class WithoutTranspositions(Rewriter):
     transformers come from images to tokens.
     """
 
+    wanted = ("permute_dims",)
+
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding."""
         shape = shape_of(value)

@@ -16,6 +16,8 @@ class WithoutReshapes(Rewriter):
     A reshape that remains is a copy.
     """
 
+    wanted = ("call_dps_packed", *RESHAPES)
+
     def __init__(self, mod: Any, kernels: KernelSet) -> None:
         super().__init__(mod)
         self.kernels = kernels
