@@ -59,7 +59,7 @@ def test_pipeline_target():
 
 
 @pytest.mark.slow
-def test_pass(monkeypatch):
+def test_pass():
     tvm = pytest.importorskip("tvm", exc_type=ImportError)
     from tvm_sched.relax.attributes import PROBLEM, get_schedule
 
