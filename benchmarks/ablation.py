@@ -79,7 +79,9 @@ def _network(name: str, topology: str) -> Instance:
         from tvm_sched.relax import make_problem
         from tvm_sched.testing.models import onnx_model
 
-        return make_problem(onnx_model(name), load_topology(topology), name=name).resolve()  # the search is of one choice
+        return make_problem(
+            onnx_model(name), load_topology(topology), name=name
+        ).resolve()  # the search is of one choice
 
     return Instance(f"{name}, {topology}", True, make)
 
