@@ -4,7 +4,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
@@ -77,6 +77,7 @@ def check(seed: int, operators: int, scheduler: str) -> None:
 @pytest.mark.slow
 @MANY
 @given(seed=st.integers(0, 2**20), operators=st.integers(1, 14), kind=st.sampled_from(list(CONCURRENCY)))
+@example(seed=33963, operators=12, kind="streams")  # a product without a spatial loop
 def test_random_schedules_compute_what_numpy_computes(seed: int, operators: int, kind: str) -> None:
     check(seed, operators, kind)
 

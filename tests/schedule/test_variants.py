@@ -306,7 +306,7 @@ def test_an_interrupt_in_the_race_is_said_of_the_best_of_all(monkeypatch):
         state.bound = 0.0  # so that it is not proved
         return "interrupted" if "gate" in state.problem.graph.index.operator_id else status
 
-    monkeypatch.setattr(scheduler, "choose", lambda *_: ([CHOICE, {}], False))
+    monkeypatch.setattr(scheduler, "promising_choices", lambda *_: ([CHOICE, {}], False))
     monkeypatch.setattr(race, "improve", interrupted_without_choice)
     schedule = solve(gated(), "anytime", {"work": 0.1})
     assert schedule.choice == CHOICE
@@ -324,10 +324,10 @@ def test_an_interrupt_before_the_second_choice_has_a_schedule_keeps_that_of_the_
         return status
 
     monkeypatch.setattr(race, "improve", interrupted_without_choice)
-    monkeypatch.setattr(scheduler, "choose", lambda *_: ([CHOICE, {}], False))
+    monkeypatch.setattr(scheduler, "promising_choices", lambda *_: ([CHOICE, {}], False))
     schedule = solve(gated(), "anytime", {"work": 0.1})
     assert (schedule.choice, schedule.certificate.status) == (CHOICE, "interrupted")
-    monkeypatch.setattr(scheduler, "choose", lambda *_: ([{}, CHOICE], False))
+    monkeypatch.setattr(scheduler, "promising_choices", lambda *_: ([{}, CHOICE], False))
     with pytest.raises(KeyboardInterrupt):
         solve(gated(), "anytime", {"work": 0.1})
 
@@ -359,7 +359,7 @@ def test_the_graphs_own_ways_are_searched_where_no_other_fits(monkeypatch):
     def only_for_the_graph(problem, *arguments, **named):
         return turns(problem, *arguments, **named) if "gate" in problem.graph.index.operator_id else []
 
-    monkeypatch.setattr(scheduler, "choose", lambda *_: ([CHOICE], False))
+    monkeypatch.setattr(scheduler, "promising_choices", lambda *_: ([CHOICE], False))
     monkeypatch.setattr(scheduler, "turns", only_for_the_graph)
     schedule = solve(gated(), "anytime", {"work": 0.1})
     assert not schedule.choice

@@ -78,6 +78,8 @@ def _lemma(lemma: dict[str, Any]) -> str:
         return f"{lemma['last']} cannot end before {format_ns(lemma['ns'])}: the buses carry what it and all before it read."
     between = f"from the end of {lemma['first']} to that of {lemma['last']} {format_ns(lemma['ns'])} pass at least: "
     count = len(lemma.get("operators", ()))
+    if lemma["rule"] == "ways":
+        return f"{between}the group {lemma['group']} lies between, and none of its {len(lemma['ways'])} ways is faster."
     return (
         between
         + {

@@ -30,6 +30,16 @@ class _Matmul(dlight.gpu.Matmul):
         return super().apply(func, _WITHOUT_TENSOR_CORES, _)
 
 
+class _Gemv(dlight.gpu.GEMV):
+    """dlight's loops for matrix-vector products; TVM 0.27 asserts that such a product has a spatial loop."""
+
+    def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
+        try:
+            return super().apply(func, target, _)
+        except AssertionError:  # another rule takes it
+            return None
+
+
 class _Windows(dlight.gpu.Fallback):
     """A thread for each result of windows (pooling, grouped convolutions), and where many results have few terms each.
 
@@ -69,7 +79,7 @@ def schedule_for_gpu(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRM
     rules: tuple[Any, ...] = (
         _Matmul(),
         _Windows(),
-        dlight.gpu.GEMV(),
+        _Gemv(),
         dlight.gpu.Reduction(),
         dlight.gpu.GeneralReduction(),
         dlight.gpu.Fallback(),
