@@ -18,7 +18,7 @@ from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
 from tvm_sched.pipeline.anytime import AnytimeOptions
 from tvm_sched.pipeline.node_bound import node_bound
 from tvm_sched.pipeline.partition_bounds import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
-from tvm_sched.pipeline.partition_state import Annealing, GeneticSearch, Ideals, Neighbours, PartitionState
+from tvm_sched.pipeline.partition_state import Annealing, Ideals, Neighbours, PartitionState
 from tvm_sched.pipeline.price_bound import price_bound
 from tvm_sched.pipeline.programs import (
     bottleneck_bound,
@@ -190,7 +190,7 @@ def test_the_status_of_a_partition():
 
 @pytest.mark.parametrize(
     "improver",
-    [Ideals, GeneticSearch, Formulas, Annealing, Semidefinite, Neighbours, Bottleneck, BottleneckGuess, ExactProgram],
+    [Ideals, Formulas, Annealing, Semidefinite, Neighbours, Bottleneck, BottleneckGuess, ExactProgram],
 )
 def test_an_improver_tells_that_its_budget_was_too_small(improver):
     state = PartitionState(regal_like(1, 60), 4, threads=1)
@@ -225,7 +225,7 @@ def test_a_fault_of_the_bound_is_told_when_the_search_is_interrupted(monkeypatch
         partition(regal_like(1, 60), 4, "anytime", {"time_limit": 5, "threads": 2}, progress=interrupted)
 
 
-@pytest.mark.parametrize("what", ["genetic search over orders", "annealing"])
+@pytest.mark.parametrize("what", ["bounds from single nodes", "annealing"])
 def test_an_interrupt_gives_the_best_partition_so_far(what):
     def interrupted(doing, done, total):
         if doing == what:

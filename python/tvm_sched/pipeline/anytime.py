@@ -11,7 +11,7 @@ from ..anytime import Budget, Status, Turn, budget_of, improve
 from ..errors import InputError, require_at_least
 from .partition_bounds import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Prices, Semidefinite
 from .partition_problem import PartitionProblem
-from .partition_state import MOST_MOVES, Annealing, GeneticSearch, Ideals, Neighbours, PartitionState
+from .partition_state import MOST_MOVES, Annealing, Ideals, Neighbours, PartitionState
 from .registry import PARTITIONERS, Partition, register
 
 TIME_LIMIT = 60.0
@@ -72,9 +72,9 @@ def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> 
     """The best partition that searches and relaxations find together within a budget, with the strongest bound.
 
     Where the graph has few ideals, the program over them comes first, and nothing else where it proves its answer. Then
-    genetic search over orders, bounds from formulas, small programs; annealing, neighbouring stages cut anew, and the
-    integer programs of Archer et al. (ICML 2024), while the semidefinite bound has a thread of its own, and after it, where
-    stages have few nodes, the bound from prices.
+    bounds from formulas, small programs; annealing, neighbouring stages cut anew, and the integer programs of Archer et al.
+    (ICML 2024), while the semidefinite bound has a thread of its own, and after it, where stages have few nodes, the bound
+    from prices.
     """
     budget, state = options.budget(), PartitionState(problem, stages, options.seed, options.threads, options.solver)
     counted = options.work is not None
@@ -93,7 +93,7 @@ PARTITIONERS.alias("pipeline-exact", "anytime", gone=("annealings", "turns"))
 
 def first_turns(counted: bool) -> list[Turn[PartitionState]]:
     """What is there in no time."""
-    chosen = [Turn(Ideals(), 0.2), Turn(GeneticSearch(), 2.0), Turn(Formulas(), 0.1)]
+    chosen = [Turn(Ideals(), 0.2), Turn(Formulas(), 0.1)]
     return chosen if counted else [*chosen, Turn(ExactProgram(SMALL_PROGRAM), 0.3)]
 
 

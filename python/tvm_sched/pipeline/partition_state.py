@@ -21,15 +21,6 @@ FEW_IDEALS = 20_000
 IDEALS_PER_SECOND = 500_000
 """Ideals that are listed in a second, roughly, on one core of a server; most graphs have too many, as the list shows."""
 
-LARGE_POPULATION = 100_000
-"""Nodes in all orders of a generation of the genetic search, of which there are 10 to 100."""
-
-MOST_GENERATIONS = 100
-"""Of the genetic search."""
-
-ORDERED_NODES_PER_SECOND = 2_000_000
-"""Nodes of orders that the genetic search cuts in a second, roughly, on one core of a server."""
-
 MOVES_PER_SECOND = 4_000_000
 """Moves that annealing tries in a second, roughly, on one core of a server."""
 
@@ -55,7 +46,7 @@ class PartitionState(Incumbent[Cut]):
     problem : PartitionProblem
     stages, seed : int
     threads : int
-        0: all cores. Neither genetic search nor annealing depends on it.
+        0: all cores. Annealing does not depend on it.
     solver : str
         Of the integer programs.
     """
@@ -103,35 +94,6 @@ class Ideals:
                 state.raise_bound(state.cost, "ideals")
         else:
             budget.too_small = late or most < FEW_IDEALS
-        return False
-
-
-class GeneticSearch:
-    """The best order of the genetic search of `slicegraph`, cut."""
-
-    name = "genetic search"
-
-    def step(self, state: PartitionState, budget: Budget) -> bool:
-        """All generations."""
-        report_progress("genetic search over orders", 0, 4)
-        problem = state.problem
-        # The clock is looked at between generations, so these must not take long.
-        population = max(10, min(100, LARGE_POPULATION // max(problem.size, 1)))
-        each = population * problem.size / ORDERED_NODES_PER_SECOND
-        generations = int(np.clip(budget.left / max(each, 1e-9), 1, MOST_GENERATIONS))
-        order = problem.evolve(
-            state.stages,
-            population=population,
-            generations=generations,
-            seed=state.seed,
-            threads=state.threads,
-            seconds=_until(budget),
-        )
-        budget.spend(generations * each)
-        budget.too_small = generations < MOST_GENERATIONS or budget.late
-        _, ends = problem.slice(order, state.stages, state.cost)
-        if ends:
-            state.offer_partition(problem.stages_of(order, ends), order)
         return False
 
 
