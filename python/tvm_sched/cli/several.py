@@ -10,7 +10,7 @@ import typer
 from ..errors import InputError
 from .interrupt import stoppable
 from .output import Output
-from .solving import solve_aloud
+from .solving import solve_with_progress
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -70,7 +70,7 @@ def solve_models(
         raise InputError(
             "--weights is for --objective slowdown; --scheduler sortinghat has an option weights of its own"
         )
-    return solve_aloud(out, made, scheduler, options, requests), None
+    return solve_with_progress(out, made, scheduler, options, requests), None
 
 
 def _numbers(weights: str | None) -> list[float]:
@@ -154,7 +154,7 @@ def _compare_with_alone(
 
     found = []
     for each, part in zip(model_latencies(made, chosen, requests), problems_of_models(made), strict=True):
-        solved = solve_aloud(out, part, chosen.scheduler, options, requests_of_part(part, requests))
+        solved = solve_with_progress(out, part, chosen.scheduler, options, requests_of_part(part, requests))
         assert solved.certificate is not None
         found.append(each._replace(alone_ns=solved.certificate.latency_ns))
     return found
