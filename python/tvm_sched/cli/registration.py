@@ -59,7 +59,7 @@ def command(
             _begin(out, apart)
             try:
                 # Ray, for one, prints what it thinks of its nodes at any time.
-                with redirect_stdout(sys.stderr), _old_names_said(out):
+                with redirect_stdout(sys.stderr), _reporting_old_names(out):
                     function(out, **parameters.collect(arguments))
                 out.finish()
             except (Exception, KeyboardInterrupt) as error:
@@ -76,7 +76,7 @@ def command(
 
 
 @contextmanager
-def _old_names_said(out: Output) -> Iterator[None]:
+def _reporting_old_names(out: Output) -> Iterator[None]:
     """Say once, in a line, what old names were used."""
     said: set[str] = set()
     with warnings.catch_warnings():
