@@ -20,7 +20,7 @@ Options = Annotated[
     typer.Option(
         "--option",
         metavar="KEY=VALUE",
-        help="Option of the method, as `work=10`; a wrong key names those there are. May be repeated.",
+        help="Option of the method, such as `work=10`; for a wrong key the error lists all keys. May be repeated.",
     ),
 ]
 

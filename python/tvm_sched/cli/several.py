@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 Alone = Annotated[
     bool,
-    typer.Option(
-        "--alone", help="Several models: schedule each by itself, too, and say how much slower it is among the others."
-    ),
+    typer.Option("--alone", help="Several models: also schedule each alone, and show its slowdown among the others."),
 ]
 
 
@@ -30,8 +28,8 @@ Objective = Annotated[
     typer.Option(
         "--objective",
         metavar="latency|slowdown",
-        help="Several models: make least when the last one ends, or how many times as long as alone the one takes that "
-        "suffers most (anytime, heft, peft).",
+        help="Several models: minimise the end of the last one (latency), or the largest weighted slowdown: a model's "
+        "latency among the others, divided by its latency alone (anytime, heft, peft).",
     ),
 ]
 Weights = Annotated[
