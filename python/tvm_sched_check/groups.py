@@ -1,4 +1,4 @@
-"""The rule ``ways``: least times through a group, from the operator that makes a tensor which the group reads to its end."""
+"""The rule ``ways``: least times through a group, from the end of the producer of a tensor that it reads to its own end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .ways import Relaxed, Way
 
 
 class Groups:
-    """What lemmas about the ways of groups prove of the relaxed problem; equal ways, as in equal layers, once."""
+    """Checks lemmas of the rule ``ways``; equal ways, as those of equal layers, are checked once."""
 
     def __init__(self, relaxed: Relaxed) -> None:
         self.relaxed, self.devices = relaxed, len(relaxed.problem.devices)
@@ -18,14 +18,14 @@ class Groups:
         self.known = dict[str, int]()
 
     def least(self, first: int | None, last: int, lemma: dict[str, Any]) -> int:
-        """Nanoseconds from the end of ``first``, which makes the tensor, to the end of ``last``, whichever way is chosen.
+        """Least nanoseconds from the end of ``first``, the producer of the tensor, to the end of ``last``, for every way.
 
-        ``last`` may end with the operator that runs it, as nothing comes behind it there, and ``first`` has ended when the
-        tensor is made. In between a way runs those of its operators that wait for the tensor and lead to that operator.
+        ``last`` can end with the operator of the way that runs it: no other operator of the group follows ``last``. Before
+        that, the way runs those of its operators that wait for the tensor and for which that operator waits.
         """
         p, group, tensor = self.relaxed.problem, lemma["group"], lemma["tensor"]
         if first is None or p.maker.get(p.t[tensor]) != first or self.ends.setdefault(group, last) != last:
-            raise Refused(f"{tensor!r} is not made by the first operator, or group {group!r} has two ends")
+            raise Refused(f"{tensor!r} is not produced by the first operator, or group {group!r} has two ends")
         if self.relaxed.group_of[last] != group or group in map(self.relaxed.group_of.get, p.after[last]):
             raise Refused(f"the last operator does not stand for the end of group {group!r}")
         runs, name = self.relaxed.runs[group], p.operator_names[last]
@@ -33,7 +33,7 @@ class Groups:
         return min(self._least(way, runs[of][name], tensor, lemma["ways"][of]) for of, way in ways)
 
     def _least(self, way: Way, end: str, tensor: str, lemmas: list[dict[str, Any]]) -> int:
-        """What lemmas prove of one way, in the problem of what lies between; less the time of the source."""
+        """What the lemmas prove for the part of one way after the tensor, less the time of the source."""
         sizes = {t["name"]: t["size"] for t in [*self.relaxed.known, *way.tensors]}
         graph, costs = self._between(way, way.leading(tensor, end, sizes), tensor, sizes)
         if (key := str((graph, costs, lemmas))) not in self.known:
@@ -42,7 +42,7 @@ class Groups:
         return self.known[key]
 
     def _between(self, way: Way, leading: set[str], tensor: str, sizes: dict[str, int]) -> tuple[dict[str, Any], ...]:
-        """Graph and costs of what lies between: a source of 1 ns, and operators named by their positions in the way."""
+        """Graph and costs of that part: a source of 1 ns, and the operators, named by their positions in the way."""
         rows = [(k, row) for k, (name, row) in enumerate(way.rows.items()) if name in leading]
         made = {t: f"{k}:{j}" for k, (operator, *_) in rows for j, t in enumerate(operator.get("outputs", []))}
         called = {tensor: "source"} | made

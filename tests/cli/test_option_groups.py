@@ -131,5 +131,5 @@ def test_a_field_without_option_and_default_is_refused():
     class Incomplete:
         size: int
 
-    with pytest.raises(TypeError, match="group Incomplete: 'size' is no option, and has no default"):
+    with pytest.raises(TypeError, match="group Incomplete: 'size' is not an option and has no default"):
         group_parameters(Incomplete)

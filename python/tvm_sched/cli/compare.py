@@ -13,12 +13,12 @@ from .interrupt import interruptible
 from .methods import MethodOptions, parse_options
 from .models import RequestOptions, load_problem
 from .output import FAILURE, Output
-from .solving import solve_aloud
+from .solving import solve_with_progress
 
 if TYPE_CHECKING:
     from ..problem import Problem
     from ..schedule import Schedule
-    from ..schedulers.batch import Asked
+    from ..schedulers.batch import SolveRequest
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ def compare(
     problems = [load_problem(out, group, topology, given) for group in apart]
     with workers_of(ray):
         wanted = [given.requests(made) for made in problems]
-        asked: list[Asked] = [
+        solves: list[SolveRequest] = [
             (made, name, options[name], of) for made, of in zip(problems, wanted, strict=True) for name in names
         ]
-        answers = _solve_all(out, asked)
-    told, complete = [], True
+        answers = _solve_all(out, solves)
+    comparisons, complete = [], True
     for n, made in enumerate(problems):
         found, failed = _sorted(out, dict(zip(names, answers[n * len(names) :], strict=False)))
         if report and found:
@@ -93,9 +93,9 @@ def compare(
 
             write_report(report, made, [Entry(name, chosen) for name, chosen in found.items()], title="")
             out.wrote(report, "report")
-        told.append(_show_comparison(out, made, found, failed))
+        comparisons.append(_show_comparison(out, made, found, failed))
         complete &= not failed
-    out.result({"problems": told} if each else told[0])
+    out.result({"problems": comparisons} if each else comparisons[0])
     if not complete:
         raise typer.Exit(FAILURE)
 
@@ -112,20 +112,20 @@ def _sorted(out: Output, answers: dict[str, Schedule | TvmSchedError]) -> tuple[
     return found, failed
 
 
-def _solve_all(out: Output, asked: list[Asked]) -> list[Schedule | TvmSchedError]:
+def _solve_all(out: Output, solves: list[SolveRequest]) -> list[Schedule | TvmSchedError]:
     """The schedule of each problem and scheduler, or why there is none; all at once where there are workers."""
     from ..schedulers.batch import solve_many
     from ..worker_pool import have_workers
 
     if not have_workers():
-        return [_solve_here(out, *one) for one in asked]
-    with interruptible(out), out.step(f"Scheduling {len(asked)} times"):
-        return solve_many(asked)
+        return [_solve_here(out, *one) for one in solves]
+    with interruptible(out), out.step(f"Scheduling {len(solves)} times"):
+        return solve_many(solves)
 
 
-def _solve_here(out: Output, *asked: Any) -> Schedule | TvmSchedError:
+def _solve_here(out: Output, *request: Any) -> Schedule | TvmSchedError:
     try:
-        return solve_aloud(out, *asked)
+        return solve_with_progress(out, *request)
     except InputError:
         raise
     except TvmSchedError as error:

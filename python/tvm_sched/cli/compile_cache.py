@@ -31,7 +31,7 @@ _OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE")
 
 
 @dataclass(frozen=True)
-class Made:
+class CompilationResult:
     """Result of a compilation.
 
     Attributes
@@ -85,7 +85,9 @@ def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
 
 
-def keep(cache: FileCache, key: str, name: str, made: Made, warned: Sequence[warnings.WarningMessage]) -> None:
+def keep(
+    cache: FileCache, key: str, name: str, made: CompilationResult, warned: Sequence[warnings.WarningMessage]
+) -> None:
     """Put a compilation into the cache, with its warnings."""
     with tempfile.TemporaryDirectory() as folder:
         files = dict(zip((_ARTIFACT, _PARAMETERS), made.written, strict=False))
@@ -103,7 +105,7 @@ def keep(cache: FileCache, key: str, name: str, made: Made, warned: Sequence[war
         )
 
 
-def restore(cache: FileCache, key: str, output: Path) -> Made | None:
+def restore(cache: FileCache, key: str, output: Path) -> CompilationResult | None:
     """Write what the cache has to ``output``, and warn as the compilation did; None where it has nothing."""
     from ..problem import Problem
     from ..schedule import Schedule
@@ -121,7 +123,7 @@ def restore(cache: FileCache, key: str, output: Path) -> Made | None:
         return None
     for module, name, text in about["warnings"]:
         warnings.warn(text, getattr(sys.modules.get(module), name, UserWarning), stacklevel=2)
-    return Made(problems, schedules, about["plans"], written, about["slow_kernels"])
+    return CompilationResult(problems, schedules, about["plans"], written, about["slow_kernels"])
 
 
 def _copy(folder: Path, output: Path) -> list[Path]:

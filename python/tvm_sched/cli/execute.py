@@ -13,7 +13,7 @@ from rich.markup import escape
 from ..caching import without_caches
 from ..errors import InputError
 from ..file_cache import compiled_models
-from .compile_cache import Made, compilation_key, keep, restore
+from .compile_cache import CompilationResult, compilation_key, keep, restore
 from .evidence import EvidenceFolder, check_folder, store_all
 from .inputs import HTML, JSON, CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, check_outputs
 from .interrupt import interruptible
@@ -170,10 +170,10 @@ def compile_model(
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
             if cache and key:
                 keep(cache, key, str(model), made, said)
-    _tell(out, model, made, output, report, parameters, evidence)
+    _show_results(out, model, made, output, report, parameters, evidence)
 
 
-def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Made:
+def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> CompilationResult:
     with packages_for(model):
         from ..relax import compile as compile_scheduled
     from ..schedule.simulator import simulate
@@ -185,13 +185,19 @@ def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Ma
     pairs = zip(compiled.problems, compiled.schedules, strict=True)
     plans = [describe(problem, schedule, simulate(problem, schedule)) for problem, schedule in pairs]
     slow = [asdict(kernel) for kernel in compiled.slow_kernels]
-    return Made(compiled.problems, compiled.schedules, plans, written, slow)
+    return CompilationResult(compiled.problems, compiled.schedules, plans, written, slow)
 
 
-def _tell(
-    out: Output, model: Path, made: Made, output: Path, report: Path | None, parameters: str, evidence: Path | None
+def _show_results(
+    out: Output,
+    model: Path,
+    made: CompilationResult,
+    output: Path,
+    report: Path | None,
+    parameters: str,
+    evidence: Path | None,
 ) -> None:
-    """Say what was made, and write the report and the evidence."""
+    """Print the results of a compilation, and write its report and evidence."""
     for path in made.written:
         out.wrote(path, "artifact" if path == output else "parameters")
     stored = store_all(out, made.problems, made.schedules, evidence)
@@ -228,7 +234,7 @@ def _measured_table(notes: dict[str, Any]) -> Any:
     return table(("schedule", "measured latency", "in turns with"), [*rows, (f"chosen: {notes['chosen']}", "", "")])
 
 
-def _show_compiled(out: Output, made: Made, files: dict[str, Any]) -> None:
+def _show_compiled(out: Output, made: CompilationResult, files: dict[str, Any]) -> None:
     from ..report.tables import certificate_table
 
     for problem, schedule in zip(made.problems, made.schedules, strict=True):

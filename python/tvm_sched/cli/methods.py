@@ -1,4 +1,4 @@
-"""What commands are told of a method: a scheduler, a partitioner, an allocator."""
+"""Options of commands that run a method: a scheduler, a partitioner or an allocator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Options = Annotated[
     typer.Option(
         "--option",
         metavar="KEY=VALUE",
-        help="Option of the method, as `work=10`; a wrong key names those there are. May be repeated.",
+        help="Option of the method, such as `work=10`; for a wrong key the error lists all keys. May be repeated.",
     ),
 ]
 
@@ -36,13 +36,13 @@ class MethodOptions:
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the method.")] = None
 
     def of(self, method: Method[Any], out: Output | None = None) -> dict[str, Any]:
-        """Options for a method; with ``out`` it is said that it does not know the time limit or the seed."""
+        """Options for a method; with ``out``, a message says if the method has no time limit or seed."""
         return {**self.limits(method, out), **parse_options(self.option)}
 
     def limits(self, method: Method[Any], out: Output | None = None) -> dict[str, Any]:
-        """``--time-limit`` and ``--seed`` alone, where they are given and the method knows them.
+        """Only ``--time-limit`` and ``--seed``, if they are given and the method has them.
 
-        The time limit is that of the whole: where a method has one for each submodel too, its ``total_time_limit``.
+        The time limit is that of the whole run: ``total_time_limit`` of methods that also have one for each submodel.
         """
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise InputError(f"--time-limit {self.time_limit}: a number of seconds above 0 is allowed")

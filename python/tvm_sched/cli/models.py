@@ -1,4 +1,4 @@
-"""What commands make of the models that they are given: problems on a machine."""
+"""Problems from the models and problem files that commands are given, and the options for that."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ Rows = Annotated[
 
 @dataclass(frozen=True)
 class ModelOptions(ShapeOptions):
-    """What a problem is made with of models: their shapes, a phase, latencies.
+    """Options for making a problem of models: their shapes, a phase, and the cost model.
 
-    ``variants``, ``rows`` and ``resident`` are options of the classes below, and have their defaults elsewhere.
+    ``variants``, ``rows`` and ``resident`` are options in the subclasses below; commands that take this class use defaults.
     """
 
     phase: Annotated[
@@ -54,8 +54,8 @@ class ModelOptions(ShapeOptions):
         typer.Option(
             "--phase",
             metavar="full|prefill|decode",
-            help="Of such a model: all tokens at once; the same, keeping keys and values; or one more token, with those of "
-            "--shape's tokens as parameters.",
+            help="For language models by name or config.json: all tokens at once; the same, with keys and values kept; or "
+            "one more token, with the keys and values of --shape's tokens as parameters.",
         ),
     ] = "full"
     costs: OptionalCosts = None
@@ -242,7 +242,7 @@ def _import(out: Output, path: Path, topology: Topology, shapes: ShapeSet | None
 
     constants = options.constants()
     if options.costs is not None:
-        get_cost_model(options.costs)  # a wrong name is said before the long work
+        get_cost_model(options.costs)  # report a wrong name before the long work
     with out.step(f"Importing {path.name}"), model_warnings(out):
         with packages_for(path):
             from ..relax import make_problem
@@ -267,7 +267,7 @@ def packages_for(model: Path) -> AbstractContextManager[None]:
 
 @contextmanager
 def model_warnings(out: Output) -> Iterator[None]:
-    """Say what the importers and a cost model warn of, as plain messages, each once."""
+    """Print warnings of the importers and of a cost model as plain messages, each once."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         yield

@@ -1,8 +1,9 @@
-"""Option groups: options that several commands take, said once, as the fields of a frozen dataclass.
+"""Option groups: options shared by several commands, each defined once as a field of a frozen dataclass.
 
-A command takes such a dataclass as a parameter, ``model: ModelOptions``; the command line has its fields in that place. A
-field is an option, or an argument, where its type is annotated as typer wants it. Any other field keeps its default: it is
-for commands that take a subclass, in which the same field is an option.
+A command function takes such a dataclass as one parameter, e.g. ``model: ModelOptions``; on the command line this parameter
+stands for the fields of the dataclass. A field whose type is annotated with `typer.Option` or `typer.Argument` becomes an
+option or argument. Any other field is not on the command line and keeps its default; a subclass can annotate it, so that
+commands that take the subclass offer it.
 """
 
 from __future__ import annotations
@@ -17,21 +18,22 @@ from typer.models import ParameterInfo
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a command is given on the command line.
+    """The parameters of a command: what typer parses, and how the groups are rebuilt from it.
 
     Attributes
     ----------
     listed : tuple of Parameter
-        In the order of the function's parameters, those of a group in its place; then those of every command.
+        Options and arguments in the order of the function's parameters, a group replaced by its fields; the parameters
+        common to all commands come last.
     groups : mapping of str to (type, list of str)
-        The function's parameters that are groups: the group, and which of its fields are listed.
+        For each parameter of the function that is a group: the dataclass, and the names of its fields in ``listed``.
     """
 
     listed: tuple[Parameter, ...]
     groups: Mapping[str, tuple[type[Any], list[str]]]
 
     def collect(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What the function is called with: ``values`` of the command line, those of groups as their objects."""
+        """Keyword arguments for the function: the parsed ``values``, with those of each group collected in its object."""
         own = dict(values)
         made = {
             name: group(**{field: own.pop(field) for field in listed}) for name, (group, listed) in self.groups.items()
@@ -40,12 +42,13 @@ class Parameters:
 
 
 def parameters_of(function: Callable[..., None], common: Mapping[str, Parameter]) -> Parameters:
-    """The parameters of a function ``(out, ...)`` as the command line has them, and after them those of every command.
+    """The command-line parameters of a function ``(out, ...)``, followed by those common to all commands.
 
     Raises
     ------
     TypeError
-        A name occurs twice, in the function and a group or in two groups; or a group that cannot be made.
+        A name occurs twice (among the function's own parameters, the groups and ``common``), or a field of a group is
+        neither an option nor has a default.
     """
     hints = get_type_hints(function, include_extras=True)
     listed: dict[str, Parameter] = {}
@@ -86,7 +89,7 @@ def group_parameters(group: type[Any]) -> dict[str, Parameter]:
                 field.name, hint, Parameter.empty if field.default is MISSING else field.default
             )
         elif field.default is MISSING:
-            raise TypeError(f"group {group.__name__}: {field.name!r} is no option, and has no default")
+            raise TypeError(f"group {group.__name__}: {field.name!r} is not an option and has no default")
     return found
 
 

@@ -127,7 +127,7 @@ def pipeline(
     store_trace(out, trace, [run.timeline])
     out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
     out.result(
-        _about(
+        _plan_json(
             plan,
             run.steady_ns,
             proved,
@@ -174,7 +174,7 @@ def _stages(text: str) -> int | str:
     return int(text)
 
 
-def _about(
+def _plan_json(
     plan: PipelinePlan, steady_ns: float, proved_ns: int | None, files: dict[str, Path | None]
 ) -> dict[str, Any]:
     import msgspec

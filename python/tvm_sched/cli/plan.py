@@ -98,7 +98,7 @@ def plan(
         out.show(sentence)
     if not made.on_gpus and not limits:
         out.say("not all of it is on GPUs, which costs time; --limits says what would fit there")
-    out.result(_about(made, more, written))
+    out.result(_plan_json(made, more, written))
 
 
 def _bytes(text: str) -> int:
@@ -157,7 +157,7 @@ def _memory(row: Row, place: str) -> str:
     return f"{format_bytes(row.held[place])} of {format_bytes(row.limit[place])}" if place in row.held else ""
 
 
-def _about(made: RuntimePlan, limits: list[str], written: list[Path]) -> dict[str, Any]:
+def _plan_json(made: RuntimePlan, limits: list[str], written: list[Path]) -> dict[str, Any]:
     def row(each: Row) -> dict[str, Any]:
         devices = [{"device": name, "bytes": size, "limit": each.limit[name]} for name, size in each.held.items()]
         return {

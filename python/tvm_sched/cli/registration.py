@@ -59,7 +59,7 @@ def command(
             _begin(out, apart)
             try:
                 # Ray, for one, prints what it thinks of its nodes at any time.
-                with redirect_stdout(sys.stderr), _old_names_said(out):
+                with redirect_stdout(sys.stderr), _reporting_old_names(out):
                     function(out, **parameters.collect(arguments))
                 out.finish()
             except (Exception, KeyboardInterrupt) as error:
@@ -76,7 +76,7 @@ def command(
 
 
 @contextmanager
-def _old_names_said(out: Output) -> Iterator[None]:
+def _reporting_old_names(out: Output) -> Iterator[None]:
     """Say once, in a line, what old names were used."""
     said: set[str] = set()
     with warnings.catch_warnings():
@@ -160,7 +160,7 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
         raise typer.Exit(INTERRUPTED)
     out.say(f"error: {_message(error, debug)}")
     if not debug:
-        _last_word()
+        _silence_stderr()
     named_wrongly = isinstance(error, OSError) and error.filename is not None and error.errno in _WRONG_NAMES
     raise typer.Exit(BAD_INPUT if isinstance(error, InputError) or named_wrongly else FAILURE)
 
@@ -177,8 +177,8 @@ def _message(error: BaseException, debug: bool) -> str:
     return f"{type(error).__name__}: {text}{'' if debug else ' (--debug shows the traceback)'}"
 
 
-def _last_word() -> None:
-    """Let nothing follow the line of an error: TVM warns, in C++, of what was left half done when that is destroyed."""
+def _silence_stderr() -> None:
+    """Print nothing after an error message: destructors of unfinished work in TVM print warnings from C++."""
     if _own_process:
         sys.stderr.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -30,8 +30,8 @@ ResidentRequests = Annotated[
     typer.Option(
         "--resident",
         metavar="PART|NAMES|@FILE|PART:WEIGHT,...",
-        help="Parameters that are on the devices when a run begins: a part of their bytes, 0 to 1, names with commas "
-        "between, or a file with one a line. Requests of several kinds have weights: 0:1,1:9 is a cold one for nine warm.",
+        help="Parameters that are on the devices when a run begins: a fraction of their bytes, 0 to 1, comma-separated "
+        "names, or a file with one name per line. Several kinds of requests have weights: 0:1,1:9 is one cold, nine warm.",
     ),
 ]
 

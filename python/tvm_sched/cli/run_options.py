@@ -23,9 +23,8 @@ class LaunchOptions:
         typer.Option(
             "--streams",
             metavar="one|opara|nimble|wavefront|fewest|best",
-            help="How operators of a device share its streams. Default, and best: what is best by prediction, the "
-            "scheduler's among it; where schedules are measured (-t cpu), best measures each of these, too. Others: taken "
-            "as they are.",
+            help="How operators of a device share its streams. Default, and best: the one of least predicted latency "
+            "among these and the scheduler's own; where schedules are measured (-t cpu), best also measures each of them.",
         ),
     ] = None
     launch_order: Annotated[
@@ -33,13 +32,13 @@ class LaunchOptions:
         typer.Option(
             "--launch-order",
             metavar="depth-first|breadth-first|critical-path|opara|best",
-            help="Order in which kernels start. Default, and best: with several streams what is best by prediction, else "
-            "the scheduler's.",
+            help="Order in which kernels start. Default, and best: with several streams the one of least predicted "
+            "latency among these and the scheduler's own, else the scheduler's.",
         ),
     ] = None
 
     def check(self) -> None:
-        """Refuse names of methods that there are not, before the long work begins."""
+        """Refuse unknown methods before the long work begins."""
         from ..streams import check_methods
 
         check_methods(self.streams, self.launch_order)

@@ -25,7 +25,7 @@ def show_run(out: Output, module: ScheduledModule, measured: Measured, files: di
     rows = [(name, format_time(getattr(statistics, name))) for name in ("min", "median", "mean", "p90", "p99", "max")]
     out.show(table((f"{source} latency", f"{statistics.repeat} runs"), rows))
     of = ", cold" if warm else ""
-    rows = [*_about(module, measured), (f"predicted latency{of}", format_ns(predicted))]
+    rows = [*_run_table_rows(module, measured), (f"predicted latency{of}", format_ns(predicted))]
     if bound is not None and gap is not None:
         rows += [(f"lower bound{of}", format_ns(bound)), ("gap", format_percent(gap))]
     out.show(table(("plan", measured.plan["name"]), rows, text_columns=2))  # what is emulated takes lines
@@ -46,7 +46,7 @@ def show_run(out: Output, module: ScheduledModule, measured: Measured, files: di
     )  # fmt: skip
 
 
-def _about(module: ScheduledModule, measured: Measured) -> list[tuple[str, str]]:
+def _run_table_rows(module: ScheduledModule, measured: Measured) -> list[tuple[str, str]]:
     """What ran, where, made by whom; the inputs and outputs as ``run`` names them."""
     info, plan = module.info(), measured.plan
     others = len(info.get("plans", ())) - 1

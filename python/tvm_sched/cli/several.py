@@ -10,7 +10,7 @@ import typer
 from ..errors import InputError
 from .interrupt import stoppable
 from .output import Output
-from .solving import solve_aloud
+from .solving import solve_with_progress
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 Alone = Annotated[
     bool,
-    typer.Option(
-        "--alone", help="Several models: schedule each by itself, too, and say how much slower it is among the others."
-    ),
+    typer.Option("--alone", help="Several models: also schedule each alone, and show its slowdown among the others."),
 ]
 
 
@@ -30,8 +28,8 @@ Objective = Annotated[
     typer.Option(
         "--objective",
         metavar="latency|slowdown",
-        help="Several models: make least when the last one ends, or how many times as long as alone the one takes that "
-        "suffers most (anytime, heft, peft).",
+        help="Several models: minimise the end of the last one (latency), or the largest weighted slowdown: a model's "
+        "latency among the others, divided by its latency alone (anytime, heft, peft).",
     ),
 ]
 Weights = Annotated[
@@ -70,7 +68,7 @@ def solve_models(
         raise InputError(
             "--weights is for --objective slowdown; --scheduler sortinghat has an option weights of its own"
         )
-    return solve_aloud(out, made, scheduler, options, requests), None
+    return solve_with_progress(out, made, scheduler, options, requests), None
 
 
 def _numbers(weights: str | None) -> list[float]:
@@ -154,7 +152,7 @@ def _compare_with_alone(
 
     found = []
     for each, part in zip(model_latencies(made, chosen, requests), problems_of_models(made), strict=True):
-        solved = solve_aloud(out, part, chosen.scheduler, options, requests_of_part(part, requests))
+        solved = solve_with_progress(out, part, chosen.scheduler, options, requests_of_part(part, requests))
         assert solved.certificate is not None
         found.append(each._replace(alone_ns=solved.certificate.latency_ns))
     return found

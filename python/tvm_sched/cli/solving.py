@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..schedule import Request, Schedule
 
 
-def solve_aloud(
+def solve_with_progress(
     out: Output,
     made: Problem,
     scheduler: str,

@@ -278,7 +278,7 @@ def _extents(
 
 
 def roofline_seconds(work: Workload, device: DeviceProperties) -> Floats:
-    """The roofline: the longer of arithmetic and memory traffic at the device's rates, and the time of an empty kernel.
+    """The roofline: the longer of arithmetic and memory traffic at the device's rates, plus the time of an empty kernel.
 
     Of a CPU's threads only kernels of libraries use more than one.
     """

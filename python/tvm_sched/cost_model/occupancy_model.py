@@ -37,7 +37,7 @@ def occupancy_share(device: Device, kernel: KernelResources) -> float:
 
 
 def estimated_resources(graph: OpGraph) -> dict[str, KernelResources]:
-    """Estimated resources of kernels that were not compiled: a thread for each output element, blocks of 256 threads."""
+    """Estimated resources of kernels that were not compiled: a thread for every 4 bytes of output, in blocks of 256."""
     index = graph.index
     found = {}
     for o, operator in enumerate(graph.operators):

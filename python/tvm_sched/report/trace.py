@@ -61,7 +61,7 @@ def write_parts(path: str | os.PathLike[str], parts: Sequence[Part]) -> None:
     """
     events = [event for pid, part in enumerate(parts, 1) for event in trace_events(pid, part)]
     text = b",\n".join(map(msgspec.json.encode, events))
-    other = msgspec.json.encode(_about(parts))
+    other = msgspec.json.encode(_trace_metadata(parts))
     write_atomically(path, b'{"displayTimeUnit":"ms","otherData":' + other + b',"traceEvents":[\n' + text + b"\n]}\n")
 
 
@@ -125,8 +125,8 @@ def _memory(pid: int, problem: Problem, schedule: Schedule) -> Iterator[dict[str
             }
 
 
-def _about(parts: Sequence[Part]) -> dict[str, Any]:
-    """What the trace is of, for the viewer's page of metadata."""
+def _trace_metadata(parts: Sequence[Part]) -> dict[str, Any]:
+    """Model, topology, scheduler and latencies, for the viewer's page of metadata."""
     about: dict[str, Any] = {"made by": "tvm_sched"}
     for timeline, problem, schedule, title in parts:
         prefix = f"{title}, " if title else ""

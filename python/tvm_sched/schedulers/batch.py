@@ -11,19 +11,19 @@ from ..schedule import Request, Schedule
 from ..worker_pool import distribute
 from .registry import solve
 
-Asked = tuple[Problem, str, Mapping[str, Any]] | tuple[Problem, str, Mapping[str, Any], Sequence[Request] | None]
+SolveRequest = tuple[Problem, str, Mapping[str, Any]] | tuple[Problem, str, Mapping[str, Any], Sequence[Request] | None]
 """A problem, the name of a scheduler, its options, and perhaps the requests to schedule for (`solve`)."""
 
 
-def solve_many(asked: Sequence[Asked]) -> list[Schedule | TvmSchedError]:
+def solve_many(requests: Sequence[SolveRequest]) -> list[Schedule | TvmSchedError]:
     """The schedule of each problem, or the error, in their order; equal to the results of separate calls of `solve`.
 
     Raises
     ------
     InputError
-        Something that was asked for is wrong; the rest is given up.
+        A request is wrong; the others are cancelled.
     """
-    return distribute(_solve, asked)
+    return distribute(_solve, requests)
 
 
 def _solve(

@@ -1,4 +1,4 @@
-"""Least time through a group that can be computed in several ways, from the end of what makes an activation it reads."""
+"""Lower bounds on the time through a group of operators, from the end of the producer of an input, for all of its ways."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ...problem.costs import concatenate_costs
 from .variants import Relaxed
 
 LARGEST = 1024
-"""Operators of a way at most; nothing is said of a group that has a larger one."""
+"""Largest number of operators in a way; a group with a larger way gets no span."""
 
 SOURCE, SOURCE_NS = "source", 1
-"""What stands for the operator that makes the activation, and its time."""
+"""Name and time in nanoseconds of the operator that replaces the producer of the activation."""
 
 
 class GroupSpan(NamedTuple):
@@ -29,9 +29,9 @@ class GroupSpan(NamedTuple):
         Operators of the relaxed problem.
     ns : int
     group, tensor : str
-        What is passed through, and the activation that the group reads.
+        The group, and the activation that it reads.
     ways : dict of str to Problem
-        By way, what lies between.
+        By name of the way: its operators between ``first`` and ``last``, as a problem.
     """
 
     first: int
@@ -43,25 +43,25 @@ class GroupSpan(NamedTuple):
 
 
 def group_spans(problem: Problem, relaxed: Relaxed, least: Callable[[Problem], int]) -> list[GroupSpan]:
-    """A span for each activation that a group reads, where every way has to wait for it.
+    """A span for each activation that a group reads and for which the end of every way has to wait.
 
     Parameters
     ----------
     problem : Problem
         With variants.
     relaxed : Relaxed
-        What stands for it.
+        Its relaxation, the problem below every choice.
     least : callable
-        A lower bound in nanoseconds of a problem without variants.
+        Computes a lower bound in nanoseconds for a problem without variants.
 
     Notes
     -----
-    Let ``x`` be the activation, made by ``u``, and ``v`` the operator of a way to which the operator belongs that stands for
-    the end of the group. The operators of the way on paths from ``x`` to ``v`` all run between the ends of ``u`` and ``v``,
-    wherever ``u`` ran, and wait for nothing else that counts here. With an operator in the place of ``u`` that takes
-    `SOURCE_NS` they are a problem of their own, and every schedule runs it; so the time between is no less than any bound
-    of it, but for `SOURCE_NS`. Which way is chosen nobody knows: the least over the ways holds. In the relaxed problem the
-    operator at the end of the group may end when ``v`` does, since nothing else that belongs to ``v`` comes after it.
+    Let ``u`` be the producer of the activation ``x``, ``last`` the operator of the relaxed problem that stands for the end
+    of the group, and ``v`` the operator of a way that runs ``last``. All operators of the way on paths from ``x`` to ``v``
+    run between the ends of ``u`` and ``v``. With a source of `SOURCE_NS` on the device of ``u`` in place of ``u``, they form
+    a problem without variants, and every schedule that chooses this way contains a schedule of that problem. So ``v`` ends
+    after ``u`` by at least any lower bound of that problem less `SOURCE_NS`. The choice is not known, so the span is the
+    minimum over all ways. ``last`` can end as late as ``v``: no other relaxed operator that ``v`` runs comes after it.
     """
     assert problem.variants is not None
     finder = _Finder(problem, relaxed, least)
@@ -69,7 +69,7 @@ def group_spans(problem: Problem, relaxed: Relaxed, least: Callable[[Problem], i
 
 
 class _Way(NamedTuple):
-    """Operators of a way, their rows among all costs, the tensors that only it has, and the one at the end of the group."""
+    """The operators of a way, their rows in the costs, the tensors that only this way has, and the operator at its end."""
 
     operators: Sequence[Operator]
     rows: Sequence[int]
@@ -92,7 +92,7 @@ class _Finder:
         self.count = len(self.problem.graph.operators)
 
     def spans(self, group: Group) -> Iterator[GroupSpan]:
-        """Those through one group; groups are asked for in order."""
+        """The spans of one group. `_ways` counts rows, so groups have to come in the order of the problem."""
         index, graph = self.relaxed.problem.graph.index, self.problem.graph
         ways = dict(zip(group.ways, self._ways(group), strict=True))
         last = index.operator_id.get(group.operators[0])
@@ -137,9 +137,9 @@ class _Finder:
         return [k for k, waits in order.items() if waits] if order[end] else []
 
     def _problem(self, way: _Way, between: Sequence[int], name: str) -> tuple[Problem, int]:
-        """What lies between, with a source that makes the activation, and its bound without the time of the source.
+        """The operators ``between`` and a source of the activation, as a problem; and its bound less the time of the source.
 
-        Operators are named by their positions in the way, so that equal layers are one problem and are looked at once.
+        Operators are named by their positions in the way, so that equal layers give equal problems, which are bounded once.
         """
         sizes = self.size | {tensor.name: tensor.size for tensor in way.tensors}
         called = {name: SOURCE}

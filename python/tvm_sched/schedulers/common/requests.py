@@ -13,7 +13,9 @@ from .native import shortfall
 Method = Callable[[Problem], Schedule]
 
 
-_asked: ContextVar[tuple[Problem, tuple[Request, ...]] | None] = ContextVar("tvm_sched_requests", default=None)
+_requests_to_serve: ContextVar[tuple[Problem, tuple[Request, ...]] | None] = ContextVar(
+    "tvm_sched_requests", default=None
+)
 
 
 def requests_in_mix(problem: Problem) -> tuple[Request, ...]:
@@ -21,8 +23,8 @@ def requests_in_mix(problem: Problem) -> tuple[Request, ...]:
 
     A method may leave the others out of account; what it finds is judged by all of them.
     """
-    asked = _asked.get()
-    return asked[1] if asked is not None and asked[0] is problem.cold and len(asked[1]) > 1 else ()
+    given = _requests_to_serve.get()
+    return given[1] if given is not None and given[0] is problem.cold and len(given[1]) > 1 else ()
 
 
 def schedule_for_requests(
@@ -49,13 +51,13 @@ def schedule_for_requests(
     found: list[Schedule] = []
     refusals: list[InfeasibleError] = []
     interrupted = False
-    token = _asked.set((problem.cold, tuple(requests)))
+    token = _requests_to_serve.set((problem.cold, tuple(requests)))
     try:
         for request in requests:
             if not interrupted:
                 interrupted = _try(method, problem, request, found, refusals) == INTERRUPTED
     finally:
-        _asked.reset(token)
+        _requests_to_serve.reset(token)
     if not found:
         raise refusals[0]
     alone: list[Schedule] = []
