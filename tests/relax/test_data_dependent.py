@@ -157,6 +157,46 @@ def test_an_artifact_with_a_tail_is_loaded_and_run(compiled, tmp_path):
     assert said["compiled_with"]["tail"]["leading_part"] == 1
 
 
+ROWS = [
+    helper.make_node("NonZero", ["c"], ["i"]),
+    helper.make_node("Reshape", ["i", "flat"], ["j"]),
+    helper.make_node("Gather", ["x", "j"], ["rows"], axis=0),
+    helper.make_node("Relu", ["x"], ["y"]),
+    helper.make_node("Gather", ["y", "j"], ["z"], axis=0),
+]
+LAYOUTS = {
+    "transposed": lambda x: x.T.copy().T,
+    "strided": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    "backwards": lambda x: x[::-1].copy()[::-1],
+    "four bytes off": lambda x: off_by(x, 4),
+    "one byte off": lambda x: off_by(x, 1),
+}
+
+
+def off_by(x, count):
+    """The same array, at an address that is so many bytes behind a multiple of 64."""
+    memory = np.zeros(x.nbytes + 128, np.uint8)
+    begin = -memory.ctypes.data % 64 + count
+    copy = memory[begin : begin + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """The rows of ``x``, which the tail reads itself, where ``c`` is not 0."""
+    inputs = {"x": ("float32", (32, 32)), "c": ("float32", (32,))}
+    return compile(graph(ROWS, inputs, ["rows", "z"], {"flat": np.array([-1])}), "cpu1", "single").module
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_tail_takes_inputs_that_are_strided_or_not_aligned(rows, layout):
+    x, c = RNG.standard_normal((32, 32)).astype("float32"), np.arange(32, dtype="float32") % 3
+    found = rows.run(LAYOUTS[layout](x), off_by(c, 4))
+    np.testing.assert_array_equal(found[0], x[c > 0])
+    np.testing.assert_array_equal(found[1], np.maximum(x, 0)[c > 0])
+
+
 def test_tails_are_told_and_refused_where_nothing_could_run_them():
     with pytest.warns(UserWarning, match="known only when the model runs"):
         compile(DETECTOR, "cpu1", "single")

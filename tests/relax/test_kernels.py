@@ -7,6 +7,8 @@ from tvm import relax
 
 from relax import cases
 from relax.compare import assert_same, run
+from tvm_sched.errors import ExecutionError
+from tvm_sched.relax import compile as compile_model
 from tvm_sched.relax import passes
 from tvm_sched.relax.cpu_schedule import schedule_for_cpu
 from tvm_sched.relax.flops import count_flops
@@ -144,3 +146,29 @@ def test_booleans():
     a, b = np.array([1, 0, 1, 1, 0, 0], bool), np.array([1, 1, 0, 1, 0, 1], bool)
     found = run(tvm.compile(builder.get(), "tvm_sched/cpu2"), a, b)
     assert_same(found, [a == b, np.cumsum(a), a < b])
+
+
+ASSERTED = """
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def kernel(x: T.Buffer((8,), "int32"), y: T.Buffer((8,), "int32")):
+        assert x[0] >= 0, "x begins with a negative number"
+        for i in range(8):
+            y[i] = x[i] + 1
+
+    @R.function
+    def main(x: R.Tensor((8,), "int32")) -> R.Tensor((8,), "int32"):
+        with R.dataflow():
+            y = R.call_tir(Module.kernel, (x,), R.Tensor((8,), "int32"))
+            R.output(y)
+        return y
+"""
+
+
+def test_what_a_kernel_asserts_itself_is_checked():
+    module = compile_model(tvm.script.from_source(ASSERTED), "cpu1", "single").module
+    x = np.arange(8, dtype="int32")
+    np.testing.assert_array_equal(module.run(x)[0], x + 1)
+    with pytest.raises(ExecutionError, match="x begins with a negative number"):
+        module.run(x - 1)

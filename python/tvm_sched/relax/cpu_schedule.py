@@ -34,7 +34,7 @@ class _Schedule(s_tir.Schedule):
 
 
 for _name, _method in vars(s_tir.Schedule).items():
-    if hasattr(_method, "__wrapped__"):
+    if hasattr(_method, "__wrapped__") and not isinstance(_method, staticmethod):
         setattr(_Schedule, _name, _method.__wrapped__)
 
 

@@ -17,7 +17,7 @@ from .not_a_number import keep_not_a_number
 from .parallel import worth_threads
 from .reductions import vectorise_reductions
 from .remainders import hide_remainders
-from .statements import map_statement
+from .statements import contains, map_statement
 
 
 def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimFunc:
@@ -50,10 +50,10 @@ def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Tar
     pipeline, _, _ = tirx.get_default_tir_pipeline(target)
     # What finalize_host_passes of TVM does, with the variables of the functions' arithmetic after memory is allocated:
     # they live on the stack. Before that goes what would check arguments: the executor gives each kernel buffers of a plan
-    # that was made for it. The checks would be half of the code of a small kernel.
+    # that was made for it. The checks would be half of the code of a small kernel. A kernel's own assertions stay.
+    asserted = any(contains(function.body, (tirx.AssertStmt,)) for function in functions.values())
     finalize = [
-        tirx.transform.SkipAssert(),
-        tirx.transform.RemoveNoOp(),
+        *([] if asserted else [tirx.transform.SkipAssert(), tirx.transform.RemoveNoOp()]),
         tirx.transform.LowerTVMBuiltin(),
         _hide_remainders,
         _vectorise(host),

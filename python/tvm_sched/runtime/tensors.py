@@ -10,6 +10,9 @@ import numpy as np
 
 from .. import _library
 
+ALIGNMENT = 64
+"""Bytes: kernels read and write vectors of this size at addresses that are multiples of it."""
+
 
 def _numpy_knows(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biufc" and dtype.isbuiltin == 1  # ml_dtypes gives some of its types the kind f
@@ -39,6 +42,18 @@ def to_tensor(value: Any) -> Any:
     # bfloat16 and float8 of ml_dtypes: DLPack has them, NumPy's side of it has not.
     raw = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
     return _library.function("tvm_sched.reinterpret")(tvm_ffi.from_dlpack(raw), array.dtype.name)
+
+
+def aligned_tensor(tensor: Any) -> Any:
+    """A ``tvm_ffi.Tensor`` of the CPU as kernels take it: itself where it is compact and aligned, else a copy that is."""
+    if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0:
+        return tensor
+    array = to_numpy(tensor)
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    begin = -memory.ctypes.data % ALIGNMENT
+    copy = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return to_tensor(copy)
 
 
 def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:

@@ -6,6 +6,7 @@ from threading import Lock
 from typing import Any
 
 from ..errors import ExecutionError, InputError
+from .tensors import aligned_tensor
 
 _CPU, _FIRST, _POOLED = 1, 0, 2
 """Device type, number and allocator, as the machine's initialisation takes them."""
@@ -39,13 +40,15 @@ class VirtualMachine:
     def run(self, *tensors: Any) -> list[Any]:
         """Call ``main``; return the leaves of its result.
 
+        Inputs may be strided, or not aligned; TVM's kernels refuse the former, and the latter would end the process.
+
         Raises
         ------
         ExecutionError
         """
         with self._turn:
             try:
-                return _leaves(self._machine["main"](*tensors))
+                return _leaves(self._machine["main"](*map(aligned_tensor, tensors)))
             except Exception as error:
                 raise ExecutionError(str(error)) from error
 

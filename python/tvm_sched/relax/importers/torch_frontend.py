@@ -188,11 +188,11 @@ def _operators_looked_up_once() -> Iterator[None]:
     """
     import torch._export.utils as utils
 
-    look_up = getattr(utils, "_materialize_cpp_cia_ops", None)
-    if look_up is None:  # another version of PyTorch
-        yield
-        return
-    with _LOOK_UP:
+    with _LOOK_UP:  # also while it is read: another thread may have replaced it
+        look_up = getattr(utils, "_materialize_cpp_cia_ops", None)
+        if look_up is None:  # another version of PyTorch
+            yield
+            return
         look_up()
         utils._materialize_cpp_cia_ops = lambda: None
         try:
