@@ -7,7 +7,8 @@
 namespace tvm_sched::cluster {
 namespace {
 
-/*! \brief A way to serve the blocks before some place: bottleneck stage or transfer, sum of transfers.
+/*! \brief A way to serve the blocks before some place: bottleneck stage or transfer, sum of
+ * transfers.
  */
 struct Label {
   Nanoseconds cycle, transfers;
