@@ -1,19 +1,42 @@
 """Programs of PyTorch that several threads import at once."""
 
-from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Lock, Thread
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 
-def test_threads_leave_pytorchs_functions_as_they_were():
+class Announced:
+    """A lock that says when somebody comes to it."""
+
+    def __init__(self):
+        self.lock, self.reached = Lock(), Event()
+
+    def __enter__(self):
+        self.reached.set()
+        self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+def test_threads_leave_pytorchs_functions_as_they_were(monkeypatch):
+    """The second thread comes while the first has replaced the function, which it must not take for PyTorch's own."""
     import torch._export.utils as utils
 
-    from tvm_sched.relax.importers.torch_frontend import decomposed
+    from tvm_sched.relax.importers import torch_frontend
 
-    before = utils._materialize_cpp_cia_ops
-    programs = [torch.export.export(torch.nn.Linear(3, k + 2), (torch.ones(1, 3),)) for k in range(4)]
-    with ThreadPoolExecutor(len(programs)) as threads:
-        list(threads.map(decomposed, programs))
+    before, lock = utils._materialize_cpp_cia_ops, Announced()
+    monkeypatch.setattr(torch_frontend, "_LOOK_UP", lock)
+    programs = [torch.export.export(torch.nn.Linear(3, k + 2), (torch.ones(1, 3),)) for k in range(2)]
+    second = Thread(target=torch_frontend.decomposed, args=(programs[1],))
+    with torch_frontend._operators_looked_up_once():
+        assert utils._materialize_cpp_cia_ops is not before
+        lock.reached.clear()
+        second.start()
+        assert lock.reached.wait(60)
+    second.join()
+    assert utils._materialize_cpp_cia_ops is before
+    torch_frontend.decomposed(programs[0])
     assert utils._materialize_cpp_cia_ops is before
