@@ -6,14 +6,14 @@ from hashlib import sha256
 import pytest
 
 from checker.cases import certified, files_of
-from schedule.test_group_spans import split
 from tvm_sched.schedulers import solve
 from tvm_sched_check import Refused
+from variant_cases import blocks_in_halves
 
 
 @pytest.fixture
 def files():
-    problem = split(2)
+    problem = blocks_in_halves(2)
     return files_of(problem, certified(problem, solve(problem, "anytime", {"work": 0.2})))
 
 
