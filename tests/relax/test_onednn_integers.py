@@ -7,8 +7,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 from tvm_sched.relax import compile
-from tvm_sched.relax.kernel_libraries import get_library
-from tvm_sched.relax.kernel_libraries.onednn import integers
+from tvm_sched.relax.lower.kernel_libraries import get_library
+from tvm_sched.relax.lower.kernel_libraries.onednn import integers
 
 pytestmark = pytest.mark.skipif(
     get_library("onednn").why_not() is not None or not integers._has_instructions(),
