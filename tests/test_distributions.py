@@ -1,5 +1,6 @@
 """What the distributions of the tree hold; `make test-wheels` builds, installs and uses them."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def test_the_runtime_imports_nothing_that_it_has_not():
         if imported not in INSTALLED | OPTIONAL | {"tomli"} | sys.stdlib_module_names
     }
     assert not outside
+
+
+def test_the_core_does_not_speak_of_ray():
+    files = [
+        file for file in (ROOT / "python" / "tvm_sched").rglob("*") if file.suffix in (".py", ".toml", ".html", ".js")
+    ]
+    assert len(files) > 300
+    assert not [file for file in files if re.search(r"\bray\b", file.read_text("utf-8"), re.IGNORECASE)]
 
 
 def test_both_ask_for_the_same_versions():

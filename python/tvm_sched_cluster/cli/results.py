@@ -1,8 +1,10 @@
-"""Results of `tvm-sched cluster`."""
+"""What the commands of clusters and of serving print with ``--json``."""
 
 from __future__ import annotations
 
-from tvm_sched.cli.results.base import Result
+from typing import Any
+
+from tvm_sched.cli.results.base import Array, Result
 
 from .. import ServicePlacement
 from ..cluster import GpuKind, Link, Rack, Switch
@@ -127,3 +129,63 @@ class Deployed(Result, frozen=True):
     ended: list[str]
     failed: dict[str, str]
     waiting: list[str]
+
+
+class DeploymentStatus(Result, frozen=True):
+    """A deployment on a Ray cluster: requests by what became of them, stages and where they are."""
+
+    name: str
+    model: str
+    artifact: str
+    places: int
+    in_flight: int
+    waiting: int
+    answered: int
+    failed: int
+    refused: int
+    retried: int
+    stages: list[dict[str, Any]]
+
+
+class Statuses(Result, frozen=True):
+    """``status``."""
+
+    deployments: list[DeploymentStatus]
+    failed: dict[str, str]
+
+
+class Requested(Result, frozen=True):
+    """``request``."""
+
+    name: str
+    requests: int
+    failed: int
+    seconds: float
+    outputs: list[Array]
+
+
+class Undeployed(Result, frozen=True):
+    """``undeploy``."""
+
+    name: str
+    actors: list[str]
+
+
+RESULTS: dict[str, Any] = {
+    "serve": DeploymentStatus,
+    "status": Statuses,
+    "request": Requested,
+    "undeploy": Undeployed,
+    "cluster list": Clusters,
+    "cluster show": ShownCluster,
+    "cluster place": Placed,
+    "cluster bound": Bounded,
+    "cluster check": CheckedBound,
+    "cluster verify": CheckedAllocation,
+    "cluster release": Recovered,
+    "cluster fail": Recovered,
+    "cluster defragment": Defragmented,
+    "cluster service": MadeService,
+    "cluster deploy": Deployed,
+}
+"""By command."""

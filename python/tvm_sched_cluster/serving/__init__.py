@@ -1,10 +1,11 @@
 """Pipelines on a Ray cluster: a placement group, an actor for each stage, one that takes requests.
 
-the only package that imports Ray, and does so when it is used: the extra ``cluster``.
+Modules here that import Ray are imported on first use, so that the command line starts quickly.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,16 @@ _WHERE = {
     "undeploy": "lifecycle",
 }
 
+
+def executor_of(address: str) -> Executor:
+    """Return what runs searches on the Ray cluster at an address (empty: as for `connect`), for ``--workers ray:ADDRESS``.
+
+    The entry point ``ray`` of the group ``tvm_sched.executors`` names this function.
+    """
+    executor: Executor = __getattr__("RayExecutor")(address or None)
+    return executor
+
+
 __all__ = [
     "Client",
     "Deployment",
@@ -40,6 +51,7 @@ __all__ = [
     "deploy",
     "deployment_of",
     "deployments",
+    "executor_of",
     "follow",
     "load_deployment",
     "status",
@@ -55,4 +67,4 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "ray":
             raise
-        raise InputError("Ray is not installed: pip install 'tvm-sched[cluster]'") from None
+        raise InputError("Ray is not installed: pip install 'ray>=2.60,<3'") from None
