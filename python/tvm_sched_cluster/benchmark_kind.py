@@ -30,9 +30,9 @@ from . import (
     try_place,
     verify,
 )
-from .evidence import evidence
-from .registry import ALLOCATORS
-from .search import ClusterSearch
+from .allocators.allocator_registry import ALLOCATORS
+from .bounds.mix_bound_evidence import evidence
+from .search.cluster_search import ClusterSearch
 
 STAGES = {
     "service1": (2, 3),

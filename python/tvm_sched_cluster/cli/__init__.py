@@ -9,9 +9,9 @@ import typer
 from tvm_sched.cli.attached_commands import CommandSet
 from tvm_sched.cli.registration import command
 
-from . import changes, cluster, deploy  # noqa: F401 - they register the commands of `cluster`
-from .inputs import cluster as cluster_commands
-from .serve import request, serve, status, undeploy
+from . import allocation_changes, placing, service_deployment  # noqa: F401 - they register the commands of `cluster`
+from .cluster_options import cluster as cluster_commands
+from .deployment_commands import request, serve, status, undeploy
 
 
 def _add(app: typer.Typer) -> None:
@@ -38,7 +38,7 @@ def _add(app: typer.Typer) -> None:
 
 
 def _results() -> dict[str, Any]:
-    from .results import RESULTS
+    from .command_results import RESULTS
 
     return RESULTS
 

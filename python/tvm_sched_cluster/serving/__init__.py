@@ -14,22 +14,22 @@ from tvm_sched.errors import InputError
 from .deployment import Deployment, StagePlacement, load_deployment
 
 if TYPE_CHECKING:
-    from .allocated import deployment_of, follow
+    from .allocation_follower import deployment_of, follow
     from .client import Client
-    from .connection import connect
-    from .executor import RayExecutor
-    from .lifecycle import deploy, deployments, status, undeploy
+    from .deployments import deploy, deployments, status, undeploy
+    from .ray_connection import connect
+    from .ray_executor import RayExecutor
 
 _WHERE = {
     "Client": "client",
-    "RayExecutor": "executor",
-    "connect": "connection",
-    "deploy": "lifecycle",
-    "deployment_of": "allocated",
-    "deployments": "lifecycle",
-    "follow": "allocated",
-    "status": "lifecycle",
-    "undeploy": "lifecycle",
+    "RayExecutor": "ray_executor",
+    "connect": "ray_connection",
+    "deploy": "deployments",
+    "deployment_of": "allocation_follower",
+    "deployments": "deployments",
+    "follow": "allocation_follower",
+    "status": "deployments",
+    "undeploy": "deployments",
 }
 
 
@@ -67,4 +67,4 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "ray":
             raise
-        raise InputError("Ray is not installed: pip install 'ray>=2.60,<3'") from None
+        raise InputError("Ray is not installed: pip install 'tvm-sched[cluster]'") from None
