@@ -16,7 +16,7 @@ from .deployment import Deployment, StagePlacement, load_deployment
 if TYPE_CHECKING:
     from .allocation_follower import deployment_of, follow
     from .client import Client
-    from .deployments import deploy, deployments, status, undeploy
+    from .deployment_lifecycle import deploy, deployments, status, undeploy
     from .ray_connection import connect
     from .ray_executor import RayExecutor
 
@@ -24,12 +24,12 @@ _WHERE = {
     "Client": "client",
     "RayExecutor": "ray_executor",
     "connect": "ray_connection",
-    "deploy": "deployments",
+    "deploy": "deployment_lifecycle",
     "deployment_of": "allocation_follower",
-    "deployments": "deployments",
+    "deployments": "deployment_lifecycle",
     "follow": "allocation_follower",
-    "status": "deployments",
-    "undeploy": "deployments",
+    "status": "deployment_lifecycle",
+    "undeploy": "deployment_lifecycle",
 }
 
 

@@ -14,7 +14,7 @@ from tvm_sched.progress import Progress
 from .. import Cluster, ServicePlacement
 from .client import Client
 from .deployment import Deployment, StagePlacement, uses_gpu
-from .deployments import deploy, deployments, undeploy
+from .deployment_lifecycle import deploy, deployments, undeploy
 
 SERVER_LABEL = "server"
 """The label by which Ray's nodes say which server of the cluster they are."""

@@ -15,7 +15,7 @@ from tvm_sched.errors import InputError, ServingError, TvmSchedError
 from tvm_sched.pipeline.execute import BatchResult
 
 from .actor_names import NAMESPACE, ingress_name
-from .deployments import unknown
+from .deployment_lifecycle import unknown
 from .ray_connection import connect
 
 _GRACE_SECONDS = 5.0
