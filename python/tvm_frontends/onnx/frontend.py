@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import relax
 
-from tvm_sched.errors import InputError
-
+from ..errors import ModelError
 from ..model import ImportedModel, data_address, lift_constants, main_constants, number_of_inputs
 from ..shapes import InputShapes, bind_shapes
 from .declared import declared_inputs
@@ -34,12 +33,12 @@ def from_onnx(
 
     Raises
     ------
-    InputError
+    ModelError
         See `load_model`.
     """
     import_onnx(where)
     if model.ir_version < 3:
-        raise InputError(
+        raise ModelError(
             f"{where}: ONNX IR version {model.ir_version}; 3 and above can be read, convert it with onnx.version_converter"
         )
     declared = [item for item in declared_inputs(model) if item.name not in (constants or {})]
@@ -50,7 +49,7 @@ def from_onnx(
     check_operators(prepared.model, where)
     try:
         mod, addresses, kept = convert(prepared, static, where)
-    except InputError:
+    except ModelError:
         _check_model(model, where)
         raise
     names = {address: tensor for tensor, address in addresses.items()}
@@ -75,6 +74,6 @@ def _check_model(model: onnx.ModelProto, where: str) -> None:
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise InputError(f"{where}: not a valid ONNX model: {' '.join(str(error).split())}") from None
+        raise ModelError(f"{where}: not a valid ONNX model: {' '.join(str(error).split())}") from None
     except Exception:  # a model above protobuf's 2 GB, say: nothing is known of it
         return

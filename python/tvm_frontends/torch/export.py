@@ -14,11 +14,10 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tvm_sched.errors import InputError
-
 from ..constants import Values
+from ..errors import ModelError, ModelWarning, first_line
 from ..logs import quiet
-from ..model import ImportedModel, ModelWarning
+from ..model import ImportedModel
 from ..relax_modules import bind_module
 from ..shapes import DeclaredInput, Dimension, Expression, StaticShapes
 from ..source import Description, Importer, ModelSource
@@ -30,7 +29,7 @@ def read_exported_program(path: Path) -> Any:
     try:
         import torch
     except ImportError:
-        raise InputError(f"{path}: reading torch.export programs needs torch: pip install 'tvm_sched[torch]'") from None
+        raise ModelError(f"{path}: reading torch.export programs needs torch: pip install torch") from None
     try:
         with warnings.catch_warnings(), quiet("torch.export"):
             warnings.simplefilter("ignore")
@@ -39,8 +38,8 @@ def read_exported_program(path: Path) -> Any:
         if not _registered and _returns_objects(path):
             _register_outputs(path)
             return read_exported_program(path)
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0].split(" Please check the warnings")[0]
-        raise InputError(
+        first = first_line(error).split(" Please check the warnings")[0]
+        raise ModelError(
             f"{path}: not a readable torch.export program ({first}); write it with torch.export.save"
         ) from None
 
@@ -64,15 +63,15 @@ def _register_outputs(path: Path) -> None:
 
     Raises
     ------
-    InputError
+    ModelError
         It is not installed.
     """
     try:
         import transformers.modeling_outputs
     except ImportError:
-        raise InputError(
+        raise ModelError(
             f"{path}: its results are objects of the package transformers, which is not installed: "
-            "pip install 'tvm_sched[transformers]', or export a module that returns tensors"
+            "pip install transformers, or export a module that returns tensors"
         ) from None
     _registered.append(transformers.__name__)
 
@@ -164,12 +163,12 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
             core = decomposed(program)
             mod = convert_program(core)
     except UnsupportedOperator as error:
-        raise InputError(
+        raise ModelError(
             f"{where}: {error}; change it in the model, or export the model to ONNX and compile that"
         ) from error
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(
+        raise ModelError(
             f"{where}: TVM's torch frontend failed: {lines[-1] if lines[0].startswith('Trace') else lines[0]}"
         ) from error
     if written := sorted(set(core.graph_signature.buffers_to_mutate.values())):
@@ -208,7 +207,7 @@ def _check_inputs(program: Any, where: str) -> None:
     for spec in program.graph_signature.input_specs:
         if spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ != "TensorArgument":
             value_text = f" ({spec.arg.value!r})" if hasattr(spec.arg, "value") else ""
-            raise InputError(
+            raise ModelError(
                 f"{where}: input {spec.arg.name!r} is not a tensor{value_text}; TVM's torch frontend takes tensors only: "
                 "make it a tensor, or a constant of the module"
             )
@@ -223,7 +222,7 @@ def _refuse_complex(program: Any, where: str) -> None:
             value = nodes[spec.arg.name].meta.get("val") if getattr(spec.arg, "name", None) in nodes else None
             if value is not None and hasattr(value, "is_complex") and value.is_complex():
                 subject = f"{spec.kind.name.lower()} {spec.target!r}" if spec.target else f"{way} {spec.arg.name!r}"
-                raise InputError(
+                raise ModelError(
                     f"{where}: {subject} is complex; give its parts as a last dimension of 2, with torch.view_as_real and "
                     "torch.view_as_complex in the model"
                 )
@@ -237,7 +236,7 @@ def _check_ranges(program: Any, shapes: StaticShapes, where: str) -> None:
         for axis, (size, symbol) in enumerate(zip(given, declared, strict=False)):
             allowed = ranges.get(str(symbol))
             if allowed is not None and not allowed.lower <= size <= allowed.upper:
-                raise InputError(
+                raise ModelError(
                     f"{where}: input {node.name!r}: dimension {axis} is given as {size}; the program was exported for "
                     f"{allowed.lower} to {allowed.upper}"
                 )

@@ -105,7 +105,7 @@ class _Importer(ExportedProgramImporter):
                 of = checked[-1] if checked else str(node.args[1])
                 raise _unsupported(node, f"it checks or prints, for {of}, which is not written")
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
-                raise _unsupported(node, "neither TVM's torch frontend nor tvm_sched has a converter for it")
+                raise _unsupported(node, "neither TVM's torch frontend nor tvm_frontends has a converter for it")
 
 
 def _unsupported(node: Any, why: str) -> UnsupportedOperator:
