@@ -20,12 +20,12 @@ from typing import Any
 
 import msgspec
 
-from .constants import Values
+from .constants import Constants, Values
 from .errors import ModelError, ModelWarning, first_line
 from .model import ImportedModel
-from .shapes import DeclaredInput, Dimension, StaticShapes
+from .shapes import DeclaredInput, Dimension, InputShapes, StaticShapes
 from .source import Description, ModelSource
-from .torch.export import import_exported_program
+from .torch.import_program import import_exported_program
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 PREFIX = "model."
@@ -47,6 +47,38 @@ class _Signature:
 
     inputs: tuple[DeclaredInput, ...]
     defaults: Mapping[str, int]
+
+
+def load(
+    folder: str | os.PathLike[str],
+    shapes: InputShapes | None = None,
+    *,
+    constants: Constants | None = None,
+    name: str | None = None,
+) -> ImportedModel:
+    """Import a Hugging Face folder with static shapes.
+
+    Parameters
+    ----------
+    folder : path
+        It holds ``config.json`` and the weights.
+    shapes, constants, name
+        As for `tvm_frontends.load_model`; the symbols are those of `open_folder`.
+
+    Raises
+    ------
+    ModelError
+        As for `open_folder`; or a shape or constant does not fit the model.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> imported = tvm_frontends.hugging_face.load("tiny-bert", {"batch": 1, "tokens": 8})
+    >>> imported.inputs["input_ids"]
+    ((1, 8), 'int64')
+    """
+    path = Path(folder)
+    return open_folder(path, name or path.resolve().name, str(path)).load(shapes, constants)
 
 
 def open_folder(folder: Path, name: str, where: str) -> ModelSource:

@@ -90,7 +90,7 @@ def _open_object(model: Any, name: str | None, where: str) -> ModelSource:
 
         return open_onnx(model, name, where)
     if kind.startswith("torch.export") and type(model).__qualname__ == "ExportedProgram":
-        from .torch.export import open_exported_program
+        from .torch import open_exported_program
 
         return open_exported_program(model, name or "model", where)
     hint = ""
@@ -123,7 +123,7 @@ def _open_file(path: Path, name: str | None) -> ModelSource:
 
         return _open_object(read_onnx(path), name, where)
     if extension == ".pt2":
-        from .torch.export import read_exported_program
+        from .torch import read_exported_program
 
         return _open_object(read_exported_program(path), name, where)
     if extension in (".py", ".json"):

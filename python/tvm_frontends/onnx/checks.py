@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
-from .operators.registry import STANDARD
+from .operators.nodes import STANDARD
 
 if TYPE_CHECKING:
     import onnx

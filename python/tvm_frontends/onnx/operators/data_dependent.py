@@ -22,7 +22,7 @@ from ...kernels.bounded import (
     suppression_kernel,
     unique_kernel,
 )
-from .registry import Node, converter, dtype_of
+from .nodes import Node, converter, dtype_of
 
 
 @converter("NonZero")

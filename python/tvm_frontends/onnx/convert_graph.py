@@ -16,7 +16,7 @@ from ..errors import ModelError, first_line
 from ..model import data_address
 from .checks import node_text
 from .operators import Node, UnsupportedNode, find
-from .operators.registry import STANDARD
+from .operators.nodes import STANDARD
 from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 import zipfile
 from collections import Counter
@@ -14,14 +15,52 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..constants import Values
+from ..constants import Constants, Values
 from ..errors import ModelError, ModelWarning, first_line
 from ..logs import quiet
 from ..model import ImportedModel
 from ..relax_modules import bind_module
-from ..shapes import DeclaredInput, Dimension, Expression, StaticShapes
+from ..shapes import DeclaredInput, Dimension, Expression, InputShapes, StaticShapes
 from ..source import Description, Importer, ModelSource
-from .registry import UnsupportedOperator
+from .calls import UnsupportedOperator
+
+
+def load(
+    program: str | os.PathLike[str] | Any,
+    shapes: InputShapes | None = None,
+    *,
+    constants: Constants | None = None,
+    name: str | None = None,
+) -> ImportedModel:
+    """Import a torch.export program with static shapes.
+
+    Parameters
+    ----------
+    program : path or torch.export.ExportedProgram
+        A path names a ``.pt2`` file of ``torch.export.save``.
+    shapes, constants, name
+        As for `tvm_frontends.load_model`.
+
+    Raises
+    ------
+    ModelError
+        The file cannot be read, a shape or constant does not fit the program, or an operator cannot be converted.
+
+    Examples
+    --------
+    >>> import torch, tvm_frontends
+    >>> program = torch.export.export(torch.nn.Linear(3, 2).eval(), (torch.zeros(4, 3),))
+    >>> imported = tvm_frontends.torch.load(program, name="linear")
+    >>> imported.inputs
+    {'input': ((4, 3), 'float32')}
+    >>> sorted(imported.parameters)
+    ['bias', 'weight']
+    """
+    if not isinstance(program, (str, os.PathLike)):
+        where = f"model {name!r}" if name else "model"
+        return open_exported_program(program, name or "model", where).load(shapes, constants)
+    path = Path(program)
+    return open_exported_program(read_exported_program(path), name or path.stem, str(path)).load(shapes, constants)
 
 
 def read_exported_program(path: Path) -> Any:
@@ -153,7 +192,7 @@ def _dimension(size: Any) -> Dimension:
 
 
 def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
-    from .frontend import convert_program, decomposed
+    from .convert_program import convert_program, decomposed
 
     _check_inputs(program, where)
     _refuse_complex(program, where)
