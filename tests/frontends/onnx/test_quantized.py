@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tvm_sched.relax.toolchain.processor import compiling_for, runs_here
 
 import tvm_sched.relax
 from tvm_sched.errors import InputError
+from tvm_sched.relax.toolchain.processor import compiling_for, runs_here
 
 from .single_node import check_close, node_model, run_both
 
