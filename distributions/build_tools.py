@@ -62,6 +62,21 @@ _BUNDLED = ("onednn-cpu-tbb",)
 """Requirements that the runtime's wheel brings itself."""
 
 
+OWN_PACKAGES = {
+    "tvm_frontends": "tvm-frontends",
+    "tvm_sched_check": "tvm-sched-check",
+    "tvm_sched_cluster": "tvm-sched-cluster",
+}
+"""Import packages that are distributions of their own."""
+
+
+def distribution_of(module: str) -> str:
+    """Return the distribution that a module, or a file beside it, belongs to."""
+    if in_runtime(module):
+        return "tvm-sched-runtime"
+    return OWN_PACKAGES.get(module.partition(".")[0], "tvm-sched")
+
+
 def in_runtime(module: str) -> bool:
     """Whether a module, or a file beside it, belongs to the runtime's distribution."""
     return module in RUNTIME_MODULES or _is_in(module, RUNTIME_PACKAGES)
@@ -212,7 +227,7 @@ class Runtime(Whole):
 
     def __init__(self, attributes: dict[str, object] | None = None) -> None:
         super().__init__(attributes)
-        self.cmdclass["build_py"] = _part(of_runtime=True)
+        self.cmdclass["build_py"] = _part("tvm-sched-runtime")
 
 
 class Split(OwnFolder):
@@ -222,16 +237,16 @@ class Split(OwnFolder):
 
     def __init__(self, attributes: dict[str, object] | None = None) -> None:
         super().__init__(attributes)
-        self.cmdclass["build_py"] = _part(of_runtime=False)
+        self.cmdclass["build_py"] = _part("tvm-sched")
 
     def parse_config_files(self, *arguments: object, **named: object) -> None:
         """Read ``pyproject.toml``, and leave out what belongs to other distributions."""
         super().parse_config_files(*arguments, **named)
-        self.packages = [name for name in self.packages if _is_in(name, ("tvm_sched",))]
+        self.packages = [name for name in self.packages if distribution_of(name) not in OWN_PACKAGES.values()]
         self.entry_points = {
             group: own
             for group, entries in self.entry_points.items()
-            if (own := [entry for entry in entries if _is_in(_module_of(entry), ("tvm_sched",))])
+            if (own := [entry for entry in entries if distribution_of(_module_of(entry)) == "tvm-sched"])
         }
         self.require([text for text in self.install_requires if not text.startswith(_BUNDLED)])
         self.extras_require["cluster"] = [self.of_this_version("tvm-sched-cluster")]
@@ -243,8 +258,8 @@ def _module_of(entry_point: str) -> str:
     return entry_point.partition("=")[2].partition(":")[0].strip()
 
 
-def _part(of_runtime: bool) -> type[build_py]:
-    """The command that copies the Python files of one of the two distributions."""
+def _part(distribution: str) -> type[build_py]:
+    """The command that copies the Python files of one distribution."""
 
     class Part(build_py):
         def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
@@ -252,10 +267,10 @@ def _part(of_runtime: bool) -> type[build_py]:
             return [
                 (package, name, file)
                 for package, name, file in found
-                if in_runtime(package if name == "__init__" else f"{package}.{name}") == of_runtime
+                if distribution_of(package if name == "__init__" else f"{package}.{name}") == distribution
             ]
 
         def find_data_files(self, package: str, src_dir: str) -> list[str]:
-            return list(super().find_data_files(package, src_dir)) if in_runtime(package) == of_runtime else []
+            return list(super().find_data_files(package, src_dir)) if distribution_of(package) == distribution else []
 
     return Part

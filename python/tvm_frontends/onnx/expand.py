@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-DOMAIN = "tvm_sched.expanded"
+DOMAIN = "tvm_frontends.expanded"
 """Where the bodies stand until they are inlined."""
 
 STANDARD = ("", "ai.onnx", "ai.onnx.preview", "ai.onnx.ml", "ai.onnx.preview.training")

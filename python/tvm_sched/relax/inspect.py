@@ -6,14 +6,15 @@ import time
 import warnings
 from typing import Any
 
-from tvm_frontends import ImportedModel, ModelSource, open_model
+from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
-from tvm_frontends.model import ModelWarning
+from tvm_frontends.errors import ModelWarning
 from tvm_frontends.relax_modules import describe_module
 from tvm_frontends.shapes import DeclaredInput, InputShapes, symbols_of
 
 from ..errors import InputError
 from .inspection import Inspection, Refusal, Tensor
+from .models import OpenModel, open_model
 
 
 def inspect_model(
@@ -80,5 +81,5 @@ def _tensor(item: DeclaredInput) -> Tensor:
     return Tensor(item.name, item.dtype, shape)
 
 
-def _without_source(message: str, source: ModelSource) -> str:
+def _without_source(message: str, source: OpenModel) -> str:
     return message.removeprefix(f"{source.where}: ")

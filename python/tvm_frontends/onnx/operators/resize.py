@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from ...interpolation import cubic, interpolate
-from .registry import Node, converter, dtype_of
+from .nodes import Node, converter, dtype_of
 
 
 @dataclass(frozen=True)

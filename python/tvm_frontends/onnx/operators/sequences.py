@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from .registry import Node, converter
+from .nodes import Node, converter
 
 
 @converter("ReverseSequence")

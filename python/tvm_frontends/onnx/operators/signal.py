@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 from ...fourier import dft_matrix
-from .registry import Node, converter, dtype_of
+from .nodes import Node, converter, dtype_of
 
 
 @converter("CumSum", "CumProd")

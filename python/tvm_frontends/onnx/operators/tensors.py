@@ -12,7 +12,7 @@ import tvm
 from tvm import relax, te
 
 from ..widen import WIDER
-from .registry import Node, constant_of, converter, dtype_of
+from .nodes import Node, constant_of, converter, dtype_of
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 from .upstream import convert_upstream
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import relax
 
-from .registry import Node, UnsupportedNode, constant_of, find
+from .nodes import Node, UnsupportedNode, constant_of, find
 
 if TYPE_CHECKING:
     import onnx

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 
-from tvm_frontends import load_model
 from tvm_frontends.shapes import InputShapes
 
 from ...cost_model.database import Database
@@ -24,6 +23,7 @@ from ...progress import Progress
 from ...runtime.tensors import random_value
 from ..api import CompiledModel, compile
 from ..lower.lower_to_kernels import LowerToKernels
+from ..models import load_model
 from ..problem.operator_graph import Extraction, extract
 from ..toolchain.failures import explained
 from .cpu import CpuBench

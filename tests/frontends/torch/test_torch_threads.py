@@ -25,18 +25,18 @@ def test_threads_leave_pytorchs_functions_as_they_were(monkeypatch):
     """The second thread comes while the first has replaced the function, which it must not take for PyTorch's own."""
     import torch._export.utils as utils
 
-    from tvm_frontends.torch import frontend as torch_frontend
+    from tvm_frontends.torch import convert_program
 
     before, lock = utils._materialize_cpp_cia_ops, Announced()
-    monkeypatch.setattr(torch_frontend, "_LOOK_UP", lock)
+    monkeypatch.setattr(convert_program, "_LOOK_UP", lock)
     programs = [torch.export.export(torch.nn.Linear(3, k + 2), (torch.ones(1, 3),)) for k in range(2)]
-    second = Thread(target=torch_frontend.decomposed, args=(programs[1],))
-    with torch_frontend._operators_looked_up_once():
+    second = Thread(target=convert_program.decomposed, args=(programs[1],))
+    with convert_program._operators_looked_up_once():
         assert utils._materialize_cpp_cia_ops is not before
         lock.reached.clear()
         second.start()
         assert lock.reached.wait(60)
     second.join()
     assert utils._materialize_cpp_cia_ops is before
-    torch_frontend.decomposed(programs[0])
+    convert_program.decomposed(programs[0])
     assert utils._materialize_cpp_cia_ops is before

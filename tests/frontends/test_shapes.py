@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from tvm_frontends.constants import check_constants
-from tvm_frontends.model import ModelWarning
+from tvm_frontends.errors import ModelError, ModelWarning
 from tvm_frontends.shapes import DeclaredInput, Expression, expand_shapes
-from tvm_sched.errors import InputError
 
 PAIR = [DeclaredInput("x", ("batch", 3, "h")), DeclaredInput("mask", ("batch", None))]
 
@@ -42,7 +41,7 @@ def test_an_expression_follows_from_its_symbols():
     twice = Expression("2*n", ("n",), lambda sizes: 2 * sizes["n"])
     declared = [DeclaredInput("x", ("n",)), DeclaredInput("y", (twice,))]
     assert shapes({"n": {1, 3}}, declared) == [{"x": (1,), "y": (2,)}, {"x": (3,), "y": (6,)}]
-    with pytest.raises(InputError, match=r"dimension 0 is given as 5, but the model says 2\*n, which is 2"):
+    with pytest.raises(ModelError, match=r"dimension 0 is given as 5, but the model says 2\*n, which is 2"):
         shapes({"n": 1, "y": (5,)}, declared)
 
 
@@ -60,15 +59,15 @@ def test_inputs_that_contradict_each_other_about_a_symbol():
     given = {"feat": (1, 54, 256), "dets": (1, 54, 8)}
     with pytest.warns(ModelWarning, match="different sizes for 'w', which the model says are one"):
         assert shapes(given, declared, loose=True) == [given]
-    with pytest.raises(InputError, match="one symbol has one size"):
+    with pytest.raises(ModelError, match="one symbol has one size"):
         shapes(given, declared)
     for mistaken in ({"feat": (1, 54, 256), "n": 2}, {**given, "w": 8}):
-        with pytest.raises(InputError, match="one symbol has one size"):
+        with pytest.raises(ModelError, match="one symbol has one size"):
             shapes(mistaken, declared, loose=True)
     square = [DeclaredInput("x", ("n", "n"))]
-    with pytest.raises(InputError, match="one symbol has one size"):
+    with pytest.raises(ModelError, match="one symbol has one size"):
         shapes({"x": (2, 3)}, square, loose=True)
-    with pytest.warns(ModelWarning), pytest.raises(InputError, match=r"'third'.*'w'.*no fixed size"):
+    with pytest.warns(ModelWarning), pytest.raises(ModelError, match=r"'third'.*'w'.*no fixed size"):
         shapes(given, [*declared, DeclaredInput("third", ("w",))], loose=True)
 
 
@@ -86,7 +85,7 @@ def test_inputs_that_contradict_each_other_about_a_symbol():
     ],
 )
 def test_wrong_shapes(given, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ModelError, match=message):
         shapes(given)
 
 
@@ -116,5 +115,5 @@ def test_constants_take_the_dtype_of_their_input():
     ],
 )
 def test_wrong_constants(given, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ModelError, match=message):
         check_constants([DeclaredInput("sr", (), "int32"), DeclaredInput("x", ("n", 3), "float32")], given, "m")

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_sched.errors import InputError
-from tvm_sched.relax import load_model
+from tvm_frontends import load_model
+from tvm_frontends.errors import ModelError
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript", reason="the importer folds constants with it (extra onnx)")
@@ -76,7 +76,7 @@ def test_a_condition_that_is_a_constant(chosen):
     graph = prepared(model, {"x": X, "c": np.array(chosen)}, {"c": chosen})
     assert operators(graph) == ["Relu" if chosen else "Transpose"]
     with pytest.raises(
-        InputError, match=r"If \(node 'y'\): which branch runs depends on the values of 'c'; .*--constant c="
+        ModelError, match=r"If \(node 'y'\): which branch runs depends on the values of 'c'; .*--constant c="
     ):
         prepare.prepare(model, {"x": (2, 3), "c": ()}, None, "m")
 
@@ -98,7 +98,7 @@ def test_a_branch_that_could_read_outside_a_tensor_is_not_run_for_nothing():
             y = If(c) <then_branch = t () => (float[1, 3] a) { a = Gather(x, i) },
                        else_branch = e () => (float[1, 3] b) { b = ReduceMax<axes = [0]>(x) }> }"""
     )
-    with pytest.raises(InputError, match="depends on the values of 'c'"):
+    with pytest.raises(ModelError, match="depends on the values of 'c'"):
         prepare.prepare(model, {"x": (2, 3), "c": (), "i": (1,)}, None, "m")
 
 
@@ -110,7 +110,7 @@ LOOP = """g (float[2, 3] x) => (float[2, 3] y, float[N, 2, 3] s) <int64 n = {%d}
 def test_loops_of_known_length():
     assert "Loop" not in operators(prepared(parse(LOOP % 4), {"x": X}))
     with pytest.raises(
-        InputError, match=r"Loop \(node 'y->s'\) runs 100000 times, which unrolled are 400000 operators"
+        ModelError, match=r"Loop \(node 'y->s'\) runs 100000 times, which unrolled are 400000 operators"
     ):
         prepare.prepare(parse(LOOP % 100_000), {"x": (2, 3)}, None, "m")
     assert loops.MAX_NODES < 400_000
@@ -150,7 +150,7 @@ def test_a_condition_that_folding_alone_finds():
 
 
 def test_a_counter_that_never_ends_is_refused():
-    with pytest.raises(InputError, match=r"Loop .* runs [0-9]+ times, which unrolled are"):
+    with pytest.raises(ModelError, match=r"Loop .* runs [0-9]+ times, which unrolled are"):
         prepare.prepare(parse(COUNTERS % "co = Less(zero, next)"), {"x": (2, 3)}, None, "m")
 
 
@@ -179,7 +179,7 @@ def test_loops_of_unknown_length_are_refused(limit, condition, message):
             y = Loop({limit}, c, x) <body = b (int64 i, bool ci, float[2, 3] v) => (bool co, float[2, 3] w) {{
                 total = ReduceSum<keepdims = 0>(v)  co = {condition}  w = Relu(v) }}> }}"""
     )
-    with pytest.raises(InputError, match=rf"Loop \(node '.*'\):? .*{message}"):
+    with pytest.raises(ModelError, match=rf"Loop \(node '.*'\):? .*{message}"):
         prepare.prepare(model, {"x": (2, 3), "n": ()}, None, "m")
 
 
@@ -236,7 +236,7 @@ def test_symbols_that_say_nothing_are_sizes_of_their_own():
         opset_imports=[helper.make_opsetid("", 17)],
     )
     assert load_model(model, {"x": (1, 2, 3, 4, 5, 5)}).inputs["x"][0] == (1, 2, 3, 4, 5, 5)
-    with pytest.raises(InputError, match="one symbol has one size"):
+    with pytest.raises(ModelError, match="one symbol has one size"):
         load_model(model, {"x": (1, 2, 3, 4, 5, 6)})
 
 
@@ -252,12 +252,12 @@ def test_symbols_that_say_nothing_are_sizes_of_their_own():
     ],
 )
 def test_broken_graphs_are_refused_with_the_node(text, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ModelError, match=message):
         load_model(parse(f"g (float[2, 3] x) => (float[2, 3] y) {text}"))
 
 
 def test_inputs_that_are_no_tensors_are_refused():
-    with pytest.raises(InputError, match="input 's' is of the kind sequence; tensors are allowed"):
+    with pytest.raises(ModelError, match="input 's' is of the kind sequence; tensors are allowed"):
         load_model(parse("g (seq(float[2]) s) => (float[M] y) { y = ConcatFromSequence<axis = 0>(s) }"))
 
 
@@ -272,7 +272,7 @@ def test_inputs_that_are_no_tensors_are_refused():
 )
 def test_constants_that_do_not_fit(constants, message):
     model = parse("g (float[2, 3] x, int64[1] k) => (float[A, B] y) { y = Expand(x, k) }")
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ModelError, match=message):
         from_onnx(model, {}, None, "m", constants)
 
 
@@ -355,15 +355,15 @@ def test_external_data_that_are_not_there(tmp_path):
     path, _ = external_model(tmp_path)
     data = tmp_path / "m.data"
     data.write_bytes(data.read_bytes()[:-4])
-    with pytest.raises(InputError, match=r"'w' has its data in .*m\.data, which ends at byte \d+ where \d+ are needed"):
+    with pytest.raises(ModelError, match=r"'w' has its data in .*m\.data, which ends at byte \d+ where \d+ are needed"):
         read_onnx(path)
     data.unlink()
-    with pytest.raises(InputError, match="there is no such file"):
+    with pytest.raises(ModelError, match="there is no such file"):
         read_onnx(path)
     model = onnx.load(path, load_external_data=False)
     model.graph.initializer[0].external_data[0].value = "../other.data"
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(InputError, match="outside the model's folder"):
+    with pytest.raises(ModelError, match="outside the model's folder"):
         read_onnx(path)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
-from .registry import HALF, Call, converter, dtype_of, is_float
+from .calls import HALF, Call, converter, dtype_of, is_float
 
 _UNARY: dict[str, Callable[[relax.Expr], relax.Expr]] = {
     name: getattr(relax.op, name)

@@ -13,7 +13,7 @@ from thorough import THOROUGH
 pytest.importorskip("onnx")
 OURS = "tvm_sched"  # as the script calls us; importing it would make all cases here, too
 pytestmark = pytest.mark.xdist_group("onnx_conformance")  # one run of the sample for all tests
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "onnx_conformance.py"
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "onnx_conformance.py"
 
 
 @pytest.fixture(scope="module")

@@ -224,14 +224,14 @@ def test_as_torch(name: str) -> None:
 
 
 def test_a_converter_that_fails_is_told_from_tvms(monkeypatch):
-    from tvm_frontends.torch import frontend as torch_frontend
+    from tvm_frontends.torch import convert_program
     from tvm_sched.errors import InputError
 
     def fail(call):
         raise IndexError("out of the tuple")
 
     program = torch.export.export(Module(torch.tanh).eval(), (torch.zeros(2),))
-    monkeypatch.setitem(torch_frontend.CONVERTERS, "tanh.default", fail)
+    monkeypatch.setitem(convert_program.CONVERTERS, "tanh.default", fail)
     with pytest.raises(
         InputError, match=r"operator tanh.default \(node 'tanh'\): its converter failed: out of the tuple"
     ):

@@ -14,17 +14,17 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from . import complex as torch_complex
 from . import (  # noqa: F401 - each registers its converters
-    division,
+    data_movement,
+    elementwise,
     layers,
     norms,
-    operators,
     products,
+    quotients,
     recurrent,
     reductions,
     scatters,
 )
-from . import moves as torch_moves
-from .registry import CONVERTERS, PARTS, Call, UnsupportedOperator, dtype_of, name_of
+from .calls import CONVERTERS, PARTS, Call, UnsupportedOperator, dtype_of, name_of
 
 _RANDOM = "it gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input"
 REFUSED = {
@@ -78,7 +78,7 @@ class _Importer(ExportedProgramImporter):
                 if torch_complex.uses_complex(node):
                     result = torch_complex.convert(Call(node, self), convert)
                 else:
-                    result = torch_moves.zeros(Call(node, self)) if _is_empty(node) else convert(node)
+                    result = data_movement.zeros(Call(node, self)) if _is_empty(node) else convert(node)
             except UnsupportedOperator:
                 raise
             except Exception as error:
@@ -105,7 +105,7 @@ class _Importer(ExportedProgramImporter):
                 of = checked[-1] if checked else str(node.args[1])
                 raise _unsupported(node, f"it checks or prints, for {of}, which is not written")
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
-                raise _unsupported(node, "neither TVM's torch frontend nor tvm_sched has a converter for it")
+                raise _unsupported(node, "neither TVM's torch frontend nor tvm_frontends has a converter for it")
 
 
 def _unsupported(node: Any, why: str) -> UnsupportedOperator:

@@ -8,8 +8,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .operators import common, constant
-from .registry import Call, converter, dtype_of, is_float, name_of
+from .calls import Call, converter, dtype_of, is_float, name_of
+from .elementwise import common, constant
 
 
 @converter("cat.default")

@@ -13,7 +13,7 @@ from tvm import relax
 
 
 class UnsupportedOperator(Exception):
-    """An operator of the program cannot be converted; the importer makes an `InputError` of it."""
+    """An operator of the program cannot be converted; the importer makes a `ModelError` of it."""
 
 
 @dataclass(frozen=True)

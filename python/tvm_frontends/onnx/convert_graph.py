@@ -12,13 +12,11 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from tvm_sched.errors import InputError
-
+from ..errors import ModelError, first_line
 from ..model import data_address
 from .checks import node_text
-from .files import first_line
 from .operators import Node, UnsupportedNode, find
-from .operators.registry import STANDARD
+from .operators.nodes import STANDARD
 from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
 
@@ -69,27 +67,27 @@ def check_operators(model: onnx.ModelProto, where: str) -> None:
 
     Raises
     ------
-    InputError
+    ModelError
         It names the first of them.
     """
     for item in model.graph.input:
         if item.type.tensor_type.elem_type == STRING:
-            raise InputError(
+            raise ModelError(
                 f"{where}: input {item.name!r} holds text, which TVM has no type for: cut the model behind what reads text"
             )
     unknown = unknown_nodes(model)
     for node in unknown:
         if node.domain in _OUTSIDE or (node.domain in STANDARD and node.op_type in _OUTSIDE):
             why = _OUTSIDE.get(node.op_type) or _OUTSIDE[node.domain]
-            raise InputError(f"{where}: {node_text(node)} {why}")
+            raise ModelError(f"{where}: {node_text(node)} {why}")
     if any(node.domain == LAYOUT for node in unknown):
-        raise InputError(
+        raise ModelError(
             f"{where}: ONNX Runtime saved it with layouts of one kind of processor ({node_text(unknown[0])}); save it at "
             "the level ORT_ENABLE_EXTENDED or below, or give the model that it was made from"
         )
     if unknown:
         names = ", ".join(node_text(node) for node in unknown[:5])
-        raise InputError(
+        raise ModelError(
             f"{where}: TVM's ONNX frontend does not know the operators {names}{' ...' if len(unknown) > 5 else ''}; "
             "nor does the ONNX standard define them by others: export the model without them, or cut it there"
         )
@@ -115,7 +113,7 @@ def convert(
 
     Raises
     ------
-    InputError
+    ModelError
         A node that cannot be converted, with its operator, its name and the reason.
     """
     model = prepared.model
@@ -125,9 +123,9 @@ def convert(
             warnings.simplefilter("ignore")
             mod = importer.from_onnx(model.graph, importer.opsets.get("", 1))
     except UnsupportedNode as error:
-        raise InputError(f"{where}: {error}") from None
+        raise ModelError(f"{where}: {error}") from None
     except Exception as error:
-        raise InputError(f"{where}: TVM's ONNX frontend failed: {reason(error)}") from error
+        raise ModelError(f"{where}: TVM's ONNX frontend failed: {reason(error)}") from error
     return mod, importer.addresses, importer.kept
 
 

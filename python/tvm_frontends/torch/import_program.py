@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 import zipfile
 from collections import Counter
@@ -14,15 +15,52 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tvm_sched.errors import InputError
-
-from ..constants import Values
+from ..constants import Constants, Values
+from ..errors import ModelError, ModelWarning, first_line
 from ..logs import quiet
-from ..model import ImportedModel, ModelWarning
+from ..model import ImportedModel
 from ..relax_modules import bind_module
-from ..shapes import DeclaredInput, Dimension, Expression, StaticShapes
+from ..shapes import DeclaredInput, Dimension, Expression, InputShapes, StaticShapes
 from ..source import Description, Importer, ModelSource
-from .registry import UnsupportedOperator
+from .calls import UnsupportedOperator
+
+
+def load(
+    program: str | os.PathLike[str] | Any,
+    shapes: InputShapes | None = None,
+    *,
+    constants: Constants | None = None,
+    name: str | None = None,
+) -> ImportedModel:
+    """Import a torch.export program with static shapes.
+
+    Parameters
+    ----------
+    program : path or torch.export.ExportedProgram
+        A path names a ``.pt2`` file of ``torch.export.save``.
+    shapes, constants, name
+        As for `tvm_frontends.load_model`.
+
+    Raises
+    ------
+    ModelError
+        The file cannot be read, a shape or constant does not fit the program, or an operator cannot be converted.
+
+    Examples
+    --------
+    >>> import torch, tvm_frontends
+    >>> program = torch.export.export(torch.nn.Linear(3, 2).eval(), (torch.zeros(4, 3),))
+    >>> imported = tvm_frontends.torch.load(program, name="linear")
+    >>> imported.inputs
+    {'input': ((4, 3), 'float32')}
+    >>> sorted(imported.parameters)
+    ['bias', 'weight']
+    """
+    if not isinstance(program, (str, os.PathLike)):
+        where = f"model {name!r}" if name else "model"
+        return open_exported_program(program, name or "model", where).load(shapes, constants)
+    path = Path(program)
+    return open_exported_program(read_exported_program(path), name or path.stem, str(path)).load(shapes, constants)
 
 
 def read_exported_program(path: Path) -> Any:
@@ -30,7 +68,7 @@ def read_exported_program(path: Path) -> Any:
     try:
         import torch
     except ImportError:
-        raise InputError(f"{path}: reading torch.export programs needs torch: pip install 'tvm_sched[torch]'") from None
+        raise ModelError(f"{path}: reading torch.export programs needs torch: pip install torch") from None
     try:
         with warnings.catch_warnings(), quiet("torch.export"):
             warnings.simplefilter("ignore")
@@ -39,8 +77,8 @@ def read_exported_program(path: Path) -> Any:
         if not _registered and _returns_objects(path):
             _register_outputs(path)
             return read_exported_program(path)
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0].split(" Please check the warnings")[0]
-        raise InputError(
+        first = first_line(error).split(" Please check the warnings")[0]
+        raise ModelError(
             f"{path}: not a readable torch.export program ({first}); write it with torch.export.save"
         ) from None
 
@@ -64,15 +102,15 @@ def _register_outputs(path: Path) -> None:
 
     Raises
     ------
-    InputError
+    ModelError
         It is not installed.
     """
     try:
         import transformers.modeling_outputs
     except ImportError:
-        raise InputError(
+        raise ModelError(
             f"{path}: its results are objects of the package transformers, which is not installed: "
-            "pip install 'tvm_sched[transformers]', or export a module that returns tensors"
+            "pip install transformers, or export a module that returns tensors"
         ) from None
     _registered.append(transformers.__name__)
 
@@ -154,7 +192,7 @@ def _dimension(size: Any) -> Dimension:
 
 
 def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
-    from .frontend import convert_program, decomposed
+    from .convert_program import convert_program, decomposed
 
     _check_inputs(program, where)
     _refuse_complex(program, where)
@@ -164,12 +202,12 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
             core = decomposed(program)
             mod = convert_program(core)
     except UnsupportedOperator as error:
-        raise InputError(
+        raise ModelError(
             f"{where}: {error}; change it in the model, or export the model to ONNX and compile that"
         ) from error
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(
+        raise ModelError(
             f"{where}: TVM's torch frontend failed: {lines[-1] if lines[0].startswith('Trace') else lines[0]}"
         ) from error
     if written := sorted(set(core.graph_signature.buffers_to_mutate.values())):
@@ -208,7 +246,7 @@ def _check_inputs(program: Any, where: str) -> None:
     for spec in program.graph_signature.input_specs:
         if spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ != "TensorArgument":
             value_text = f" ({spec.arg.value!r})" if hasattr(spec.arg, "value") else ""
-            raise InputError(
+            raise ModelError(
                 f"{where}: input {spec.arg.name!r} is not a tensor{value_text}; TVM's torch frontend takes tensors only: "
                 "make it a tensor, or a constant of the module"
             )
@@ -223,7 +261,7 @@ def _refuse_complex(program: Any, where: str) -> None:
             value = nodes[spec.arg.name].meta.get("val") if getattr(spec.arg, "name", None) in nodes else None
             if value is not None and hasattr(value, "is_complex") and value.is_complex():
                 subject = f"{spec.kind.name.lower()} {spec.target!r}" if spec.target else f"{way} {spec.arg.name!r}"
-                raise InputError(
+                raise ModelError(
                     f"{where}: {subject} is complex; give its parts as a last dimension of 2, with torch.view_as_real and "
                     "torch.view_as_complex in the model"
                 )
@@ -237,7 +275,7 @@ def _check_ranges(program: Any, shapes: StaticShapes, where: str) -> None:
         for axis, (size, symbol) in enumerate(zip(given, declared, strict=False)):
             allowed = ranges.get(str(symbol))
             if allowed is not None and not allowed.lower <= size <= allowed.upper:
-                raise InputError(
+                raise ModelError(
                     f"{where}: input {node.name!r}: dimension {axis} is given as {size}; the program was exported for "
                     f"{allowed.lower} to {allowed.upper}"
                 )

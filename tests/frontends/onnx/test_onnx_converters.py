@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from relax.compare import assert_same  # noqa: E402
 from tvm_frontends.onnx.operators import tensors  # noqa: E402
-from tvm_frontends.onnx.operators.registry import Node  # noqa: E402
+from tvm_frontends.onnx.operators.nodes import Node  # noqa: E402
 from tvm_sched.errors import InputError  # noqa: E402
 from tvm_sched.relax import compile  # noqa: E402
 

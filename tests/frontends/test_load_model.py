@@ -8,10 +8,10 @@ import pytest
 import tvm
 
 from relax import cases
-from tvm_frontends.model import ModelWarning
+from tvm_frontends import load_model
+from tvm_frontends.errors import ModelError, ModelWarning
 from tvm_frontends.shapes import DeclaredInput, bind_shapes
-from tvm_sched.errors import InputError
-from tvm_sched.relax import compile, load_model
+from tvm_sched.relax import compile
 
 onnx = pytest.importorskip("onnx")
 from relax.onnx_models import small_model  # noqa: E402
@@ -49,7 +49,7 @@ def test_onnx_file(tmp_path):
     ],
 )
 def test_onnx_shapes(shapes, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(ModelError, match=message):
         load_model(small_model(), shapes)
 
 
@@ -63,22 +63,22 @@ def test_symbols_are_shared():
     assert shapes == {"a": (3, 2), "b": (3, 4), "c": ()}
     assert symbols == {"n": 3, "m": 4}
     with pytest.raises(
-        InputError, match=r"'n'.*given as 4, but input 'b', dimension 0, says 3; one symbol has one size"
+        ModelError, match=r"'n'.*given as 4, but input 'b', dimension 0, says 3; one symbol has one size"
     ):
         bind_shapes(declared, {"b": (3, 4), "a": (4, 2)}, "m")
-    with pytest.raises(InputError, match="does not say how many dimensions input 'c'"):
+    with pytest.raises(ModelError, match="does not say how many dimensions input 'c'"):
         bind_shapes(declared, {"b": (3, 4)}, "m")
 
 
 def test_unknown_operator():
-    with pytest.raises(InputError, match=r"does not know the operators Frobnicate \(node 'last'\)"):
+    with pytest.raises(ModelError, match=r"does not know the operators Frobnicate \(node 'last'\)"):
         load_model(small_model(operator="Frobnicate"), {"x": (1, 4)})
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(ModelError, match="no such file"):
         load_model(tmp_path / "missing.onnx")
-    with pytest.raises(InputError, match=r"a folder without config\.json"):
+    with pytest.raises(ModelError, match=r"a folder without config\.json"):
         load_model(tmp_path)
     for name, message in (
         ("a.onnx", "not a readable ONNX file"),
@@ -89,25 +89,25 @@ def test_files_that_cannot_be_read(tmp_path):
     ):
         path = tmp_path / name
         path.write_text("not a model (")
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(ModelError, match=message):
             load_model(path)
     (tmp_path / "f.py").write_text("import sys\nsys.exit(0)\n")
-    with pytest.raises(InputError, match="it ended the program"):
+    with pytest.raises(ModelError, match="it ended the program"):
         load_model(tmp_path / "f.py")
     (tmp_path / "f.py").write_text("import math\n")
-    with pytest.raises(InputError, match="defines 0 modules"):
+    with pytest.raises(ModelError, match="defines 0 modules"):
         load_model(tmp_path / "f.py")
 
 
 def test_objects_that_are_no_models():
-    with pytest.raises(InputError, match=r"is a builtins\.int; a path, an onnx\.ModelProto"):
+    with pytest.raises(ModelError, match=r"is a builtins\.int; a path, an onnx\.ModelProto"):
         load_model(3)
-    with pytest.raises(InputError, match="has no Relax function 'main'"):
+    with pytest.raises(ModelError, match="has no Relax function 'main'"):
         load_model(tvm.IRModule({}))
 
 
 def test_relax_symbols():
-    with pytest.raises(InputError, match=r"input 'x': dimension 0 \('n'\)"):
+    with pytest.raises(ModelError, match=r"input 'x': dimension 0 \('n'\)"):
         load_model(cases.Symbolic)
     model = load_model(cases.Symbolic, {"y": (2, 5)})
     assert model.inputs == {"x": ((2, 8), "float32"), "y": ((2, 5), "float32")}
@@ -116,14 +116,14 @@ def test_relax_symbols():
 def test_relax_sizes_that_follow_from_symbols():
     model = load_model(cases.Derived, {"x": (3, 4)})
     assert model.inputs == {"x": ((3, 4), "float32"), "y": ((13,), "float32")}
-    with pytest.raises(InputError, match=r"input 'y': dimension 0 is given as 12.*which is 13"):
+    with pytest.raises(ModelError, match=r"input 'y': dimension 0 is given as 12.*which is 13"):
         load_model(cases.Derived, {"x": (3, 4), "y": (12,)})
 
 
 def test_relax_files(tmp_path):
     # TVM 0.27 crashes when it writes a module with functions as JSON; what it can write is read.
     (tmp_path / "m.json").write_text(tvm.ir.save_json(tvm.IRModule({})))
-    with pytest.raises(InputError, match="has no Relax function 'main'"):
+    with pytest.raises(ModelError, match="has no Relax function 'main'"):
         load_model(tmp_path / "m.json")
     (tmp_path / "printed.py").write_text(cases.Branches.script())
     assert load_model(tmp_path / "printed.py").name == "printed"
@@ -161,7 +161,7 @@ def test_torch(tmp_path):
     batch = torch.export.Dim("batch", min=2, max=64)
     example = (torch.randn(4, 4), torch.randn(4, 3))
     program = torch.export.export(net, example, dynamic_shapes={"x": {0: batch}, "y": {0: batch}})
-    with pytest.raises(InputError, match=r"input 'x': dimension 0 .* has no fixed size"):
+    with pytest.raises(ModelError, match=r"input 'x': dimension 0 .* has no fixed size"):
         load_model(program)
     model = load_model(program, {"x": (8, 4)})
     assert model.inputs == {"x": ((8, 4), "float32"), "y": ((8, 3), "float32")}
@@ -169,7 +169,7 @@ def test_torch(tmp_path):
     np.testing.assert_array_equal(model.parameters["dense.weight"], net.dense.weight.detach().numpy())
     torch.export.save(program, tmp_path / "net.pt2")
     assert load_model(tmp_path / "net.pt2", {"x": (8, 4)}).name == "net"
-    with pytest.raises(InputError, match=r"torch\.export\.export\(model"):
+    with pytest.raises(ModelError, match=r"torch\.export\.export\(model"):
         load_model(net)
 
 
@@ -185,9 +185,9 @@ def test_a_torch_program_keeps_its_ranges_and_takes_tensors():
         Scale(), (torch.ones(4, 3), torch.ones(3)), dynamic_shapes={"x": {0: batch}, "factor": None}
     )
     assert load_model(program, {"x": (64, 3)}).inputs["x"] == ((64, 3), "float32")
-    with pytest.raises(InputError, match="dimension 0 is given as 65; the program was exported for 2 to 64"):
+    with pytest.raises(ModelError, match="dimension 0 is given as 65; the program was exported for 2 to 64"):
         load_model(program, {"x": (65, 3)})
-    with pytest.raises(InputError, match=r"input 'factor' is not a tensor \(3\)"):
+    with pytest.raises(ModelError, match=r"input 'factor' is not a tensor \(3\)"):
         load_model(torch.export.export(Scale(), (torch.ones(4, 3), 3)))
 
 
@@ -214,7 +214,7 @@ def test_a_damaged_torch_program_is_one_error(tmp_path, caplog):
     torch = pytest.importorskip("torch")
     path = tmp_path / "state.pt2"
     torch.save({"a": torch.ones(3)}, path)
-    with pytest.raises(InputError, match=r"not a readable torch\.export program"):
+    with pytest.raises(ModelError, match=r"not a readable torch\.export program"):
         load_model(path)
     assert not caplog.records, "torch logs the traceback"
 
@@ -222,7 +222,7 @@ def test_a_damaged_torch_program_is_one_error(tmp_path, caplog):
 def test_a_wrong_onnx_model():
     model = small_model()
     model.graph.node[0].input[0] = "nowhere"
-    with pytest.raises(InputError, match=r"MatMul \(node 'm'\) reads 'nowhere', which nothing writes"):
+    with pytest.raises(ModelError, match=r"MatMul \(node 'm'\) reads 'nowhere', which nothing writes"):
         load_model(model, {"x": (1, 4)})
 
 
@@ -236,6 +236,6 @@ def test_exported_program_that_returns_an_object_of_transformers(tmp_path):
     network = transformers.BertModel(config).eval()
     program = torch.export.export(network, (torch.ones(1, 4, dtype=torch.long),))
     torch.export.save(program, tmp_path / "bert.pt2")
-    script = f"from tvm_sched.relax import load_model; print(load_model({str(tmp_path / 'bert.pt2')!r}).inputs)"
+    script = f"from tvm_frontends import load_model; print(load_model({str(tmp_path / 'bert.pt2')!r}).inputs)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "(1, 4)" in done.stdout, done.stderr

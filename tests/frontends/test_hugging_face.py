@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from relax.compare import assert_same
-from tvm_frontends import open_model
-from tvm_sched.errors import InputError
-from tvm_sched.relax import compile, load_model
+from tvm_frontends import load_model, open_model
+from tvm_frontends.errors import ModelError
+from tvm_sched.relax import compile
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -65,10 +65,10 @@ def test_an_image_model_knows_its_size(tmp_path):
 
 def test_folders_that_are_refused(classifier, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(InputError, match="holds no weights"):
+    with pytest.raises(ModelError, match="holds no weights"):
         open_model(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"damaged")
-    with pytest.raises(InputError, match="its weights cannot be read"):
+    with pytest.raises(ModelError, match="its weights cannot be read"):
         load_model(tmp_path, {"tokens": 4})
     for content, message in (
         ("{}", "has no model_type"),
@@ -76,7 +76,7 @@ def test_folders_that_are_refused(classifier, tmp_path):
         ("[", "not a config"),
     ):
         (tmp_path / "config.json").write_text(content)
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(ModelError, match=message):
             open_model(tmp_path)
-    with pytest.raises(InputError, match=r"dimension 1 \('tokens'\) has no fixed size"):
+    with pytest.raises(ModelError, match=r"dimension 1 \('tokens'\) has no fixed size"):
         load_model(classifier[0])
