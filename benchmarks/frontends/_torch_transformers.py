@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from _torch_inputs import LEFT_OUT, pair, picture, plain_text, sound, text, words
+from _network_inputs import LEFT_OUT, pair, picture, plain_text, sound, text, words
 
 
 def _two(**more: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the parent forks: it must 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")  # values are compared, not times: no kernel has to be measured
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what all benchmarks share
 from _fork_server import run_forked
 from _onnx_cases import OURS, PLAIN, Case, load_cases, run_case
 from _onnx_conformance_page import write_page

@@ -21,6 +21,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the parent forks: it must have one thread
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")  # values are compared, not times: no kernel has to be measured
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what all benchmarks share
 import numpy as np
 from _fork_server import run_forked
 
@@ -160,7 +161,7 @@ def _page(results: dict[str, Any], about: str) -> str:
         "Networks at small sizes with random weights, exported by `torch.export`, compiled with the roofline's costs, run, "
         f"and compared with eager PyTorch. *Right* is a difference of at most {TOLERANCE:g} of each result's largest value. "
         "*Converted only* is no success: those were converted to Relax, and neither compiled nor run. Made by `python "
-        f"benchmarks/torch_architectures.py --markdown FILE`; torch {torch.__version__}, transformers "
+        f"benchmarks/frontends/torch_architectures.py --markdown FILE`; torch {torch.__version__}, transformers "
         f"{transformers.__version__}.",
         *(["", about] if about else []),
         "",

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what all benchmarks share
 from _common import Row, parser, report
 from _real_models import MORE, TESTED
 

@@ -1,7 +1,7 @@
 """Random torch modules exported, compiled here and compared with torch: right, refused, wrong.
 
-``python benchmarks/torch_fuzz.py --count 500 --seed 0`` ends with status 1 where a module is wrong or the compiler fails
-with another error than its own; the first is printed shrunk with ``--shrink``.
+``python benchmarks/frontends/torch_fuzz.py --count 500 --seed 0`` ends with status 1 if a module is wrong or the
+compiler fails with another error than its own; the first is printed shrunk with ``--shrink``.
 An interrupted run counts what it examined. Tolerances: `tvm_frontends.fuzz.torch_modules`.
 """
 
@@ -12,7 +12,7 @@ import warnings
 from functools import partial
 from typing import Any
 
-import _fuzz
+import _random_models
 
 from tvm_frontends.fuzz.torch_modules import RandomModule, difference, torch_modules
 
@@ -31,15 +31,17 @@ def judge(module: RandomModule, target: str = "cpu2") -> tuple[str, str]:
         module.export()
     except Exception as error:
         return "not exported", f"{type(error).__name__}: {error}"
-    return _fuzz.judge(lambda: difference(module, partial(compile_and_run, target=target)))
+    return _random_models.judge(lambda: difference(module, partial(compile_and_run, target=target)))
 
 
 def main() -> int:
-    parser = _fuzz.parser(__doc__.splitlines()[0], "module", count=500, steps=5)
+    parser = _random_models.parser(__doc__.splitlines()[0], "module", count=500, steps=5)
     parser.add_argument("-t", "--target", default="cpu2", help="machine to compile for (default cpu2)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    return _fuzz.examine(torch_modules(options.steps), partial(judge, target=options.target), options, "module")
+    return _random_models.examine(
+        torch_modules(options.steps), partial(judge, target=options.target), options, "module"
+    )
 
 
 if __name__ == "__main__":
