@@ -14,7 +14,7 @@ from tvm_sched_cluster.benchmark_kind import Demand
 from ..cost_model import default_cost_model, get_cost_model
 from ..errors import InputError, did_you_mean
 from ..pipeline.instances import load_graph
-from ..pipeline.relaxation import relax
+from ..pipeline.partition_relaxation import relax
 from ..problem import Problem, load_topology, problem_of
 from ..schedulers.efficient_mip import Instance, read_workload
 from ..testing.hios import random_layered

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .partition_problem import Floats, Integers, PartitionProblem, StageTensor
+from ...problem.partition_problem import Floats, Integers, PartitionProblem, StageTensor
 
 
 @dataclass(frozen=True)

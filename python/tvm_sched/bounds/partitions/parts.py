@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...problem.partition_problem import Integers, PartitionProblem, StageTensor
 from .minorants import members
-from .partition_problem import Integers, PartitionProblem, StageTensor
 
 
 def consecutive(order: Integers, most: int) -> list[Integers]:

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from thorough import examples
 from tvm_sched.anytime import Budget
+from tvm_sched.bounds.partitions.matrix_cuts import paths
+from tvm_sched.bounds.partitions.node import dearest_node, node_bound
+from tvm_sched.bounds.partitions.prices import PriceBound, price_bound, whole
+from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
 from tvm_sched.pipeline import PartitionProblem, StageTensor, partition
 from tvm_sched.pipeline.anytime import _bounds, turns
-from tvm_sched.pipeline.cuts import paths
-from tvm_sched.pipeline.node_bound import dearest_node, node_bound
-from tvm_sched.pipeline.partition_bounds import LEAST_STEPS, PRICED_NODES, STEP_SECONDS, Prices, Semidefinite
+from tvm_sched.pipeline.bound_steps import LEAST_STEPS, PRICED_NODES, STEP_SECONDS, Prices, Semidefinite
 from tvm_sched.pipeline.partition_state import PartitionState
-from tvm_sched.pipeline.price_bound import PriceBound, price_bound, whole
-from tvm_sched.pipeline.semidefinite import semidefinite_bound
 from tvm_sched.testing.regal import regal_like
 
 SEEDS = st.integers(0, 10_000)
@@ -218,5 +218,5 @@ def test_single_nodes_take_along_what_is_on_paths(monkeypatch):
     tensors = [StageTensor(0, (1,), 1), StageTensor(1, (2,), 1), StageTensor(0, (2,), 8), StageTensor(-1, (0,), 1)]
     problem = PartitionProblem(list("abc"), np.array([1.0, 9, 10]), np.zeros(3), tensors)
     assert node_bound(problem) == pytest.approx(10 + 8 + 1)  # c alone; all three are 21
-    monkeypatch.setattr("tvm_sched.pipeline.node_bound._MOST_CONVEX", 2)
+    monkeypatch.setattr("tvm_sched.bounds.partitions.node._MOST_CONVEX", 2)
     assert node_bound(problem) == pytest.approx(1 + 10 + 1 + 1 + 1)  # a and c

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from .partition_problem import Floats, Integers, PartitionProblem
+from ...problem.partition_problem import Floats, Integers, PartitionProblem
 
 Chosen = npt.NDArray[np.bool_]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 
 from ..anytime import Budget
+from ..bounds.partitions.node import node_bound
+from ..bounds.partitions.prices import price_bound
+from ..bounds.partitions.semidefinite import MOST_NODES, PART_NODES, semidefinite_bound
+from ..bounds.partitions.simple import simple_bound
 from ..progress import report_progress
-from .node_bound import node_bound
 from .partition_state import PartitionState, stopped
-from .price_bound import price_bound
-from .programs import bottleneck_bound, bottleneck_guess_bound, exact_program, simple_bound
-from .semidefinite import MOST_NODES, PART_NODES, semidefinite_bound
+from .programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 
 LARGE_PROGRAM = 100_000
 """Nodes and readers of tensors times blocks above which a program is not even written down."""

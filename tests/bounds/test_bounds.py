@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from checker.cases import chain_of_readers, fan
 from schedule import cases
+from schedulers.exhaustive import TooLarge, least_latency, least_layered_latency
+from schedulers.test_anytime import diamonds, two_gpus
 from thorough import examples
-from tvm_sched.bounds import all_bounds, lower_bound, path_and_bus, regions, whole_ns
+from tvm_sched.bounds import all_bounds, lower_bound, path_and_bus, region_placement, whole_ns
 from tvm_sched.bounds.bus import Crossing, readers_by_tail
 from tvm_sched.bounds.device_work import device_work_bound
 from tvm_sched.bounds.heads_and_tails import Side, between_ends, device_weights
@@ -22,9 +24,6 @@ from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule
 from tvm_sched.testing.hios import LayeredGraph, random_layered
-
-from .exhaustive import TooLarge, least_latency, least_layered_latency
-from .test_anytime import diamonds, two_gpus
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -128,8 +127,8 @@ def test_no_bound_exceeds_a_good_schedule_of_a_layered_graph(seed, operators, de
 
 @pytest.mark.parametrize(("most_devices", "decided"), [(1, 10), (16, 2)])
 def test_no_bound_exceeds_a_schedule_where_regions_are_simplified(monkeypatch, most_devices, decided):
-    monkeypatch.setattr(regions, "MOST_DEVICES", most_devices)
-    monkeypatch.setattr(regions, "DECIDED", decided)
+    monkeypatch.setattr(region_placement, "MOST_DEVICES", most_devices)
+    monkeypatch.setattr(region_placement, "DECIDED", decided)
     for seed in range(20):
         problem = random_problem(seed, 12, 3, memory="generous")
         options = {"work": 0.05}

@@ -17,7 +17,7 @@ from variant_cases import blocks_in_halves
 @pytest.mark.parametrize("groups", [1, 3])
 def test_each_block_takes_as_long_as_its_best_way(groups):
     problem = blocks_in_halves(groups)
-    assert [span.ns for span in relaxation_of(problem).given] == [90] * groups
+    assert [delay.ns for delay in relaxation_of(problem).given] == [90] * groups
     assert lower_bound(problem).ns == 20 + 90 * groups
     schedule = solve(problem, "anytime", {"work": 0.2})
     assert simulate(problem, schedule).latency_ns == 20 + 90 * groups

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import Problem
-from .dominators import regions_between
+from .dominated_regions import regions_between
 from .host_traffic import least_times
-from .regions import Span
+from .region_placement import Delay
 
 Array = npt.NDArray[np.float64]
 
@@ -33,8 +33,8 @@ class _Region(NamedTuple):
     edges: tuple[tuple[tuple[int, float], ...], ...]
 
 
-def shared_spans(problem: Problem, shortest: Array, busy: Array, source: int) -> list[Span]:
-    """A span for each operator with several predecessors, from its immediate dominator.
+def shared_delays(problem: Problem, shortest: Array, busy: Array, source: int) -> list[Delay]:
+    """A delay for each operator with several predecessors, from its immediate dominator.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def shared_spans(problem: Problem, shortest: Array, busy: Array, source: int) ->
             region = _region(problem, u, members, (shortest, busy), copy)
             if region not in known:
                 known[region] = _least_time(region)
-            found.append(Span(u, v, known[region]))
+            found.append(Delay(u, v, known[region]))
     return found
 
 

@@ -8,8 +8,8 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from .cuts import paths
-from .partition_problem import Floats, PartitionProblem
+from ...problem.partition_problem import Floats, PartitionProblem
+from .matrix_cuts import paths
 
 _RESOLUTION = 1 << 40
 """Capacities are whole numbers: the total of all times is about this many units, rounded down."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..problem import FORBIDDEN, HOST, Problem
-from .partition_problem import PartitionProblem, StageTensor
+from ..problem.partition_problem import PartitionProblem, StageTensor
 from .pricing import is_parameter
 
 

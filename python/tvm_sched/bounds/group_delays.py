@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from ..problem import FORBIDDEN, Costs, Group, Operator, OpGraph, Problem, Tensor
 from ..problem.costs import concatenate_costs
-from .variants import Relaxed
+from .variant_relaxation import Relaxed
 
 LARGEST = 1024
-"""Largest number of operators in a way; a group with a larger way gets no span."""
+"""Largest number of operators in a way; a group with a larger way gets no delay."""
 
 SOURCE, SOURCE_NS = "source", 1
 """Name and time in nanoseconds of the operator that replaces the producer of the activation."""
 
 
-class GroupSpan(NamedTuple):
+class GroupDelay(NamedTuple):
     """In every schedule of every choice ``last`` ends at least ``ns`` nanoseconds after ``first`` has ended.
 
     Parameters
@@ -42,8 +42,8 @@ class GroupSpan(NamedTuple):
     ways: Mapping[str, Problem]
 
 
-def group_spans(problem: Problem, relaxed: Relaxed, least: Callable[[Problem], int]) -> list[GroupSpan]:
-    """A span for each activation that a group reads and for which the end of every way has to wait.
+def group_delays(problem: Problem, relaxed: Relaxed, least: Callable[[Problem], int]) -> list[GroupDelay]:
+    """A delay for each activation that a group reads and for which the end of every way has to wait.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def group_spans(problem: Problem, relaxed: Relaxed, least: Callable[[Problem], i
     of the group, and ``v`` the operator of a way that runs ``last``. All operators of the way on paths from ``x`` to ``v``
     run between the ends of ``u`` and ``v``. With a source of `SOURCE_NS` on the device of ``u`` in place of ``u``, they form
     a problem without variants, and every schedule that chooses this way contains a schedule of that problem. So ``v`` ends
-    after ``u`` by at least any lower bound of that problem less `SOURCE_NS`. The choice is not known, so the span is the
+    after ``u`` by at least any lower bound of that problem less `SOURCE_NS`. The choice is not known, so the delay is the
     minimum over all ways. ``last`` can end as late as ``v``: no other relaxed operator that ``v`` runs comes after it.
     """
     assert problem.variants is not None
     finder = _Finder(problem, relaxed, least)
-    return [span for group in problem.variants.groups for span in finder.spans(group)]
+    return [delay for group in problem.variants.groups for delay in finder.delays(group)]
 
 
 class _Way(NamedTuple):
@@ -91,8 +91,8 @@ class _Finder:
         self.size = {tensor.name: tensor.size for tensor in self.problem.graph.tensors}
         self.count = len(self.problem.graph.operators)
 
-    def spans(self, group: Group) -> Iterator[GroupSpan]:
-        """The spans of one group. `_ways` counts rows, so groups have to come in the order of the problem."""
+    def delays(self, group: Group) -> Iterator[GroupDelay]:
+        """The delays of one group. `_ways` counts rows, so groups have to come in the order of the problem."""
         index, graph = self.relaxed.problem.graph.index, self.problem.graph
         ways = dict(zip(group.ways, self._ways(group), strict=True))
         last = index.operator_id.get(group.operators[0])
@@ -110,7 +110,7 @@ class _Finder:
                 found = {way: self._problem(ways[way], rows, name) for way, rows in between.items()}
                 least = min(ns for _, ns in found.values())
                 problems = {way: each for way, (each, _) in found.items()}
-                yield GroupSpan(index.producer[t], last, least, group.name, name, problems)
+                yield GroupDelay(index.producer[t], last, least, group.name, name, problems)
 
     def _ways(self, group: Group) -> Iterator[_Way]:
         index, runs = self.problem.graph.index, self.relaxed.runs[group.name]

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from .cuts import Cuts
+from ...problem.partition_problem import Floats, PartitionProblem
 from .eigenvalue import least_eigenvalue, rounding
+from .matrix_cuts import Cuts
 from .minorants import stage_costs, total_transfers
-from .partition_problem import Floats, PartitionProblem
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import numpy as np
 from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits
 
-from .cuts import paths, separate
+from ...problem.partition_problem import Floats, Integers, PartitionProblem
+from .matrix_cuts import paths, separate
 from .matrix_relaxation import DualPoint, Line, MatrixRelaxation
-from .partition_problem import Floats, Integers, PartitionProblem
 from .parts import consecutive, induced
 
 MOST_NODES = 1000

@@ -1,6 +1,6 @@
 """Write the evidence of a lower bound: its argument as a list of lemmas for the checker (``docs/formats/evidence.md``).
 
-The lemmas are those of `tvm_sched_check`, which knows nothing of this package: spans between operators, each by the places
+The lemmas are those of `tvm_sched_check`, which knows nothing of this package: delays between operators, each by the places
 of operators, by work or by operators in turn; ends of operators by what the buses carry; and last the argument about the
 whole run. Only what the last one needs is recorded.
 """
@@ -21,13 +21,13 @@ from ..problem import Problem
 from . import MARGIN, Bound, lower_bound, strongest, whole_ns
 from .bus import bus_bound
 from .device_work import work_arguments
-from .dominators import regions_between
-from .group_spans import GroupSpan, group_spans
+from .dominated_regions import regions_between
+from .group_delays import GroupDelay, group_delays
 from .path_and_bus import SCALE, path_and_bus_bound
-from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Region, Spans
-from .regions import MOST_DEVICES, Span, enumerated_members
+from .region_placement import MOST_DEVICES, Delay, enumerated_members
+from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Delays, Region
 from .relaxation import Relaxation
-from .variants import Relaxed, relaxed
+from .variant_relaxation import Relaxed, relaxed
 
 FORMAT, VERSION = "tvm_sched.evidence", 2
 
@@ -111,8 +111,8 @@ def evidence(problem: Problem) -> Evidence:
     if not basis.graph.operators:
         return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}], no_harder)
     many = len(basis.topology.devices) > MOST_DEVICES
-    through = [] if no_harder is None else group_spans(problem, no_harder, _proved if many else strongest)
-    given = tuple(Span(each.first, each.last, float(each.ns)) for each in through)
+    through = [] if no_harder is None else group_delays(problem, no_harder, _proved if many else strongest)
+    given = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
     recorder = _Recorder(_WithoutRegions(basis, given) if many else Relaxation(basis, given), through)
     found = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
     best = max(found, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
@@ -129,10 +129,10 @@ def _proved(problem: Problem) -> int:
 
 
 class _WithoutRegions(Relaxation):
-    """Where the spans of regions come from an argument that lemmas do not know, none of them counts."""
+    """Where the delays of regions come from an argument that lemmas do not know, none of them counts."""
 
     @cached_property
-    def region_spans(self) -> list[Span]:
+    def region_delays(self) -> list[Delay]:
         """None."""
         return []
 
@@ -157,8 +157,8 @@ class _Recorder:
     """Finds the lemmas that an argument needs, walking back from it."""
 
     relaxation: Relaxation
-    through_groups: Sequence[GroupSpan] = ()
-    used_spans: set[int] = field(default_factory=set)
+    through_groups: Sequence[GroupDelay] = ()
+    used_delays: set[int] = field(default_factory=set)
     bus_heads: set[int] = field(default_factory=set)
     walked: set[tuple[str, int]] = field(default_factory=set)
     arguments: dict[bytes, Argument] = field(default_factory=dict)
@@ -203,8 +203,8 @@ class _Recorder:
             for (first, last), weight in weights.steps.items()
         ]
         rests = tuple(("after", o) for o in weighed.readers)
-        spans = tuple(("span", self._span_of[step]) for step in weights.steps if step in self._span_of)
-        return [_RunArgument("path and bus", weighed.ns, lemma, rests + spans)]
+        delays = tuple(("delay", self._delay_of[step]) for step in weights.steps if step in self._delay_of)
+        return [_RunArgument("path and bus", weighed.ns, lemma, rests + delays)]
 
     def device_work(self) -> list[_RunArgument]:
         """Work between heads and tails."""
@@ -233,7 +233,7 @@ class _Recorder:
         """The lemmas that an argument needs, in order, with its own last."""
         self._walk(whole.heads)
         reasons: dict[int, dict[str, Any] | None] = {}
-        stack = list(self.used_spans)
+        stack = list(self.used_delays)
         while stack:
             i = stack.pop()
             if i not in reasons:
@@ -246,11 +246,13 @@ class _Recorder:
             least = min(float(self.relaxation.host.residual[o]), shortest) if own else shortest
             claim = whole_ns(float(self.relaxation.host.ancestors_on_bus[o]))
             lemmas.append({**self._bus_lemma(least), "last": self._names([o])[0], "ns": claim})
-        stated = {i for what, i in whole.heads if what == "span"}  # steps refer to lemmas, also to those that are paths
+        stated = {
+            i for what, i in whole.heads if what == "delay"
+        }  # steps refer to lemmas, also to those that are paths
         for i, reason in sorted(reasons.items()):
             if reason is not None or i in stated:
-                first, last = self._names(self.relaxation.spans[i][:2])
-                stands = {"first": first, "last": last, "ns": whole_ns(self.relaxation.spans[i].ns)}
+                first, last = self._names(self.relaxation.delays[i][:2])
+                stands = {"first": first, "last": last, "ns": whole_ns(self.relaxation.delays[i].ns)}
                 lemmas.append({**(reason or {"rule": "path"}), **stands})
         return [*lemmas, {**whole.lemma, "ns": whole.ns}]
 
@@ -269,34 +271,34 @@ class _Recorder:
         return {(u, v): between for u, v, between in regions_between(relaxation.problem, relaxation.source, WIDEST)}
 
     def _inside(self, i: int) -> list[int]:
-        """Other spans that lie within the region of the ``i``-th."""
-        spans = self.relaxation.spans
-        members = self._members[spans[i].first, spans[i].last]
-        first = {spans[i].first, *members}
-        return [k for o in members for k in self._spans_to.get(o, ()) if k != i and spans[k].first in first]
+        """Other delays that lie within the region of the ``i``-th."""
+        delays = self.relaxation.delays
+        members = self._members[delays[i].first, delays[i].last]
+        first = {delays[i].first, *members}
+        return [k for o in members for k in self._delays_to.get(o, ()) if k != i and delays[k].first in first]
 
     def _reason(self, i: int) -> dict[str, Any] | None:
-        """The lemma that gives the ``i``-th span; None where the longest path through spans inside of it does."""
+        """The lemma that gives the ``i``-th delay; None where the longest path through delays inside of it does."""
         if i < len(self.through_groups):
             return self._ways_lemma(self.through_groups[i])
-        relaxation, span = self.relaxation, self.relaxation.spans[i]
-        members = self._members[span.first, span.last]
-        if self._placed.get((span.first, span.last), 0.0) >= span.ns:
+        relaxation, delay = self.relaxation, self.relaxation.delays[i]
+        members = self._members[delay.first, delay.last]
+        if self._placed.get((delay.first, delay.last), 0.0) >= delay.ns:
             return {"rule": "placement", "operators": self._names(enumerated_members(members, relaxation.best))}
-        inside = Spans()
+        inside = Delays()
         for k in self._inside(i):
-            inside.add(relaxation.spans[k])
-        region = Region(relaxation.problem, span.first, members, relaxation.work, inside)
-        if _explains(float((region.end + region.after).max()), span.ns):
+            inside.add(relaxation.delays[k])
+        region = Region(relaxation.problem, delay.first, members, relaxation.work, inside)
+        if _explains(float((region.end + region.after).max()), delay.ns):
             return None
         if region.key not in self.arguments:
             self.arguments[region.key] = max(region.arguments(), key=lambda argument: argument.held.ns)
         found = self.arguments[region.key]
-        if not _explains(found.held.ns, span.ns):
+        if not _explains(found.held.ns, delay.ns):
             return None
         return self._work_lemma(found, [members[k] for k in found.held.operators.tolist()])
 
-    def _ways_lemma(self, through: GroupSpan) -> dict[str, Any]:
+    def _ways_lemma(self, through: GroupDelay) -> dict[str, Any]:
         ways = {}
         for way, problem in through.ways.items():
             if id(problem) not in self.of_ways:  # equal layers have one
@@ -307,11 +309,11 @@ class _Recorder:
     @cached_property
     def _placed(self) -> dict[tuple[int, int], float]:
         """What the places of operators give, by first and last operator."""
-        return {(span.first, span.last): span.ns for span in self.relaxation.region_spans}
+        return {(delay.first, delay.last): delay.ns for delay in self.relaxation.region_delays}
 
     def _walk(self, needed: Iterable[tuple[str, int]]) -> None:
-        """Note the spans, and the ends by buses, on which some heads and tails rest."""
-        steps = {"end": self._before_end, "start": self._before_start, "after": self._behind, "span": self._of_span}
+        """Note the delays, and the ends by buses, on which some heads and tails rest."""
+        steps = {"end": self._before_end, "start": self._before_start, "after": self._behind, "delay": self._of_delay}
         stack = list(needed)
         self.walked.update(needed)
         while stack:
@@ -325,15 +327,15 @@ class _Recorder:
         if _explains(relaxation.host.ancestors_on_bus[o], target):
             self.bus_heads.add(o)
             return []
-        for i in self._spans_to.get(o, ()):
-            span = relaxation.spans[i]
-            if _explains(relaxation.end[span.first] + span.ns, target):
-                self.used_spans.add(i)
-                return [("end", span.first)]
+        for i in self._delays_to.get(o, ()):
+            delay = relaxation.delays[i]
+            if _explains(relaxation.end[delay.first] + delay.ns, target):
+                self.used_delays.add(i)
+                return [("end", delay.first)]
         return self._before_start(o)
 
-    def _of_span(self, i: int) -> list[tuple[str, int]]:
-        self.used_spans.add(i)
+    def _of_delay(self, i: int) -> list[tuple[str, int]]:
+        self.used_delays.add(i)
         return []
 
     def _before_start(self, o: int) -> list[tuple[str, int]]:
@@ -347,11 +349,11 @@ class _Recorder:
 
     def _behind(self, o: int) -> list[tuple[str, int]]:
         relaxation, target = self.relaxation, self.relaxation.after[o]
-        for i in self._spans_of.get(o, ()):
-            span = relaxation.spans[i]
-            if _explains(span.ns + relaxation.after[span.last], target):
-                self.used_spans.add(i)
-                return [("after", span.last)]
+        for i in self._delays_of.get(o, ()):
+            delay = relaxation.delays[i]
+            if _explains(delay.ns + relaxation.after[delay.last], target):
+                self.used_delays.add(i)
+                return [("after", delay.last)]
         behind = relaxation.problem.graph.index.successors[o]
         through = max(behind, key=lambda s: relaxation.shortest[s] + relaxation.after[s], default=None)
         if through is None or _explains(relaxation.shortest[through] + relaxation.after[through], target):
@@ -359,21 +361,21 @@ class _Recorder:
         return [("after", s) for s in behind]
 
     @cached_property
-    def _span_of(self) -> dict[tuple[int, int], int]:
-        """Spans between operators that no edge joins."""
-        before, spans = self.relaxation.problem.graph.index.predecessors, self.relaxation.spans
+    def _delay_of(self) -> dict[tuple[int, int], int]:
+        """Delays between operators that no edge joins."""
+        before, delays = self.relaxation.problem.graph.index.predecessors, self.relaxation.delays
         by_length = sorted(
-            range(len(spans)), key=lambda i: spans[i].ns
+            range(len(delays)), key=lambda i: delays[i].ns
         )  # of two between the same ends the longer one stays
-        return {spans[i][:2]: i for i in by_length if spans[i].first not in before[spans[i].last]}
+        return {delays[i][:2]: i for i in by_length if delays[i].first not in before[delays[i].last]}
 
     @cached_property
-    def _spans_to(self) -> dict[int, list[int]]:
-        return _positions_by_key(span.last for span in self.relaxation.spans)
+    def _delays_to(self) -> dict[int, list[int]]:
+        return _positions_by_key(delay.last for delay in self.relaxation.delays)
 
     @cached_property
-    def _spans_of(self) -> dict[int, list[int]]:
-        return _positions_by_key(span.first for span in self.relaxation.spans)
+    def _delays_of(self) -> dict[int, list[int]]:
+        return _positions_by_key(delay.first for delay in self.relaxation.delays)
 
 
 def _positions_by_key(keys: Iterable[int]) -> dict[int, list[int]]:

@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.pipeline import PartitionProblem, StageTensor, partition, semidefinite
-from tvm_sched.pipeline.cuts import Cuts, paths, separate
-from tvm_sched.pipeline.eigenvalue import least_eigenvalue
-from tvm_sched.pipeline.matrix_relaxation import DualPoint, MatrixRelaxation
-from tvm_sched.pipeline.minorants import stage_costs, total_transfers
-from tvm_sched.pipeline.parts import consecutive, induced
-from tvm_sched.pipeline.programs import simple_bound
-from tvm_sched.pipeline.semidefinite import semidefinite_bound
+from tvm_sched.bounds.partitions import semidefinite
+from tvm_sched.bounds.partitions.eigenvalue import least_eigenvalue
+from tvm_sched.bounds.partitions.matrix_cuts import Cuts, paths, separate
+from tvm_sched.bounds.partitions.matrix_relaxation import DualPoint, MatrixRelaxation
+from tvm_sched.bounds.partitions.minorants import stage_costs, total_transfers
+from tvm_sched.bounds.partitions.parts import consecutive, induced
+from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
+from tvm_sched.bounds.partitions.simple import simple_bound
+from tvm_sched.pipeline import PartitionProblem, StageTensor, partition
 from tvm_sched.testing.regal import regal_like
 
 SEEDS = st.integers(0, 10_000)

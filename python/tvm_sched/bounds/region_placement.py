@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .._library import function
 from ..problem import Problem
-from .dominators import regions_between
+from .dominated_regions import regions_between
 
 Array = npt.NDArray[np.float64]
 
@@ -27,7 +27,7 @@ NODES = 200_000
 """Places of a region's operators to look at."""
 
 
-class Span(NamedTuple):
+class Delay(NamedTuple):
     """In every schedule ``last`` ends at least ``ns`` nanoseconds after ``first`` has ended."""
 
     first: int
@@ -57,8 +57,8 @@ class _Region:
         return tuple(t.tobytes() for t in self.time), tuple((e, w.tobytes()) for e, w in sorted(self.lag.items()))
 
 
-def spans(problem: Problem, best: Array, source: int) -> list[Span]:
-    """A span for each operator with several predecessors, from its immediate dominator.
+def delays(problem: Problem, best: Array, source: int) -> list[Delay]:
+    """A delay for each operator with several predecessors, from its immediate dominator.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def spans(problem: Problem, best: Array, source: int) -> list[Span]:
             region = _region(problem, u, members, best, copies)
             if region.key not in known:
                 known[region.key] = _least_time(region)
-            found.append(Span(u, v, known[region.key]))
+            found.append(Delay(u, v, known[region.key]))
     return found
 
 
@@ -134,7 +134,7 @@ def _undecided(members: list[int], best: Array) -> list[int]:
 
 
 def enumerated_members(members: list[int], best: Array) -> list[int]:
-    """The members of a region whose devices `spans` enumerates, in order; arguments as there."""
+    """The members of a region whose devices `delays` enumerates, in order; arguments as there."""
     left_open = set(_undecided(members, best))
     return [o for i, o in enumerate(members) if i not in left_open]
 

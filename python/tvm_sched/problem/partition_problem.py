@@ -15,7 +15,7 @@ from ..errors import GraphError
 Floats = npt.NDArray[np.float64]
 
 if TYPE_CHECKING:
-    from .native import NativeGraph
+    from .native_partition import NativeGraph
 
 Integers = npt.NDArray[np.int64]
 
@@ -140,7 +140,7 @@ class PartitionProblem:
     @cached_property
     def _native(self) -> NativeGraph:
         """The graph in C++."""
-        from .native import NativeGraph  # loads the library
+        from .native_partition import NativeGraph  # loads the library
 
         offsets = np.zeros(len(self.tensors) + 1, dtype=np.int64)
         np.cumsum([len(t.readers) for t in self.tensors], out=offsets[1:])

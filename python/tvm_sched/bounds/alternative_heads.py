@@ -19,7 +19,7 @@ SMALL = 16
 
 
 @dataclass(frozen=True)
-class WayOperator:
+class AlternativeOperator:
     """An operator of a way.
 
     Its name, its times by device, the activations that it reads from outside of the group, its largest host tensor that
@@ -43,18 +43,18 @@ class WayOperator:
 
 
 @dataclass(frozen=True)
-class Way:
+class ReducedAlternative:
     """The heads and the tail of a way.
 
     Of the third form also the rest, other heads that have no host tensor to read, and what others than heads and tail read,
     with the name of one that does.
     """
 
-    heads: tuple[WayOperator, ...]
-    tail: WayOperator
+    heads: tuple[AlternativeOperator, ...]
+    tail: AlternativeOperator
     any_form: bool = False
     reads: Mapping[str, str] = field(default_factory=dict)
-    rest: tuple[WayOperator, ...] = ()
+    rest: tuple[AlternativeOperator, ...] = ()
 
     @property
     def tail_is_head(self) -> bool:
@@ -74,13 +74,13 @@ class Head:
     By way its operator, into how many heads that is divided, and how many heads have parts of the host tensor that it reads.
     """
 
-    places: tuple[WayOperator, ...]
+    places: tuple[AlternativeOperator, ...]
     shares: tuple[int, ...]
     owners: tuple[int, ...]
     is_rest: bool
 
 
-def heads_of(ways: Sequence[Way]) -> tuple[tuple[Way, ...], list[Head]]:
+def heads_of(ways: Sequence[ReducedAlternative]) -> tuple[tuple[ReducedAlternative, ...], list[Head]]:
     """The ways as they are relaxed, and their heads: first those with host tensors, then the rest, if all ways have such.
 
     Where one has a rest alone, all are heads, those that take longer first. An operator that is all of its way is divided
@@ -116,12 +116,12 @@ def needed_by_tail(operators: Sequence[Operator], tail: int) -> list[int]:
     return [*sorted(found - {tail}), tail]
 
 
-def _without_rest(way: Way) -> Way:
+def _without_rest(way: ReducedAlternative) -> ReducedAlternative:
     heads = sorted((*way.heads, *way.rest), key=lambda head: -head.shortest) if way.any_form else way.heads
     return replace(way, heads=tuple(heads), rest=())
 
 
-def way_of_any_form(operators: Sequence[WayOperator]) -> Way:
+def reduce_any_form(operators: Sequence[AlternativeOperator]) -> ReducedAlternative:
     """A way of the third form, of the operators that the last one needs, and that."""
     tail = operators[-1]
     least = max(each.own for each in operators) / SMALL  # without what only adds a bias, ways have as many heads
@@ -133,10 +133,10 @@ def way_of_any_form(operators: Sequence[WayOperator]) -> Way:
     rest.sort(key=lambda head: -head.shortest)
     in_order = sorted(small, key=lambda each: each.shortest < long)  # of several readers one that is no head is named
     reads = {name: each.name for each in in_order if each is not tail for name in each.reads}
-    return Way(tuple(heads), tail, True, reads, tuple(rest))
+    return ReducedAlternative(tuple(heads), tail, True, reads, tuple(rest))
 
 
-def read_by_others(ways: Sequence[Way]) -> str:
+def read_by_others(ways: Sequence[ReducedAlternative]) -> str:
     """An activation that an operator other than heads and tail, or the only one, reads in each way; "" where none is."""
     if any(not way.any_form and way.heads for way in ways):
         return ""
@@ -146,13 +146,13 @@ def read_by_others(ways: Sequence[Way]) -> str:
     return min(common, default="")
 
 
-def _reads_of_others(way: Way) -> frozenset[str]:
+def _reads_of_others(way: ReducedAlternative) -> frozenset[str]:
     """What operators read of which no head is made; those of heads have no nanosecond left."""
     heads = {each.name for each in (*way.heads, *way.rest)}
     return frozenset(name for name, reader in way.reads.items() if reader not in heads)
 
 
-def _assign_heads(heads: Sequence[WayOperator], finest: Sequence[WayOperator]) -> list[int]:
+def _assign_heads(heads: Sequence[AlternativeOperator], finest: Sequence[AlternativeOperator]) -> list[int]:
     """For each head of the relaxed problem the one of a way to which it belongs, in order.
 
     By bytes: the host tensors of each way are laid end to end, and scaled to the same length; a head belongs to the one of
@@ -170,7 +170,7 @@ def _assign_heads(heads: Sequence[WayOperator], finest: Sequence[WayOperator]) -
     return [i * len(heads) // count for i in range(count)]
 
 
-def _owners(heads: Sequence[WayOperator], belongs: Sequence[int], i: int) -> int:
+def _owners(heads: Sequence[AlternativeOperator], belongs: Sequence[int], i: int) -> int:
     """How many heads of the relaxed problem have parts of the host tensor of which head ``i`` has one."""
     if not heads:
         return len(belongs)

@@ -1,12 +1,12 @@
-"""Spans between an operator and what it dominates, by hand."""
+"""Delays between an operator and what it dominates, by hand."""
 
 import numpy as np
 
-from tvm_sched.bounds import lower_bound, regions
-from tvm_sched.bounds.dominators import regions_between
-from tvm_sched.bounds.region_work import Work, work_spans
-from tvm_sched.bounds.regions import Span, spans
-from tvm_sched.bounds.shared_regions import shared_spans
+from tvm_sched.bounds import lower_bound, region_placement
+from tvm_sched.bounds.dominated_regions import regions_between
+from tvm_sched.bounds.region_placement import Delay, delays
+from tvm_sched.bounds.region_sharing import shared_delays
+from tvm_sched.bounds.region_work import Work, work_delays
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
 
 
@@ -22,13 +22,13 @@ def fan(copy_ns: int, work: int = 100) -> Problem:
 
 def test_branches_share_a_device_or_pay_for_copies():
     # Copies of 10: a branch elsewhere ends at 110, as the other's copy arrives there for the join. Copies of 110: stay.
-    assert spans(fan(10), np.full((4, 2), 100.0), 0) == [(0, 3, 210.0)]
-    assert spans(fan(110), np.full((4, 2), 100.0), 0) == [(0, 3, 300.0)]
+    assert delays(fan(10), np.full((4, 2), 100.0), 0) == [(0, 3, 210.0)]
+    assert delays(fan(110), np.full((4, 2), 100.0), 0) == [(0, 3, 300.0)]
 
 
 def test_branches_that_share_a_device_concurrently():
     # Each occupies 30 of the device: both branches there end after 100, then the join.
-    assert shared_spans(fan(110), np.full(4, 100.0), np.full(4, 30.0), 0) == [(0, 3, 200.0)]
+    assert shared_delays(fan(110), np.full(4, 100.0), np.full(4, 30.0), 0) == [(0, 3, 200.0)]
 
 
 def test_the_bound_is_the_optimum_of_a_fan():
@@ -39,13 +39,13 @@ def test_the_bound_is_the_optimum_of_a_fan():
 def test_operators_over_which_copies_lead_take_their_time(monkeypatch):
     # Only the longest share devices: with none of the branches among them each runs beside the other, and the way over a
     # branch takes its time, and no copy, for it may be where both its neighbours are.
-    monkeypatch.setattr(regions, "DECIDED", 1)
-    assert spans(fan(10), np.full((4, 2), 100.0), 0) == [(0, 3, 200.0)]
+    monkeypatch.setattr(region_placement, "DECIDED", 1)
+    assert delays(fan(10), np.full((4, 2), 100.0), 0) == [(0, 3, 200.0)]
 
 
 def test_a_slow_device_does_not_help():
     # The second device takes ten times as long: both branches and the join on the first one.
-    assert spans(fan(10), np.array([[100.0, 1000.0]] * 4), 0) == [(0, 3, 300.0)]
+    assert delays(fan(10), np.array([[100.0, 1000.0]] * 4), 0) == [(0, 3, 300.0)]
 
 
 def fans(branches: int, rows: int = 1) -> Problem:
@@ -68,7 +68,7 @@ def work_of(problem: Problem, exclusive: bool = True) -> Work:
 
 def test_of_three_branches_on_two_devices_two_run_in_turn():
     # 300 over two devices would be 150, but two of them share a device: 200, then the join.
-    assert work_spans(fans(3), work_of(fans(3)), 0, []) == [(0, 4, 300.0)]
+    assert work_delays(fans(3), work_of(fans(3)), 0, []) == [(0, 4, 300.0)]
 
 
 def test_regions_in_a_row_add_up():
@@ -77,7 +77,7 @@ def test_regions_in_a_row_add_up():
 
 
 def test_an_inner_region_counts_in_the_outer():
-    # Source, then beside one branch a fan of five; its span stands in the way through the outer region.
+    # Source, then beside one branch a fan of five; its delay stands in the way through the outer region.
     inner = fans(5)
     operators = [
         *inner.graph.operators,
@@ -86,12 +86,12 @@ def test_an_inner_region_counts_in_the_outer():
     ]
     graph = OpGraph("nested", tuple(operators), tuple(Tensor(o.name, 0) for o in operators), ("end",))
     problem = Problem(graph, inner.topology, Costs(np.full((len(operators), 2), 100)))
-    found = {(span.first, span.last): span.ns for span in work_spans(problem, work_of(problem), 0, [])}
+    found = {(delay.first, delay.last): delay.ns for delay in work_delays(problem, work_of(problem), 0, [])}
     assert found == {(0, 6): 400.0, (0, 8): 500.0}
 
 
-def test_longer_spans_that_were_known_stay():
-    assert work_spans(fans(3), work_of(fans(3)), 0, [Span(0, 4, 350.0)]) == [(0, 4, 350.0)]
+def test_longer_delays_that_were_known_stay():
+    assert work_delays(fans(3), work_of(fans(3)), 0, [Delay(0, 4, 350.0)]) == [(0, 4, 350.0)]
 
 
 def test_regions_that_are_too_wide_are_left_out():
@@ -107,5 +107,5 @@ def test_on_many_devices_branches_elsewhere_run_concurrently():
     topology = Topology("many", devices, switches=(Switch("switch", names, 1e12, contention=False),))
     graph = fans(5).graph
     problem = Problem(graph, topology, Costs(np.full((len(graph.operators), 20), 100)))
-    assert len(devices) > regions.MOST_DEVICES
+    assert len(devices) > region_placement.MOST_DEVICES
     assert lower_bound(problem).ns in (299, 300)

@@ -45,8 +45,18 @@ import numpy as np
 
 from ..problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor, Topology
 from ..problem.costs import concatenate_costs
-from .residency import without_inputs
-from .ways import SMALL, Array, Head, Way, WayOperator, heads_of, needed_by_tail, read_by_others, way_of_any_form
+from .alternative_heads import (
+    SMALL,
+    AlternativeOperator,
+    Array,
+    Head,
+    ReducedAlternative,
+    heads_of,
+    needed_by_tail,
+    read_by_others,
+    reduce_any_form,
+)
+from .resident_relaxation import without_inputs
 
 
 class Relaxed(NamedTuple):
@@ -186,7 +196,7 @@ class _RelaxationBuilder:
 
     def _way(
         self, operators: Sequence[Operator], rows: Sequence[int], own: Iterable[Tensor], needed: Sequence[str]
-    ) -> Way | None:
+    ) -> ReducedAlternative | None:
         """The heads and the tail of a way; None where several operators make what others read."""
         tails = [k for k, operator in enumerate(operators) if set(needed) & set(operator.outputs)]
         if len(operators) > 1 and len(tails) != 1:
@@ -199,14 +209,14 @@ class _RelaxationBuilder:
         for k, operator in enumerate(operators):
             inner = [name for name in operator.inputs if name in made]
             if (k != tail and inner) or (k == tail and any(made[name] == tail for name in inner)):
-                return way_of_any_form([described[j] for j in needed_by_tail(operators, tail)])
+                return reduce_any_form([described[j] for j in needed_by_tail(operators, tail)])
         if len(operators) > 1 and described[tail].own * SMALL > max(each.own for each in described):
-            return way_of_any_form([described[j] for j in needed_by_tail(operators, tail)])
-        return Way(tuple(each for k, each in enumerate(described) if k != tail), described[tail])
+            return reduce_any_form([described[j] for j in needed_by_tail(operators, tail)])
+        return ReducedAlternative(tuple(each for k, each in enumerate(described) if k != tail), described[tail])
 
     def _operator(
         self, operators: Sequence[Operator], k: int, row: int, tensors: dict[str, Tensor], own: set[str], tail: int
-    ) -> WayOperator:
+    ) -> AlternativeOperator:
         operator = operators[k]
         made = {name for each in operators for name in each.outputs}
         host = [name for name in dict.fromkeys(operator.inputs) if tensors[name].kind != "activation"]
@@ -215,7 +225,7 @@ class _RelaxationBuilder:
         largest = max(mine, key=lambda name: (tensors[name].size, name), default="")
         reads = [n for n in dict.fromkeys(operator.inputs) if tensors[n].kind == "activation" and n not in made]
         given = [tensors[name].size for name in operator.outputs if name in operators[tail].inputs]
-        return WayOperator(
+        return AlternativeOperator(
             operator.name,
             self.costs.operator_ns[row],
             self.costs.direct_ns[row],
@@ -233,7 +243,7 @@ class _RelaxationBuilder:
         self.taken.add(name)
         return name
 
-    def _joined(self, group: Group, ways: Sequence[Way], needed: Sequence[str]) -> _Replacement | None:
+    def _joined(self, group: Group, ways: Sequence[ReducedAlternative], needed: Sequence[str]) -> _Replacement | None:
         """Heads and a tail that are no harder than any way; None where their times would be less than a nanosecond."""
         ways, heads = heads_of(ways)
         any_form = any(way.any_form for way in ways)
@@ -352,7 +362,7 @@ def _largest(most: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def _head(row: Sequence[WayOperator], share: Sequence[int]) -> tuple[Array, Array]:
+def _head(row: Sequence[AlternativeOperator], share: Sequence[int]) -> tuple[Array, Array]:
     """Times of a head by device, in both modes; a way of one operator keeps a nanosecond for its tail."""
     found = []
     for mode in ("normal", "direct"):
@@ -365,7 +375,7 @@ def _head(row: Sequence[WayOperator], share: Sequence[int]) -> tuple[Array, Arra
     return found[0], found[1]
 
 
-def _tail(ways: Sequence[Way], part: _Replacement) -> Array | None:
+def _tail(ways: Sequence[ReducedAlternative], part: _Replacement) -> Array | None:
     """Times of the tail by device: what all heads leave of one operator; None where it is less than a nanosecond."""
     none = np.full_like(ways[0].tail.normal, FORBIDDEN)
     times = none

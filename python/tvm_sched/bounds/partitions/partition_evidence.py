@@ -6,9 +6,9 @@ import math
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from ..files import encode_document
-from .node_bound import dearest_node
-from .partition_problem import PartitionProblem
+from ...files import encode_document
+from ...problem.partition_problem import PartitionProblem
+from .node import dearest_node
 from .semidefinite_evidence import DEFAULT, Effort, semidefinite_evidence
 
 FORMAT, VERSION = "tvm_sched.partition_evidence", 1

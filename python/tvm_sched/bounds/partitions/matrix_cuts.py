@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from .partition_problem import Floats, Integers, PartitionProblem
+from ...problem.partition_problem import Floats, Integers, PartitionProblem
 
 _LEAST_VIOLATION = 0.02
 

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from ...problem.partition_problem import Floats, Integers, PartitionProblem
 from .minorants import Minorant, fewest_pairs, members, tensor_minorant
-from .partition_problem import Floats, Integers, PartitionProblem
 from .semidefinite import _LOOK_EVERY, _MIX, MOST_NODES, Search, Searches
 
 ONE = 1 << 20

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from ..bounds.partitions.partition_evidence import partition_evidence
+from ..bounds.partitions.semidefinite_evidence import DEFAULT, Effort
 from ..errors import InputError
 from ..files import encode_document, write_atomically
 from ..problem import Problem
-from .partition_bounds import ITERATION_SECONDS
-from .partition_evidence import partition_evidence
+from .bound_steps import ITERATION_SECONDS
+from .partition_relaxation import relax
 from .plan import PipelinePlan
-from .relaxation import relax
-from .semidefinite_evidence import DEFAULT, Effort
 
 FORMAT, VERSION = "tvm_sched.pipeline_evidence", 1
 
