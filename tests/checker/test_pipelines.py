@@ -85,7 +85,7 @@ def test_evidence_where_the_argument_of_the_bound_cannot_be_stored(folder):
     plan = planned(problem)
     claim = plan.certificate.lower_bound_ns
     plain = evidence(problem, replace(plan, certificate=replace(plan.certificate, bound="node")), 3)
-    for name in ("prices", "exact, by the word of highs"):
+    for name in ("prices", "exact (solver highs)"):
         by_prices = replace(plan, certificate=replace(plan.certificate, bound=name))
         found = evidence(problem, by_prices, 3, effort=Effort(200, 150))
         assert found.rule == "semidefinite"

@@ -330,6 +330,6 @@ def test_bounds_of_programs_say_whose_word_they_are(program):
     state = PartitionState(small_problem(3, 6), 2)
     program().step(state, AnytimeOptions(time_limit=20).budget())
     assert 0 < state.bound <= optimum(state.problem, 2) * (1 + 1e-9)
-    assert state.bound_name.endswith(", by the word of highs")
+    assert state.bound_name.endswith(" (solver highs)")
     state.raise_bound(2 * state.bound, "simple")
     assert state.bound_name == "simple"

@@ -70,7 +70,7 @@ def between_ends(work: Array, start: Side, after: Side, weights: Array) -> Devic
 
     Notes
     -----
-    After Carlier, *Scheduling jobs with release dates and tails on identical machines to minimize the makedelay* (EJOR 29,
+    After Carlier, *Scheduling jobs with release dates and tails on identical machines to minimize the makespan* (EJOR 29,
     1987). The sets are the operators of at least some start and tail: for the starts that there are, or as many of them as
     `THRESHOLDS`, and all tails. A set may leave devices idle; as long as the bound is no less than the largest start and
     the largest tail that were counted, idle devices would only lift it. O(THRESHOLDS x operators x devices).

@@ -36,8 +36,8 @@ PRICED_NODES = 8
 
 
 def by_solver(name: str, state: PartitionState) -> str:
-    """The name of a bound that no proof of ours stands behind: it says whose word it is."""
-    return f"{name}, by the word of {state.solver}"
+    """Name a bound that rests on the floating-point arithmetic of a solver: the name says which."""
+    return f"{name} (solver {state.solver})"
 
 
 class Formulas:
