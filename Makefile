@@ -43,7 +43,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
+.PHONY: stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -167,6 +167,9 @@ format: $(STAMPS)/dev ## Format Python and C++ sources
 	ruff check --fix -q . || true
 	ruff format -q .
 	@if command -v clang-format >/dev/null; then find cpp tests/cpp tests/cuda_emulator -name '*.h' -o -name '*.cc' | xargs -r clang-format -i; fi
+
+stubs: $(STAMPS)/dev $(STAMPS)/library ## Write the declarations of C++ objects in Python anew, as the library has them
+	tvm-ffi-stubgen --dlls python/tvm_sched/_lib/libtvm_sched.so $$(grep -rl 'tvm-ffi-stubgen(begin)' python --include='*.py')
 
 build: $(STAMPS)/library ## Make .venv, install the package and build the C++ library
 

@@ -1,6 +1,6 @@
 // What tests ask of the driver that is none, besides CUDA's own functions.
-#ifndef TVM_SCHED_TESTS_CPP_FAKE_CUDA_H_
-#define TVM_SCHED_TESTS_CPP_FAKE_CUDA_H_
+#ifndef TVM_SCHED_TESTS_CUDA_EMULATOR_FAKE_CUDA_H_
+#define TVM_SCHED_TESTS_CUDA_EMULATOR_FAKE_CUDA_H_
 
 extern "C" {
 
@@ -25,4 +25,4 @@ void fake_cuda_trace(char* text, int size);
 long long fake_cuda_allocated(int device);
 }
 
-#endif  // TVM_SCHED_TESTS_CPP_FAKE_CUDA_H_
+#endif  // TVM_SCHED_TESTS_CUDA_EMULATOR_FAKE_CUDA_H_

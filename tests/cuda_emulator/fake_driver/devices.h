@@ -1,6 +1,6 @@
 // Limits of the fake GPUs.
-#ifndef TVM_SCHED_TESTS_CPP_FAKE_CUDA_DEVICES_H_
-#define TVM_SCHED_TESTS_CPP_FAKE_CUDA_DEVICES_H_
+#ifndef TVM_SCHED_TESTS_CUDA_EMULATOR_DEVICES_H_
+#define TVM_SCHED_TESTS_CUDA_EMULATOR_DEVICES_H_
 
 namespace fake_cuda {
 
@@ -16,4 +16,4 @@ int AttributeOf(int attribute, int device);
 
 }  // namespace fake_cuda
 
-#endif  // TVM_SCHED_TESTS_CPP_FAKE_CUDA_DEVICES_H_
+#endif  // TVM_SCHED_TESTS_CUDA_EMULATOR_DEVICES_H_

@@ -1,4 +1,4 @@
-// The driver's functions for modules and kernels, in place of tests/cpp/fake_cuda/modules.cc: an
+// The driver's functions for modules and kernels, in place of fake_driver/modules.cc: an
 // image that the stand-in for nvcc has made is loaded, and its kernels run in their stream's order.
 #include <dlfcn.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "../../cpp/fake_cuda/devices.h"
-#include "../../cpp/fake_cuda/state.h"
+#include "../fake_driver/devices.h"
+#include "../fake_driver/state.h"
 #include "block.h"
 
 using namespace fake_cuda;

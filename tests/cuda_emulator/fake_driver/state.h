@@ -1,6 +1,6 @@
 // What the fake driver knows of contexts, memory, streams and graphs.
-#ifndef TVM_SCHED_TESTS_CPP_FAKE_CUDA_STATE_H_
-#define TVM_SCHED_TESTS_CPP_FAKE_CUDA_STATE_H_
+#ifndef TVM_SCHED_TESTS_CUDA_EMULATOR_STATE_H_
+#define TVM_SCHED_TESTS_CUDA_EMULATOR_STATE_H_
 
 #include <atomic>
 #include <chrono>
@@ -132,4 +132,4 @@ void RunGraph(const GraphRecord& graph);
 
 }  // namespace fake_cuda
 
-#endif  // TVM_SCHED_TESTS_CPP_FAKE_CUDA_STATE_H_
+#endif  // TVM_SCHED_TESTS_CUDA_EMULATOR_STATE_H_
