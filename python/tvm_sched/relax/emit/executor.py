@@ -13,7 +13,7 @@ from tvm import relax
 
 from ..._library import function as library_function
 from ...errors import InputError
-from ...planning import check_states, output_tensors
+from ...execution_plan import check_states, output_tensors
 from ...problem import Problem
 from ...runtime.machine import EMULATED, EmulationWarning, describe
 from ...schedule import Schedule

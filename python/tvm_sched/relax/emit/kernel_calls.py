@@ -7,7 +7,7 @@ from typing import Any
 
 import tvm
 
-from ...planning import KernelCall
+from ...execution_plan import KernelCall
 from ...problem import Topology
 from ..codegen.cpu.kernels import compile_kernels
 from ..codegen.cuda import compile_cuda_kernels, needed_architectures

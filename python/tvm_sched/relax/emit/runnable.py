@@ -7,7 +7,7 @@ from typing import Any
 
 import tvm
 
-from ...planning import Calls
+from ...execution_plan import Calls
 from ...problem import Problem, Topology
 from ...runtime import ScheduledModule
 from ...runtime.machine import describe

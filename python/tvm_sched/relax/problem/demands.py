@@ -15,7 +15,7 @@ import tvm
 
 from ...cost_model.cubin import CompiledKernel
 from ...errors import InputError
-from ...planning import KernelCall
+from ...execution_plan import KernelCall
 from ...problem import Demand, Device, KernelResources, Operator, OpGraph, Topology
 from ...problem.demand import DemandSource
 from ..codegen.cuda.compile import compile_image, describe_launches

@@ -16,7 +16,7 @@ from tvm import relax
 from tvm_frontends.model import number_of_inputs
 
 from ...errors import InputError
-from ...planning import KernelCall
+from ...execution_plan import KernelCall
 from ...problem import Group, Operator, OpGraph, Tensor, all_ways, choose_graph
 from ..ir.attributes import CHOICE, model_name
 from ..lower.kernel_libraries import kernel_flops
