@@ -218,7 +218,7 @@ class PartitionProblem:
         array of int
             The best order found.
         """
-        from .native import GeneticSettings  # loads the library
+        from .native_partition import GeneticSettings  # loads the library
 
         settings = GeneticSettings(
             objective=objective,
@@ -241,7 +241,7 @@ class PartitionProblem:
         seconds: float = float("inf"),
     ) -> Integers:
         """Improve an assignment of nodes to stages by simulated annealing; peak memory is not looked at."""
-        from .native import RefineSettings  # loads the library
+        from .native_partition import RefineSettings  # loads the library
 
         settings = RefineSettings(stages=stages, seed=seed, moves=moves, seconds=float(seconds))
         return _integers(np.from_dlpack(self._native.refine(_integers(stage_of), settings)))
@@ -272,7 +272,7 @@ class PartitionProblem:
             The number of ideals (more than ``most``: given up), whether time was over, and the stage of each node
             where there is a partition that costs less than ``limit``.
         """
-        from .native import IdealSettings  # loads the library
+        from .native_partition import IdealSettings  # loads the library
 
         settings = IdealSettings(stages=stages, most_ideals=most, limit=float(limit), seconds=float(seconds))
         found = self._native.ideals(settings)
@@ -314,7 +314,7 @@ class PartitionProblem:
         (int, int, list of array of int)
             How many nodes have been looked at, with those before; the steps; and the nodes of each stage found.
         """
-        from .native import StageValueSettings  # loads the library
+        from .native_partition import StageValueSettings  # loads the library
 
         settings = StageValueSettings(
             target=target, limit=float(limit), first=first, steps=steps, most_steps=most, seconds=float(seconds)

@@ -30,7 +30,7 @@ from .emit.shared_values import SharedValues
 from .ir.attributes import NAME, get_problem, get_schedule
 from .models import load_model, open_model
 from .options import CompileOptions
-from .pass_list import build_rest, decision_passes, problem_passes
+from .passes import build_rest, decision_passes, problem_passes
 from .profiling.slow_kernels import SlowKernel, slow_kernels
 from .toolchain.failures import explained
 from .toolchain.linking import load_executable

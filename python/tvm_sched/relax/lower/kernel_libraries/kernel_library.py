@@ -11,6 +11,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tvm_frontends.model import data_address
+
 from ....registry import Registry
 
 KERNELS = "tvm_sched.kernels"
@@ -127,13 +129,16 @@ class KernelSet:
 
     def constant(self, value: Any, name: str | None, names: Names) -> relax.Expr:
         """A new constant under the name of the one it comes from."""
-        from tvm_frontends.model import data_address
-
         result = relax.const(tvm.runtime.tensor(value))
         if name is not None:
             names[data_address(result)] = name
         self.constants.append(result)
         return result
+
+
+def claimed_functions(mod: tvm.IRModule) -> set[str]:
+    """Functions of a module that kernel libraries compute."""
+    return {str(name) for name in _documents(mod)}
 
 
 def kernel_flops(mod: tvm.IRModule, function: str) -> int:

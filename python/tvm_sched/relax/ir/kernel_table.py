@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import tvm
 import tvm_ffi
 from tvm import tirx
+
+from ...execution_plan import KernelCall
 
 
 class KernelTable:
@@ -51,3 +53,12 @@ class KernelTable:
         self.kernels[name] = bare
         same.append(name)
         return name
+
+
+def kernel_names(calls: Sequence[KernelCall], claimed: Collection[str], suffix: str = "") -> dict[str, str]:
+    """Return the name in the artifact of each function that is called and that the artifact holds.
+
+    ``claimed`` are the functions that kernel libraries compute; ``suffix`` is appended to all names.
+    """
+    used = dict.fromkeys(call.function for call in calls if not call.external or call.function in claimed)
+    return {function: f"tvm_sched_{function}{suffix}" for function in used}

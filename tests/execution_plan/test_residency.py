@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from thorough import examples
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import InputError
-from tvm_sched.planning import ShapesOnly, emit_plan
+from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.problem import HOST, Operator, OpGraph, Problem, Tensor, load_topology
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedule import moved_parameters, resident_parameters, simulate, verify

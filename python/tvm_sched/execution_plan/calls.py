@@ -1,4 +1,4 @@
-"""Input of planning besides the schedule: the kernel call of each operator."""
+"""Input of an execution plan besides the schedule: the kernel call of each operator."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 
-from tvm_sched.planning import ShapesOnly, emit_plan
+from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
 from tvm_sched.schedule import Placement, Schedule, simulate

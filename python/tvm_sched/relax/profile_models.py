@@ -13,23 +13,24 @@ import tvm
 
 from tvm_frontends.shapes import InputShapes
 
-from ...cost_model.database import Database
-from ...cost_model.devices import DeviceProperties
-from ...cost_model.features import describe, footprint_of
-from ...cost_model.profile import Copies, Machine, Measurement, Pair, Profile
-from ...cost_model.signature import graph_of, signatures
-from ...problem import Topology
-from ...progress import Progress
-from ...runtime.tensors import random_value
-from ..api import CompiledModel, compile
-from ..lower.lower_to_kernels import LowerToKernels
-from ..models import load_model
-from ..problem.operator_graph import Extraction, extract
-from ..toolchain.failures import explained
-from .cpu import CpuBench
-from .cuda import CudaBench
-from .interference import choose_pairs
-from .other_load import FEWEST_RUNS, OtherLoad, undisturbed
+from ..cost_model.database import Database
+from ..cost_model.devices import DeviceProperties
+from ..cost_model.features import describe, footprint_of
+from ..cost_model.profile import Copies, Machine, Measurement, Pair, Profile
+from ..cost_model.signature import graph_of, signatures
+from ..problem import Topology
+from ..progress import Progress
+from ..runtime.tensors import random_value
+from .api import CompiledModel, compile
+from .codegen.prepare_kernels import PrepareKernels
+from .lower.lower_to_kernels import LowerToKernels
+from .models import load_model
+from .problem.operator_graph import Extraction, extract
+from .profiling.cpu import CpuBench
+from .profiling.cuda import CudaBench
+from .profiling.interference import choose_pairs
+from .profiling.other_load import FEWEST_RUNS, OtherLoad, undisturbed
+from .toolchain.failures import explained
 
 TOLERANCE = 0.02
 """Measuring ends when the 95 % confidence interval of the median latency is this share of it to either side."""
@@ -131,7 +132,7 @@ def profile_models(
         report(f"compiling {name}", position, len(models))
         imported = load_model(model, input_shapes, name).with_parameters()
         with explained(f"model {name!r}"):
-            mod = tvm.transform.Sequential([LowerToKernels(device_kind=bench.device.kind)])(imported)
+            mod = tvm.transform.Sequential([LowerToKernels(device_kind=bench.device.kind), PrepareKernels()])(imported)
         extraction = extract(mod)
         asked = list(dict.fromkeys(signatures(extraction.graph)))
         if missing := set(asked) - known.keys():
