@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -46,21 +45,22 @@ class AttachedCommands(TyperGroup):
 
     _attached = False
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    # Some releases of typer contain click and others require it, so its types are not named.
+    def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
-        self._attach()
+        self._attach(ctx)
         return super().list_commands(ctx)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command; raise a usage error that names the distribution to install where that is known."""
         if cmd_name not in self.commands:
-            self._attach()
+            self._attach(ctx)
         if cmd_name not in self.commands and cmd_name in DISTRIBUTIONS:
             brings = DISTRIBUTIONS[cmd_name]
             ctx.fail(f"the command {cmd_name!r} is part of {brings}, which is not installed: pip install {brings}")
         return super().get_command(ctx, cmd_name)
 
-    def _attach(self) -> None:
+    def _attach(self, ctx: Any) -> None:
         if self._attached:
             return
         self._attached = True
@@ -69,5 +69,5 @@ class AttachedCommands(TyperGroup):
             COMMAND_SETS.get(name).add(attached)
             for command, found in typer.main.get_group(attached).commands.items():
                 if command in self.commands:
-                    raise click.UsageError(f"{name!r} brings a command {command!r}, which there is already")
+                    ctx.fail(f"the entry point {name!r} brings a command {command!r}, but there is one already")
                 self.add_command(found)
