@@ -162,7 +162,7 @@ class _Recorder:
     bus_heads: set[int] = field(default_factory=set)
     walked: set[tuple[str, int]] = field(default_factory=set)
     arguments: dict[bytes, Argument] = field(default_factory=dict)
-    of_ways: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    of_alternatives: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
     def critical_path(self) -> _RunArgument:
         """The operator with the longest head and tail."""
@@ -238,7 +238,7 @@ class _Recorder:
             i = stack.pop()
             if i not in reasons:
                 reason = reasons[i] = self._reason(i)
-                stack += [] if reason and reason["rule"] in ("placement", "ways") else self._inside(i)
+                stack += [] if reason and reason["rule"] in ("placement", "alternatives") else self._inside(i)
         lemmas = []
         for o in sorted(self.bus_heads):
             own = bool(self.relaxation.host.must_cross[o] and self.relaxation.problem.graph.index.host_inputs[o])
@@ -280,7 +280,7 @@ class _Recorder:
     def _reason(self, i: int) -> dict[str, Any] | None:
         """The lemma that gives the ``i``-th delay; None where the longest path through delays inside of it does."""
         if i < len(self.through_groups):
-            return self._ways_lemma(self.through_groups[i])
+            return self._group_lemma(self.through_groups[i])
         relaxation, delay = self.relaxation, self.relaxation.delays[i]
         members = self._members[delay.first, delay.last]
         if self._placed.get((delay.first, delay.last), 0.0) >= delay.ns:
@@ -298,13 +298,13 @@ class _Recorder:
             return None
         return self._work_lemma(found, [members[k] for k in found.held.operators.tolist()])
 
-    def _ways_lemma(self, through: GroupDelay) -> dict[str, Any]:
-        ways = {}
-        for way, problem in through.ways.items():
-            if id(problem) not in self.of_ways:  # equal layers have one
-                self.of_ways[id(problem)] = evidence(problem).lemmas
-            ways[way] = self.of_ways[id(problem)]
-        return {"rule": "ways", "group": through.group, "tensor": through.tensor, "ways": ways}
+    def _group_lemma(self, through: GroupDelay) -> dict[str, Any]:
+        alternatives = {}
+        for alternative, problem in through.alternatives.items():
+            if id(problem) not in self.of_alternatives:  # equal layers have one
+                self.of_alternatives[id(problem)] = evidence(problem).lemmas
+            alternatives[alternative] = self.of_alternatives[id(problem)]
+        return {"rule": "alternatives", "group": through.group, "tensor": through.tensor, "alternatives": alternatives}
 
     @cached_property
     def _placed(self) -> dict[tuple[int, int], float]:

@@ -1,4 +1,4 @@
-"""The improvers that prove lower bounds for partitions; the exact program finds partitions, too."""
+"""The steps of `anytime` that prove lower bounds of partitions; the exact program also finds partitions."""
 
 from __future__ import annotations
 

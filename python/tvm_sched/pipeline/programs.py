@@ -132,9 +132,9 @@ def exact_program(
 
 
 def stage_ranges(problem: PartitionProblem, stages: int, cutoff: float) -> tuple[Integers, Integers]:
-    """First and last stage of each node in any partition that costs at most ``cutoff``.
+    """Return the first and last stage of each node in any partition that costs at most ``cutoff``.
 
-    All that a node depends on runs in its stage or earlier ones, and there is room for ``cutoff`` of work in each.
+    Proof: Lemma 3 of ``docs/proofs/partition_programs.md``.
     """
     related = np.eye(problem.size, dtype=bool)  # [v, u]: u is v or before it
     order = problem.kahn(np.zeros(problem.size))

@@ -1,8 +1,6 @@
-"""`semidefinite`: a lower bound from a doubly nonnegative relaxation of the partition matrix.
+"""The bound ``semidefinite``: search for multipliers of a relaxation of the partition matrix.
 
-Graph partitioning has had such bounds for long, e.g. Wolkowicz and Zhao, "Semidefinite programming relaxations for the
-graph partitioning problem" (1999); here they are for max-throughput partitioning. See "Pipelines" in
-``docs/model.md`` for the proof.
+Proof: ``docs/proofs/partition_semidefinite.md``. Any multipliers give a bound, which `matrix_relaxation` evaluates.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ from .matrix_relaxation import DualPoint, Line, MatrixRelaxation
 from .parts import consecutive, induced
 
 MOST_NODES = 1000
-"""Above, an eigendecomposition takes so long that too few iterations fit into a minute: graphs are bounded in parts."""
+"""Largest number of nodes of a whole; larger graphs are bounded in parts, since an iteration takes O(nodes³)."""
 PART_STAGES = 4
-"""Average stages' worth of nodes in a part."""
+"""Nodes in a part, in average stages."""
 PART_NODES = (150, 500)
-"""Nodes in a part, whatever the number of stages."""
+"""Least and largest number of nodes in a part."""
 
 _STEP = 1.6
-"""Of the multipliers, relative to the penalty."""
+"""Step length of the multipliers, relative to the penalty."""
 _LOOK_EVERY = 25
 """Iterations between looks at bound, clock and linearisations."""
 _MIX = 0.1
@@ -42,7 +40,7 @@ _MOST_CUTS = 1500
 _UNUSED, _NEAR = 1e-9, 0.02
 """Cuts with a smaller multiplier that are slack by more are dropped."""
 _SAFETY = 1e-9
-"""Part of the sum of all times that is given up to rounding."""
+"""Part of the sum of all times by which the bound is lowered for rounding."""
 
 
 def semidefinite_bound(
@@ -56,17 +54,15 @@ def semidefinite_bound(
     stop: Callable[[], bool] = lambda: False,
     order: Integers | None = None,
 ) -> float:
-    """No partition into at most ``stages`` stages has a cheaper bottleneck.
+    """Bound the bottleneck of every partition into at most ``stages`` stages.
 
-    O(nodes³) for each iteration; any number of them gives a bound. The answer depends on the machine where ``seconds``
-    end the search. Graphs of more than `MOST_NODES` nodes are cut into parts: what a part's own tensors cost is bounded by
-    itself, tensors between parts count for the part that has most of their members, and all bounds are added up. So the
-    work of a part must be more than a stage's for it to count.
+    O(nodes³) for each iteration; any number of them gives a bound. The result depends on the machine if ``seconds`` ends the
+    search. Graphs of more than `MOST_NODES` nodes are cut into parts (Lemma 8).
 
     Parameters
     ----------
     cutoff : float
-        Cost of a partition. Dearer ones are not looked at: in the others no stage has more work.
+        Cost of a known partition; the bound is about partitions that cost at most as much.
     watch : callable
         Told the best bound from time to time; the search ends where it returns true.
     stop : callable
