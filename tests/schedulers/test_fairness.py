@@ -170,7 +170,7 @@ def test_annealing_counts_lags(bus):
         parts = [cases.problem(graph, topology, [[each], [each]]) for each in (50, 500)]
     problem = merge_problems(parts)
     lagged = with_lags(problem, [9900, 0])
-    found = anneal(lagged, list_order(problem, 0), Effort(20_000, 0, 0, 1, time.monotonic() + 20.0))
+    found = anneal(lagged, list_order(problem, "heft"), Effort(20_000, 0, 0, 1, time.monotonic() + 20.0))
     short = 101 if bus else 100
     assert found.counted_ns == 9900 + short
 
