@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tvm_sched.cluster import Allocation, Request, Service
-    from tvm_sched.cluster.search import ClusterSearch
     from tvm_sched.pipeline import Partition, PartitionProblem
     from tvm_sched.problem import Problem
     from tvm_sched.schedule import Schedule
+    from tvm_sched_cluster import Allocation, Request, Service
+    from tvm_sched_cluster.search import ClusterSearch
 
 _found: Counter[str] = Counter()
 REPLAYED, PROVED = "replayed", "proved"
@@ -29,7 +29,7 @@ REPLAYED, PROVED = "replayed", "proved"
 @lru_cache(maxsize=8)
 def _files(problem: Problem) -> tuple[bytes, bytes]:
     """Problem and evidence: the same for all methods."""
-    from tvm_sched.schedule.bounds.evidence import evidence
+    from tvm_sched.bounds.evidence import evidence
 
     return problem.to_json(), evidence(problem).to_json()
 
@@ -60,8 +60,8 @@ def allocation_verdict(
     search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request], allocation: Allocation
 ) -> str:
     """The same of an allocation of the first of some requests, by `tvm_sched_check.clusters`."""
-    from tvm_sched.cluster.evidence import evidence
     from tvm_sched_check.clusters import check
+    from tvm_sched_cluster.evidence import evidence
 
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("allocation.json", "evidence.json")]

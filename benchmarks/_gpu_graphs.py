@@ -19,8 +19,8 @@ def gpu_graph(make: Callable[[], Any], topology: Topology, kept: Path | None = N
     import tvm
 
     from tvm_sched.relax import load_model
-    from tvm_sched.relax.attributes import get_problem
-    from tvm_sched.relax.build import model_with_name
+    from tvm_sched.relax.api import model_with_name
+    from tvm_sched.relax.ir.attributes import get_problem
     from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels
 
     archs = sorted({device.arch for device in topology.devices})

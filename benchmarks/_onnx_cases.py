@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tvm_sched.relax.importers.onnx.widen import WIDER
+from tvm_frontends.onnx.widen import WIDER
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 TRAINING = ("ai.onnx.preview.training", "ai.onnx.training")

@@ -16,7 +16,7 @@ from _grid_page import Page, plt
 from _tables import Row
 from rich.console import Console
 
-from tvm_sched.cluster import load_services
+from tvm_sched_cluster import load_services
 
 if TYPE_CHECKING:
     from rampa import Measured, Placed

@@ -181,7 +181,7 @@ NETWORKS: dict[str, tuple[str, Callable[[], Any]]] = {
 def lowered(model: Any) -> Any:
     """The model as kernels, with its problem and a schedule of one device."""
     from tvm_sched.relax import load_model
-    from tvm_sched.relax.build import decide
+    from tvm_sched.relax.api import decide
     from tvm_sched.relax.options import CompileOptions
 
     return decide(load_model(model), CompileOptions.of("cpu", scheduler="single", measure=False, cost_model="roofline"))
@@ -189,7 +189,7 @@ def lowered(model: Any) -> Any:
 
 def measure(name: str, mod: Any) -> Result:
     """Choose, then run all that was compared in turns."""
-    from tvm_sched.relax.attributes import get_problem, get_schedule
+    from tvm_sched.relax.ir.attributes import get_problem, get_schedule
     from tvm_sched.relax.profiling.measured_choice import Choice, Runner
 
     problem = get_problem(mod)

@@ -57,16 +57,16 @@ def _prepare(program: Any, target: Path, architecture: str) -> None:
     import tvm
 
     from tvm_sched.relax import load_model
-    from tvm_sched.relax.attributes import get_problem
-    from tvm_sched.relax.build import model_with_name
-    from tvm_sched.relax.cuda import compile_image
+    from tvm_sched.relax.api import model_with_name
+    from tvm_sched.relax.codegen.cuda import compile_image
     from tvm_sched.relax.emit.kernel_calls import claimed_functions, kernel_names
     from tvm_sched.relax.emit.kernel_table import KernelTable
     from tvm_sched.relax.emit.module import lower
-    from tvm_sched.relax.graph import extract
-    from tvm_sched.relax.kernel_libraries import kernel_document
-    from tvm_sched.relax.kernel_libraries.nvidia.library import VERSION
+    from tvm_sched.relax.ir.attributes import get_problem
+    from tvm_sched.relax.lower.kernel_libraries import kernel_document
+    from tvm_sched.relax.lower.kernel_libraries.nvidia.library import VERSION
     from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels
+    from tvm_sched.relax.problem.operator_graph import extract
     from tvm_sched.schedule import simulate
 
     topology = one_gpu(architecture)

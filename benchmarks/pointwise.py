@@ -188,9 +188,9 @@ def ours(case: Case) -> tuple[Callable[[], float], int, int]:
     from tvm import relax
 
     from tvm_sched.relax import passes
-    from tvm_sched.relax.attributes import get_problem, get_schedule
     from tvm_sched.relax.emit.runnable import link_calls, make_runnable
-    from tvm_sched.relax.graph import extract
+    from tvm_sched.relax.ir.attributes import get_problem, get_schedule
+    from tvm_sched.relax.problem.operator_graph import extract
 
     builder = relax.BlockBuilder()
     variables = [relax.Var(f"x{k}", relax.TensorType(shape, case.dtype)) for k, shape in enumerate(case.shapes)]

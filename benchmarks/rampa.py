@@ -21,8 +21,7 @@ from _checked import allocation_verdict
 from _common import parser
 from rich.console import Console
 
-from tvm_sched.bench.kinds.cluster import STAGES
-from tvm_sched.cluster import (
+from tvm_sched_cluster import (
     DEMANDS,
     Allocation,
     ClusterState,
@@ -37,8 +36,9 @@ from tvm_sched.cluster import (
     try_place,
     verify,
 )
-from tvm_sched.cluster.bound import bound_of_requests
-from tvm_sched.cluster.search import ClusterSearch
+from tvm_sched_cluster.benchmark_kind import STAGES
+from tvm_sched_cluster.bound import bound_of_requests
+from tvm_sched_cluster.search import ClusterSearch
 
 MOST_REQUESTS = 2000
 FREE, FIXED = ("anytime", "rampa", "first-fit"), ("pipeedge", "ncar")

@@ -22,7 +22,7 @@ REQUESTS = 100
 def main() -> None:
     given = parser(__doc__ or "", models=False).parse_args()
     try:
-        from tvm_sched.serving.local_cluster import LocalCluster
+        from tvm_sched_cluster.serving.local_cluster import LocalCluster
     except ModuleNotFoundError as error:
         raise SystemExit(f"{error.name} is missing: pip install 'tvm-sched[cluster]'") from None
 
@@ -55,7 +55,7 @@ def _in_one_process(case: str, path: Path, requests: int) -> Iterator[Row]:
 
 
 def _on_cluster(case: str, path: Path, stages: int, cluster: Any, requests: int) -> Iterator[Row]:
-    from tvm_sched.serving import Client, Deployment, StagePlacement, connect, deploy, status, undeploy
+    from tvm_sched_cluster.serving import Client, Deployment, StagePlacement, connect, deploy, status, undeploy
 
     connect(cluster.address)
     cluster.at_least(3)

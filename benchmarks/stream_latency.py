@@ -25,7 +25,7 @@ METHODS = {"sequential": "one", "nimble": "nimble", "wavefront": "wavefront", "o
 def why_not() -> str:
     """Why nothing can be measured here; empty where it can."""
     from tvm_sched.errors import TvmSchedError
-    from tvm_sched.relax.cuda import find_nvcc
+    from tvm_sched.relax.codegen.cuda import find_nvcc
 
     try:
         if status := ctypes.CDLL("libcuda.so.1").cuInit(0):

@@ -17,13 +17,13 @@ import msgspec
 from _checked import checked
 from _common import Row, parser, report
 
+from tvm_sched.bounds import lower_bound
 from tvm_sched.cost_model import get_cost_model
 from tvm_sched.problem import Group, Problem, load_topology, problem_of
 from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.relax.decoders import decoder_variants
-from tvm_sched.relax.variants import pieces_for
+from tvm_sched.relax.variants.offer import pieces_for
 from tvm_sched.schedule import requests_of
-from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedulers import solve
 
 CELLS = (

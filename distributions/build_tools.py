@@ -31,8 +31,6 @@ SPLIT = "TVM_SCHED_SPLIT"
 """Environment variable: 1 builds ``tvm-sched`` without what the runtime's distribution has."""
 RUNTIME_PACKAGES = ("tvm_sched.problem", "tvm_sched.runtime", "tvm_sched.schedule")
 """What the runtime's distribution has as a whole; ``check_runtime.py`` imports all of it where nothing else is."""
-COMPILER_PACKAGES = ("tvm_sched.schedule.bounds",)
-"""But not these inside of them, which need more."""
 RUNTIME_MODULES = (
     "tvm_sched",
     "tvm_sched._library",
@@ -63,7 +61,7 @@ _BUNDLED = ("onednn-cpu-tbb",)
 
 def in_runtime(module: str) -> bool:
     """Whether a module, or a file beside it, belongs to the runtime's distribution."""
-    return module in RUNTIME_MODULES or (_is_in(module, RUNTIME_PACKAGES) and not _is_in(module, COMPILER_PACKAGES))
+    return module in RUNTIME_MODULES or _is_in(module, RUNTIME_PACKAGES)
 
 
 def _is_in(module: str, packages: tuple[str, ...]) -> bool:

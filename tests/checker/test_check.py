@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from checker.cases import bus_problem, certified, chain_of_readers, fan, files_of, placed
 from strategies import SEEDS, problems, scheduled_problems
+from tvm_sched.bounds import lower_bound
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
 from tvm_sched.problem.merge import merge_problems
-from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve

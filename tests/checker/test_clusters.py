@@ -7,14 +7,14 @@ from cluster_cases import chain_service, small_cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_sched.cluster import ClusterState, Request, load_cluster, load_services, requests_of, try_place
-from tvm_sched.cluster.evidence import evidence
-from tvm_sched.cluster.search import ClusterSearch
-from tvm_sched.cluster.service import Edge
 from tvm_sched.errors import InputError
 from tvm_sched_check.clusters import Refused, check
 from tvm_sched_check.clusters.bound import bound_of
 from tvm_sched_check.clusters.document import Cluster, Service
+from tvm_sched_cluster import ClusterState, Request, load_cluster, load_services, requests_of, try_place
+from tvm_sched_cluster.evidence import evidence
+from tvm_sched_cluster.search import ClusterSearch
+from tvm_sched_cluster.service import Edge
 
 
 def checked(folder, allocation, found):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from checker.cases import Files, bus_problem, fan, files_of, placed
+from tvm_sched.bounds.evidence import evidence
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.schedule import requests_of
-from tvm_sched.schedule.bounds.evidence import evidence
 from tvm_sched.schedulers import solve
 from tvm_sched_check import Refused
 from variant_cases import gated

@@ -10,7 +10,9 @@ from hypothesis import assume, example, given, settings
 from checker.cases import certified, files_of
 from strategies import SEEDS, problems
 from thorough import examples
-from tvm_sched.problem import (
+from tvm_sched.bounds import lower_bound
+from tvm_sched.bounds.evidence import evidence
+from tvm_sched.problem import (  # fmt: skip
     FORBIDDEN,
     Alternative,
     Bus,
@@ -23,10 +25,8 @@ from tvm_sched.problem import (
     Tensor,
     Topology,
     Variants,
-)  # fmt: skip
+)
 from tvm_sched.schedule import with_choice
-from tvm_sched.schedule.bounds import lower_bound
-from tvm_sched.schedule.bounds.evidence import evidence
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule, random_variants

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tvm_sched.cluster import Allocation, load_cluster, load_services, verify
+from tvm_sched_cluster import Allocation, load_cluster, load_services, verify
 
 
 def test_place_fail_release_and_defragment(run, tmp_path):

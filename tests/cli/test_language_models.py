@@ -52,8 +52,8 @@ def test_phases_of_a_config(run, config, tmp_path):
     ],
 )
 def test_parts_by_rows_are_offered_for_warm_runs(run, config, tmp_path, monkeypatch, command, options, offered):
-    monkeypatch.setattr("tvm_sched.relax.row_regions.LEAST_FLOPS", 0)
-    monkeypatch.setattr("tvm_sched.relax.row_regions.FLOPS_FOR_A_BYTE_COPIED", 0)
+    monkeypatch.setattr("tvm_sched.relax.variants.row_regions.LEAST_FLOPS", 0)
+    monkeypatch.setattr("tvm_sched.relax.variants.row_regions.FLOPS_FOR_A_BYTE_COPIED", 0)
     ways = []
 
     def noted(*arguments, **named):

@@ -17,7 +17,6 @@ import time
 import numpy as np
 import pytest
 
-from tvm_sched.cluster import Allocation
 from tvm_sched.cost_model.devices import properties
 from tvm_sched.cost_model.learned_model import LearnedModel
 from tvm_sched.cost_model.profile import Measurement, Profile, this_machine
@@ -26,6 +25,7 @@ from tvm_sched.problem import Problem, load_topology
 from tvm_sched.runtime.artifact import check_library
 from tvm_sched.schedule import Schedule, Timeline
 from tvm_sched.testing import random_problem
+from tvm_sched_cluster import Allocation
 
 from .conftest import write_model
 

@@ -1,6 +1,6 @@
 """Small clusters and services that can be worked out by hand."""
 
-from tvm_sched.cluster import Cluster, GpuKind, Link, Rack, Server, Service, ServiceOperator, Switch
+from tvm_sched_cluster import Cluster, GpuKind, Link, Rack, Server, Service, ServiceOperator, Switch
 
 
 def small_cluster(racks=2, gpus=2, fibres=1, memory=10, second_kind="fast"):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tvm_sched.cluster import ClusterState, load_cluster, load_services
-from tvm_sched.cluster.search import ClusterSearch
+from tvm_sched_cluster import ClusterState, load_cluster, load_services
+from tvm_sched_cluster.search import ClusterSearch
 
 
 @pytest.fixture(scope="session")

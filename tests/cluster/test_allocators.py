@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.cluster import (
+from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched_cluster import (
     Circuit,
     ClusterState,
     Request,
@@ -26,12 +27,11 @@ from tvm_sched.cluster import (
     try_place,
     verify,
 )
-from tvm_sched.cluster.bound import MixProgram, bound_of_demand, bound_of_requests
-from tvm_sched.cluster.pricing import price
-from tvm_sched.cluster.registry import ALLOCATORS, get, register
-from tvm_sched.cluster.search import ClusterSearch
-from tvm_sched.cluster.verifier import placement_violations
-from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched_cluster.bound import MixProgram, bound_of_demand, bound_of_requests
+from tvm_sched_cluster.pricing import price
+from tvm_sched_cluster.registry import ALLOCATORS, get, register
+from tvm_sched_cluster.search import ClusterSearch
+from tvm_sched_cluster.verifier import placement_violations
 
 CHAINS = st.integers(2, 5).flatmap(
     lambda n: st.tuples(

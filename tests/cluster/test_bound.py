@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from cluster_cases import chain_service, small_cluster
 
-from tvm_sched.cluster import Circuit, Cluster, GpuKind, Hop, Link, Rack, Request, Server, ServiceStage, Switch
-from tvm_sched.cluster.bound import MixProgram, _least_tree, bound_of_demand, bound_of_requests
-from tvm_sched.cluster.covers import any_cover
-from tvm_sched.cluster.placement import ServicePlacement
-from tvm_sched.cluster.pricing import price
-from tvm_sched.cluster.search import ClusterSearch
-from tvm_sched.cluster.service import Edge
-from tvm_sched.cluster.verifier import placement_violations
+from tvm_sched_cluster import Circuit, Cluster, GpuKind, Hop, Link, Rack, Request, Server, ServiceStage, Switch
+from tvm_sched_cluster.bound import MixProgram, _least_tree, bound_of_demand, bound_of_requests
+from tvm_sched_cluster.covers import any_cover
+from tvm_sched_cluster.placement import ServicePlacement
+from tvm_sched_cluster.pricing import price
+from tvm_sched_cluster.search import ClusterSearch
+from tvm_sched_cluster.service import Edge
+from tvm_sched_cluster.verifier import placement_violations
 
 
 def placement_on(cluster, service, gpu_of):

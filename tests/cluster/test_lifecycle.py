@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from cluster_cases import chain_service, small_cluster
 
-from tvm_sched.cluster import (
+from tvm_sched.errors import InputError, ScheduleError
+from tvm_sched_cluster import (
     Allocation,
     ClusterState,
     Request,
@@ -17,7 +18,6 @@ from tvm_sched.cluster import (
     try_place,
     verify,
 )
-from tvm_sched.errors import InputError, ScheduleError
 
 
 def held(state):

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 from cluster_cases import small_cluster
 
-from tvm_sched.cluster import ClusterState, Request, place
-from tvm_sched.cluster.pipelines import plan_of_placement, segments, service_of_graph, stage_topology
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import InputError
 from tvm_sched.pipeline import verify
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor
+from tvm_sched_cluster import ClusterState, Request, place
+from tvm_sched_cluster.pipelines import plan_of_placement, segments, service_of_graph, stage_topology
 
 SIZES = {"x": 2, "w": 3, "a": 5, "b": 7, "c": 11, "d": 13, "y": 17}
 

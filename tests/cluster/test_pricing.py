@@ -3,8 +3,8 @@
 import pytest
 from cluster_cases import chain_service, small_cluster
 
-from tvm_sched.cluster import Circuit, Edge, Hop, ServicePlacement, ServiceStage
-from tvm_sched.cluster.pricing import price
+from tvm_sched_cluster import Circuit, Edge, Hop, ServicePlacement, ServiceStage
+from tvm_sched_cluster.pricing import price
 
 
 def placed(service, gpus, ends, circuits=()):

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tvm_sched.bounds import lower_bound
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.contention import H100, Contention, crowded, fit_contention
 from tvm_sched.cost_model.uncertainty import sample_latencies
 from tvm_sched.problem import Concurrency, Costs, Device, KernelResources, Problem, Topology, load_topology
 from tvm_sched.schedule import Placement, Schedule, simulate
-from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import choose_streams
 from tvm_sched.testing.hios import convolutions

@@ -12,9 +12,9 @@ from tvm_sched.cost_model.profile import Measurement
 from tvm_sched.cost_model.signature import signatures
 from tvm_sched.errors import InputError
 from tvm_sched.problem import KernelResources, Topology, load_topology
-from tvm_sched.relax.cuda.compile import CudaImage
-from tvm_sched.relax.graph import extract
+from tvm_sched.relax.codegen.cuda.compile import CudaImage
 from tvm_sched.relax.passes import LowerToKernels
+from tvm_sched.relax.problem.operator_graph import extract
 from tvm_sched.relax.profiling import cuda as bench
 from tvm_sched.relax.profiling.profile import profile_models
 

@@ -7,11 +7,11 @@ import pytest
 import tvm
 from tvm import relax, te
 
-import tvm_sched.relax.cuda.compile as cuda_compile
+import tvm_sched.relax.codegen.cuda.compile as cuda_compile
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, target
-from tvm_sched.relax.cuda import architectures, compile_cuda_kernels, find_nvcc, needed_architectures
-from tvm_sched.relax.cuda.nvcc import compile_source
+from tvm_sched.relax.codegen.cuda import architectures, compile_cuda_kernels, find_nvcc, needed_architectures
+from tvm_sched.relax.toolchain.nvcc import compile_source
 from tvm_sched.runtime import load
 
 try:
@@ -120,7 +120,7 @@ def test_without_nvcc_the_error_names_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
-    monkeypatch.setattr("tvm_sched.relax.cuda.nvcc.os.access", lambda *_: False)
+    monkeypatch.setattr("tvm_sched.relax.toolchain.nvcc.os.access", lambda *_: False)
     with pytest.raises(InputError, match="install NVIDIA's CUDA toolkit"):
         find_nvcc()
     with pytest.raises(InputError, match="needs nvcc"):
@@ -130,7 +130,7 @@ def test_without_nvcc_the_error_names_what_to_install(monkeypatch, tmp_path):
 @needs_nvcc
 def test_gpus_that_nvcc_does_not_know_are_named_before_the_long_work(monkeypatch):
     monkeypatch.setenv("TVM_SCHED_CUDA_ARCHS", "sm_80,sm_35")
-    monkeypatch.setattr("tvm_sched.relax.build.open_model", lambda *_: pytest.fail("the model was opened"))
+    monkeypatch.setattr("tvm_sched.relax.api.open_model", lambda *_: pytest.fail("the model was opened"))
     with pytest.raises(InputError, match=r"compiles for .*sm_80.*, not for sm_35: install a CUDA toolkit that does"):
         compile(branches(), "v100-server", "single", backend="cuda")
 
@@ -178,7 +178,7 @@ def test_cpus_are_refused():
 
 def _compile_without_nvcc(topology):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tvm_sched.relax.build.check_architectures", lambda archs: "nvcc")
+        patch.setattr("tvm_sched.relax.api.check_architectures", lambda archs: "nvcc")
         return compile(branches(), topology, "single", backend="cuda")
 
 
@@ -191,7 +191,7 @@ def test_functions_of_the_host_are_refused():
             result = builder.emit_output(builder.emit(call))
         builder.emit_func_output(result)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tvm_sched.relax.build.check_architectures", lambda archs: "nvcc")
+        patch.setattr("tvm_sched.relax.api.check_architectures", lambda archs: "nvcc")
         with pytest.raises(InputError, match=r"calls 'my\.own', a function of the host"):
             compile(builder.get(), "v100-server", "single", backend="cuda")
 
@@ -213,7 +213,7 @@ def test_the_binary_holds_that_code(monkeypatch, described):
     monkeypatch.setenv("TVM_SCHED_CUDA_ARCHS", "sm_90")
     compile_cuda_kernels({"sums": row_sums()})
     with_ptx = len(described[0][1])
-    monkeypatch.setattr("tvm_sched.relax.cuda.nvcc.ptx_architecture", lambda archs: None)
+    monkeypatch.setattr("tvm_sched.relax.toolchain.nvcc.ptx_architecture", lambda archs: None)
     cuda_compile._images.clear()  # the code of the last models is kept, by their kernels and by their source
     compile_source.cache_clear()
     compile_cuda_kernels({"sums": row_sums()})

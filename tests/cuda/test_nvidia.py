@@ -9,9 +9,9 @@ from tvm import relax
 from tvm_sched import _library
 from tvm_sched.errors import InputError
 from tvm_sched.relax import passes
-from tvm_sched.relax.kernel_libraries import KERNELS
+from tvm_sched.relax.lower.kernel_libraries import KERNELS
 from tvm_sched.relax.options import CompileOptions
-from tvm_sched.relax.processor import compiling_for
+from tvm_sched.relax.toolchain.processor import compiling_for
 
 op = relax.op
 

@@ -9,10 +9,10 @@ from tvm import relax
 from cuda.test_nvidia import constant, module
 from tvm_sched.errors import InputError
 from tvm_sched.relax import passes
-from tvm_sched.relax.cuda import compile_image, find_nvcc
-from tvm_sched.relax.graph import extract
-from tvm_sched.relax.kernel_libraries import KERNELS
-from tvm_sched.relax.kernel_libraries.cuda.library import compile_sources
+from tvm_sched.relax.codegen.cuda import compile_image, find_nvcc
+from tvm_sched.relax.lower.kernel_libraries import KERNELS
+from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda.library import compile_sources
+from tvm_sched.relax.problem.operator_graph import extract
 
 op = relax.op
 

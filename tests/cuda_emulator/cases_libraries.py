@@ -11,7 +11,7 @@ import tvm_ffi
 from gpu import Gpu
 from gpu_tensor import FLOAT32, GpuTensor
 
-from tvm_sched.relax.kernel_libraries import get_library
+from tvm_sched.relax.lower.kernel_libraries import get_library
 
 pytestmark = pytest.mark.gpu
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from parallel_models import decoder, forced, given, pictures, two_convolutions
-from tvm_sched.relax import compile, products, row_regions
+from tvm_sched.relax import compile
+from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.autoload import register
-from tvm_sched.relax.build import make_problem
+from tvm_sched.relax.variants import products, row_regions
 
 register()
 

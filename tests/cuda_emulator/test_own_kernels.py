@@ -1,4 +1,4 @@
-"""Kernels of our own (``relax/kernel_libraries/cuda``) on the emulated GPU: values against numpy, in float64."""
+"""Kernels of our own (``relax/lower/kernel_libraries/cuda``) on the emulated GPU: values against numpy, in float64."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import pytest
 pytest.importorskip("tvm")
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
-from tvm_sched.relax.kernel_libraries.cuda import attention_source, lines, rows  # noqa: E402
-from tvm_sched.relax.kernel_libraries.cuda.library import header  # noqa: E402
+from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import attention_source, lines, rows  # noqa: E402
+from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda.library import header  # noqa: E402
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 EXACT = {"float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}

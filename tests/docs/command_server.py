@@ -127,13 +127,10 @@ def preload_commands():
         import tvm  # noqa: F401
 
         import tvm_sched.cli
-        import tvm_sched.cluster
         import tvm_sched.pipeline
         import tvm_sched.plans
-        import tvm_sched.relax.build
-        import tvm_sched.relax.importers.onnx
-        import tvm_sched.relax.kernel_libraries.onednn
-        import tvm_sched.report.cluster
+        import tvm_sched.relax.api
+        import tvm_sched.relax.lower.kernel_libraries.onednn
         import tvm_sched.report.html
         import tvm_sched.report.pipeline
         import tvm_sched.schedulers  # noqa: F401
@@ -149,16 +146,14 @@ def preload_models():
     import scipy.sparse.csgraph  # noqa: F401
 
     import tvm_sched.pipeline.compiled
-    import tvm_sched.relax.build
-    import tvm_sched.relax.kernel_libraries.onednn
+    import tvm_sched.relax.api
+    import tvm_sched.relax.lower.kernel_libraries.onednn
     import tvm_sched.relax.passes
     import tvm_sched.schedulers
 
     with contextlib.suppress(ImportError):
         import torch
 
-        import tvm_sched.relax.importers.torch
-        import tvm_sched.relax.importers.torch_frontend
         import tvm_sched.testing.branched  # noqa: F401
 
         torch.export.export(torch.nn.ReLU(), (torch.zeros(1),)).run_decompositions()

@@ -61,7 +61,7 @@ def test_pipeline_target():
 @pytest.mark.slow
 def test_pass():
     tvm = pytest.importorskip("tvm", exc_type=ImportError)
-    from tvm_sched.relax.attributes import PROBLEM, get_schedule
+    from tvm_sched.relax.ir.attributes import PROBLEM, get_schedule
 
     names = {}
     exec(blocks(needs_tvm=True)[1], names)
@@ -76,7 +76,7 @@ def test_kernel_library(monkeypatch):
     from tvm import relax
 
     from tvm_sched.relax import compile
-    from tvm_sched.relax.kernel_libraries.registry import LIBRARIES
+    from tvm_sched.relax.lower.kernel_libraries.registry import LIBRARIES
 
     LIBRARIES.names()
     monkeypatch.setattr(LIBRARIES, "entries", dict(LIBRARIES.entries))

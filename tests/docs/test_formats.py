@@ -6,6 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tvm_sched.bounds import lower_bound
+from tvm_sched.bounds.evidence import evidence
 from tvm_sched.cost_model import costs
 from tvm_sched.pipeline import PipelinePlan, load_manifest
 from tvm_sched.pipeline.artifact import MANIFEST
@@ -13,8 +15,6 @@ from tvm_sched.problem import Problem, load_topology, parse_topology, preset_nam
 from tvm_sched.problem.quantity import UNITS
 from tvm_sched.problem.topology_file import _Buses, _Devices, _Links, _Switch, _TopologyBody
 from tvm_sched.schedule import Certificate, Event, Placement, Schedule, Timeline, Transfer
-from tvm_sched.schedule.bounds import lower_bound
-from tvm_sched.schedule.bounds.evidence import evidence
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedule.verifier import verify
 

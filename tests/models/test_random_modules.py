@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from thorough import examples
 from tvm_sched.problem import Bus, Device, Link, Topology, load_topology
 from tvm_sched.relax import compile
-from tvm_sched.relax.build import make_problem
+from tvm_sched.relax.api import make_problem
 from tvm_sched.schedule import simulate, verify
 from tvm_sched.testing import random_schedule, random_stages, random_streams
 

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 import tvm_sched.relax
 from thorough import examples
+from tvm_frontends.fuzz.torch_modules import RandomModule, difference, torch_modules
 from tvm_sched.errors import InputError
-from tvm_sched.testing.fuzz.torch_modules import RandomModule, difference, torch_modules
 
 _verdicts: list[bool] = []
 

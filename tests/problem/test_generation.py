@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from schedule import cases
 from schedulers.exhaustive import least_latency
+from tvm_sched.bounds import lower_bound
 from tvm_sched.errors import GraphError, InputError, ProblemError
 from tvm_sched.problem import (
     FORBIDDEN,
@@ -20,7 +21,6 @@ from tvm_sched.problem import (
     problems_of_models,
 )
 from tvm_sched.schedule import model_latencies, simulate
-from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedule.verifier import verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.submodels import split

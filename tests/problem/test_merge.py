@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tvm_sched.bounds import lower_bound
 from tvm_sched.errors import GraphError, InputError
 from tvm_sched.problem import (
     Costs,
@@ -18,7 +19,6 @@ from tvm_sched.problem import (
     problems_of_models,
 )
 from tvm_sched.schedule import simulate
-from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem
 from tvm_sched.testing.variants import random_variants

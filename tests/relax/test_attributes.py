@@ -9,7 +9,7 @@ import tvm_ffi
 from relax.onnx_models import small_model
 from tvm_sched.problem import Problem
 from tvm_sched.relax import compile
-from tvm_sched.relax.attributes import PROBLEM, get_problem, leave
+from tvm_sched.relax.ir.attributes import PROBLEM, get_problem, leave
 from tvm_sched.schedule import Schedule, memory_profile, native, simulate, verify
 from tvm_sched.schedule import indexed as schedule_index
 from tvm_sched.schedulers import solve

@@ -120,7 +120,7 @@ def test_a_failed_export_leaves_what_was_there(tmp_path, monkeypatch):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tvm_sched.relax.export.write_parameters", fail)
+    monkeypatch.setattr("tvm_sched.relax.emit.export.write_parameters", fail)
     (tmp_path / "model.so").write_bytes(b"old")
     with pytest.raises(InputError, match=r"cannot be written .No space left"):
         model.export(tmp_path / "model.so")

@@ -17,7 +17,7 @@ from tvm_sched.errors import InputError  # noqa: E402
 from tvm_sched.relax import compile  # noqa: E402
 
 RNG = np.random.default_rng(0)
-pytestmark = pytest.mark.filterwarnings("ignore::tvm_sched.relax.importers.model.ModelWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tvm_frontends.model.ModelWarning")
 
 
 def graph(nodes, inputs, outputs, constants):

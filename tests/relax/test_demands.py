@@ -10,8 +10,8 @@ import tvm
 from tvm import relax
 
 from tvm_sched.problem import Demand, KernelResources, Problem, load_topology
-from tvm_sched.relax.attributes import get_problem
-from tvm_sched.relax.kernel_libraries.nvidia.launches import library_launch
+from tvm_sched.relax.ir.attributes import get_problem
+from tvm_sched.relax.lower.kernel_libraries.nvidia.launches import library_launch
 from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels
 
 op = relax.op

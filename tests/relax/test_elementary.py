@@ -6,9 +6,9 @@ import tvm
 from scipy import special
 from tvm import te, tirx
 
-from tvm_sched.relax.elementary import MOST_ULP
-from tvm_sched.relax.kernels import compile_kernels
-from tvm_sched.relax.processor import host_target
+from tvm_sched.relax.codegen.cpu.elementary import MOST_ULP
+from tvm_sched.relax.codegen.cpu.kernels import compile_kernels
+from tvm_sched.relax.toolchain.processor import host_target
 
 REFERENCES = {
     "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(10.0, x), "log": np.log, "log2": np.log2,

@@ -9,7 +9,7 @@ from tvm import relax
 from relax import cases
 from tvm_sched.errors import InputError, UnsupportedModelError
 from tvm_sched.relax import compile, compile_pipeline, make_problem
-from tvm_sched.relax.failures import explained
+from tvm_sched.relax.toolchain.failures import explained
 
 PASS = (
     "model '.*': TVM cannot compile this: its pass LegalizeOps failed with InternalError: .*power only applies to float"

@@ -5,7 +5,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from tvm_sched.relax.passes.fold_parameters import fold_parameters
+from tvm_sched.relax.lower.fold_parameters import fold_parameters
 
 X = np.array([-np.inf, -2.5, -0.0, 0.25, 3.0, np.inf, np.nan], np.float32)
 Y = np.array([-np.inf, 1.0, 0.0, 0.25, -3.0, 1.0, np.nan], np.float32)

@@ -9,7 +9,7 @@ from tvm import relax
 from relax import cases
 from tvm_sched.errors import InputError
 from tvm_sched.relax import get_graph, passes
-from tvm_sched.relax.graph import extract, kernel_kind, tensor_bytes
+from tvm_sched.relax.problem.operator_graph import extract, kernel_kind, tensor_bytes
 
 
 def graph_of(mod):

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from tvm_sched.relax.passes.lower import LowerToKernels
+from tvm_sched.relax.lower.lower_to_kernels import LowerToKernels
 
 ROWS = relax.TensorType((2, 5000), "float16")
 PICTURE = relax.TensorType((1, 3, 70, 70), "float16")

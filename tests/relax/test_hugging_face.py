@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from relax.compare import assert_same
+from tvm_frontends import open_model
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, load_model
-from tvm_sched.relax.importers import open_model
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -8,10 +8,10 @@ import pytest
 import tvm
 
 from relax import cases
+from tvm_frontends.model import ModelWarning
+from tvm_frontends.shapes import DeclaredInput, bind_shapes
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, load_model
-from tvm_sched.relax.importers.model import ModelWarning
-from tvm_sched.relax.importers.shapes import DeclaredInput, bind_shapes
 
 onnx = pytest.importorskip("onnx")
 from relax.onnx_models import small_model  # noqa: E402

@@ -6,7 +6,7 @@ import tvm
 from tvm import relax
 
 from tvm_sched.relax import compile, get_graph, passes
-from tvm_sched.relax.index_bounds import bound_indices
+from tvm_sched.relax.codegen.cpu.index_bounds import bound_indices
 
 FAR = 10**12
 

@@ -10,10 +10,12 @@ from tvm import relax, te
 
 from tvm_sched.blob_cache import kernel_cache
 from tvm_sched.errors import TvmSchedError
-from tvm_sched.relax import compile, kernel_objects, linking
-from tvm_sched.relax.kernel_objects import load_kernels, static_kernels
-from tvm_sched.relax.kernels import prepare_kernel
-from tvm_sched.relax.processor import host_target
+from tvm_sched.relax import compile
+from tvm_sched.relax.codegen.cpu import kernel_objects
+from tvm_sched.relax.codegen.cpu.kernel_objects import load_kernels, static_kernels
+from tvm_sched.relax.codegen.cpu.kernels import prepare_kernel
+from tvm_sched.relax.toolchain import linking
+from tvm_sched.relax.toolchain.processor import host_target
 
 
 def kernel(factor, size=64):

@@ -5,8 +5,8 @@ from tvm import relax
 
 from tvm_sched.cost_model.devices import rate_of
 from tvm_sched.relax import passes
-from tvm_sched.relax.attributes import get_problem
-from tvm_sched.relax.processor import compiling_for
+from tvm_sched.relax.ir.attributes import get_problem
+from tvm_sched.relax.toolchain.processor import compiling_for
 
 ROWS = 2048
 

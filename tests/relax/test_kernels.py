@@ -10,10 +10,10 @@ from relax.compare import assert_same, run
 from tvm_sched.errors import ExecutionError
 from tvm_sched.relax import compile as compile_model
 from tvm_sched.relax import passes
-from tvm_sched.relax.cpu_schedule import schedule_for_cpu
-from tvm_sched.relax.flops import count_flops
-from tvm_sched.relax.kernels import compile_kernels, prepare_kernel
-from tvm_sched.relax.processor import host_target
+from tvm_sched.relax.codegen.cpu.cpu_schedule import schedule_for_cpu
+from tvm_sched.relax.codegen.cpu.kernels import compile_kernels, prepare_kernel
+from tvm_sched.relax.problem.flops import count_flops
+from tvm_sched.relax.toolchain.processor import host_target
 
 
 def single_kernel(emit, *shapes, dtype="float32"):

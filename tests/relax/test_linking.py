@@ -9,7 +9,8 @@ import tvm
 from relax import cases
 from relax.cases import SQUARE
 from relax.compare import assert_same, run
-from tvm_sched.relax import compile, linking
+from tvm_sched.relax import compile
+from tvm_sched.relax.toolchain import linking
 
 
 @pytest.fixture

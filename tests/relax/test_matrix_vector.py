@@ -10,7 +10,7 @@ from scipy import special
 
 from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched._library import function
-from tvm_sched.relax.kernel_libraries.onednn.products import VERSION, implementation
+from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation
 
 RNG = np.random.default_rng(3)
 

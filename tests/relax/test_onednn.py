@@ -13,9 +13,9 @@ import tvm_sched
 from relax.compare import assert_same, run_plainly
 from relax.onednn_cases import CASES, IMAGE, LEFT_ALONE, SEVERAL, arrays, channels, constant, convolution, module, steps
 from tvm_sched.relax import compile
-from tvm_sched.relax.build import make_problem
-from tvm_sched.relax.kernel_libraries import available_libraries, get_library, registry
-from tvm_sched.relax.kernel_libraries.registry import VARIABLE
+from tvm_sched.relax.api import make_problem
+from tvm_sched.relax.lower.kernel_libraries import available_libraries, get_library, registry
+from tvm_sched.relax.lower.kernel_libraries.registry import VARIABLE
 
 op = relax.op
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from tvm import relax
 from relax.onednn_cases import module
 from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched.relax import compile
-from tvm_sched.relax.kernel_libraries.onednn.activations import evaluate, recognise
+from tvm_sched.relax.lower.kernel_libraries.onednn.activations import evaluate, recognise
 
 op = relax.op
 

@@ -5,7 +5,7 @@ import pytest
 from tvm import relax
 
 from tvm_sched.relax import compile
-from tvm_sched.relax.kernel_libraries import get_library
+from tvm_sched.relax.lower.kernel_libraries import get_library
 
 op = relax.op
 pytestmark = pytest.mark.skipif(

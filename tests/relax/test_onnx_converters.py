@@ -9,10 +9,10 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from relax.compare import assert_same  # noqa: E402
+from tvm_frontends.onnx.operators import tensors  # noqa: E402
+from tvm_frontends.onnx.operators.registry import Node  # noqa: E402
 from tvm_sched.errors import InputError  # noqa: E402
 from tvm_sched.relax import compile  # noqa: E402
-from tvm_sched.relax.importers.onnx.operators import tensors  # noqa: E402
-from tvm_sched.relax.importers.onnx.operators.registry import Node  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3, 6, 5)).astype("float32")

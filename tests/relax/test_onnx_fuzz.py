@@ -12,8 +12,8 @@ import hypothesis
 
 import tvm_sched.relax
 from thorough import examples
+from tvm_frontends.fuzz.onnx_graphs import RandomGraph, difference, onnx_graphs
 from tvm_sched.errors import InputError
-from tvm_sched.testing.fuzz.onnx_graphs import RandomGraph, difference, onnx_graphs
 
 _verdicts: list[bool] = []
 

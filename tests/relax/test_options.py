@@ -12,8 +12,8 @@ from relax.onnx_models import small_model
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Concurrency, Costs, Problem, load_topology
 from tvm_sched.relax import CompileOptions, compile, make_problem, passes, target
-from tvm_sched.relax.attributes import PROBLEM, SCHEDULE, get_schedule, leave
-from tvm_sched.relax.pipelines import decision_passes, emit_passes, problem_passes
+from tvm_sched.relax.ir.attributes import PROBLEM, SCHEDULE, get_schedule, leave
+from tvm_sched.relax.pass_list import decision_passes, emit_passes, problem_passes
 from tvm_sched.relax.targets import read_target
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import allocate_streams, best_launch_order, best_streams, order_launches

@@ -9,10 +9,11 @@ import tvm
 from tvm import relax
 
 from tvm_sched.errors import InputError
-from tvm_sched.relax import compile, processor
+from tvm_sched.relax import compile
+from tvm_sched.relax.codegen.cpu.kernels import compile_kernels
 from tvm_sched.relax.emit import kernel_calls
-from tvm_sched.relax.kernels import compile_kernels
-from tvm_sched.relax.processor import LEVELS, compiling_for, features_of, host_target, runs_here, target_here
+from tvm_sched.relax.toolchain import processor
+from tvm_sched.relax.toolchain.processor import LEVELS, compiling_for, features_of, host_target, runs_here, target_here
 from tvm_sched.runtime import load
 
 
@@ -102,7 +103,7 @@ def for_all_levels(request, tmp_path_factory) -> Path:
     """An artifact with kernels for all levels, made of object files or, as where there is no linker, by LLVM alone."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "one module":
-            patch.setattr("tvm_sched.relax.build.static_kernels", compile_kernels)
+            patch.setattr("tvm_sched.relax.api.static_kernels", compile_kernels)
         return _portable(tmp_path_factory.mktemp("levels"), processor="portable", cost_model="roofline")
 
 

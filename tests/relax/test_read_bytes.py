@@ -6,7 +6,7 @@ from tvm.script import tirx as T  # noqa: N812
 
 from tvm_sched.problem import HOST, load_topology
 from tvm_sched.relax import get_graph, get_problem, passes
-from tvm_sched.relax.read_bytes import count_read_bytes
+from tvm_sched.relax.problem.read_bytes import count_read_bytes
 
 
 def module(make, *shapes):

@@ -7,8 +7,8 @@ import pytest
 import tvm
 from tvm import te
 
-from tvm_sched.relax.kernels import compile_kernels, prepare_kernel
-from tvm_sched.relax.processor import host_target
+from tvm_sched.relax.codegen.cpu.kernels import compile_kernels, prepare_kernel
+from tvm_sched.relax.toolchain.processor import host_target
 
 
 def _run(kernel: te.Tensor, given: te.Tensor, value: np.ndarray) -> np.ndarray:

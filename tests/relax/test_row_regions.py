@@ -7,12 +7,13 @@ from tvm import relax
 
 from parallel_models import decoder, forced, given, pictures
 from tvm_sched.problem.decoder_config import DecoderConfig
-from tvm_sched.relax import compile, make_problem, row_regions
-from tvm_sched.relax.attributes import get_problem
+from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_variants
-from tvm_sched.relax.graph import extract_variants
+from tvm_sched.relax.ir.attributes import get_problem
+from tvm_sched.relax.pass_list import build_rest
 from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKernels, Place
-from tvm_sched.relax.pipelines import build_rest
+from tvm_sched.relax.problem.operator_graph import extract_variants
+from tvm_sched.relax.variants import row_regions
 from tvm_sched.schedule import verify
 
 

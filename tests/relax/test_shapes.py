@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from tvm_frontends.constants import check_constants
+from tvm_frontends.model import ModelWarning
+from tvm_frontends.shapes import DeclaredInput, Expression, expand_shapes
 from tvm_sched.errors import InputError
-from tvm_sched.relax.importers.constants import check_constants
-from tvm_sched.relax.importers.model import ModelWarning
-from tvm_sched.relax.importers.shapes import DeclaredInput, Expression, expand_shapes
 
 PAIR = [DeclaredInput("x", ("batch", 3, "h")), DeclaredInput("mask", ("batch", None))]
 

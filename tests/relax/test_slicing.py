@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from thorough import examples
-from tvm_sched.relax.products import addition
-from tvm_sched.relax.slicing import share_axis, slice_result, slice_sum
+from tvm_sched.relax.variants.products import addition
+from tvm_sched.relax.variants.slicing import share_axis, slice_result, slice_sum
 
 
 def kernel(shapes, compute):

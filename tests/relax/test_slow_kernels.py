@@ -7,9 +7,9 @@ from tvm import relax, te, tirx
 
 from relax.test_kernels import single_kernel
 from tvm_sched.relax import compile, passes
-from tvm_sched.relax.attributes import get_problem
-from tvm_sched.relax.kernels import prepare_kernel
-from tvm_sched.relax.slow_kernels import slow_kernels, why_slow
+from tvm_sched.relax.codegen.cpu.kernels import prepare_kernel
+from tvm_sched.relax.ir.attributes import get_problem
+from tvm_sched.relax.profiling.slow_kernels import slow_kernels, why_slow
 
 op = relax.op
 LARGE = (64, 4096)

@@ -224,8 +224,8 @@ def test_as_torch(name: str) -> None:
 
 
 def test_a_converter_that_fails_is_told_from_tvms(monkeypatch):
+    from tvm_frontends.torch import frontend as torch_frontend
     from tvm_sched.errors import InputError
-    from tvm_sched.relax.importers import torch_frontend
 
     def fail(call):
         raise IndexError("out of the tuple")

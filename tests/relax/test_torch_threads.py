@@ -25,7 +25,7 @@ def test_threads_leave_pytorchs_functions_as_they_were(monkeypatch):
     """The second thread comes while the first has replaced the function, which it must not take for PyTorch's own."""
     import torch._export.utils as utils
 
-    from tvm_sched.relax.importers import torch_frontend
+    from tvm_frontends.torch import frontend as torch_frontend
 
     before, lock = utils._materialize_cpp_cia_ops, Announced()
     monkeypatch.setattr(torch_frontend, "_LOOK_UP", lock)

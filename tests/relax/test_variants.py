@@ -10,13 +10,14 @@ from tvm_sched.cost_model import get_cost_model
 from tvm_sched.errors import InputError
 from tvm_sched.problem import load_topology, problem_of
 from tvm_sched.problem.decoder_config import DecoderConfig
-from tvm_sched.relax import compile, make_problem, products
-from tvm_sched.relax.attributes import get_problem, get_schedule
+from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.emit import executor
-from tvm_sched.relax.graph import extract, extract_variants
+from tvm_sched.relax.ir.attributes import get_problem, get_schedule
+from tvm_sched.relax.pass_list import build_rest
 from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKernels, Place
-from tvm_sched.relax.pipelines import build_rest
+from tvm_sched.relax.problem.operator_graph import extract, extract_variants
+from tvm_sched.relax.variants import products
 from tvm_sched.schedule import verify
 
 SIZE = 32

@@ -8,7 +8,7 @@ from tvm import relax
 
 from relax.test_kernels import call, single_kernel
 from thorough import examples
-from tvm_sched.relax.kernels import prepare_kernel
+from tvm_sched.relax.codegen.cpu.kernels import prepare_kernel
 
 op = relax.op
 

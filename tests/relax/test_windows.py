@@ -8,8 +8,8 @@ from tvm import relax
 
 from relax.test_slicing import kernel, run
 from thorough import examples
-from tvm_sched.relax.kernel_parts import Interval
-from tvm_sched.relax.windows import window
+from tvm_sched.relax.variants.kernel_parts import Interval
+from tvm_sched.relax.variants.windows import window
 
 nn = relax.op.nn
 

@@ -7,17 +7,17 @@ import pytest
 from test_plan import chain_problem
 
 from report import browser
-from tvm_sched.cluster import ClusterState, Request, fail, load_cluster, load_services, place
 from tvm_sched.cost_model.roofline_model import roofline
 from tvm_sched.pipeline import plan_pipeline
 from tvm_sched.pipeline.simulator import simulate as pipeline_simulate
 from tvm_sched.problem import Problem, load_topology
-from tvm_sched.report.cluster import write_cluster_report
 from tvm_sched.report.html import Entry, write_report
 from tvm_sched.report.pipeline import write_pipeline_report
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem
+from tvm_sched_cluster import ClusterState, Request, fail, load_cluster, load_services, place
+from tvm_sched_cluster.report import write_cluster_report
 
 pytestmark = pytest.mark.xdist_group("browser")
 RANGE = "return document.querySelector('.entry:not(.hidden) .gantt').layout.xaxis.range"

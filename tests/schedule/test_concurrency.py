@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from schedule.cases import bus, device, graph, problem, schedule, topology
 from strategies import SEEDS, problems
 from thorough import examples
+from tvm_sched.bounds import lower_bound
 from tvm_sched.errors import CostsError
 from tvm_sched.problem import Concurrency, Costs, Problem, Switch
 from tvm_sched.schedule import simulate, verify, violations
-from tvm_sched.schedule.bounds import lower_bound
 from tvm_sched.streams import core_shares
 from tvm_sched.testing import random_concurrency, random_schedule, random_stages, random_streams
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tvm_sched.bounds import all_bounds, lower_bound, optimality_threshold
 from tvm_sched.problem import Costs, Problem, load_topology
-from tvm_sched.schedule.bounds import all_bounds, lower_bound, optimality_threshold
 from tvm_sched.schedulers import solve
 from tvm_sched.testing.graphs import random_graph
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from tvm_sched.bounds import lower_bound, regions
+from tvm_sched.bounds.dominators import regions_between
+from tvm_sched.bounds.region_work import Work, work_spans
+from tvm_sched.bounds.regions import Span, spans
+from tvm_sched.bounds.shared_regions import shared_spans
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
-from tvm_sched.schedule.bounds import lower_bound, regions
-from tvm_sched.schedule.bounds.dominators import regions_between
-from tvm_sched.schedule.bounds.region_work import Work, work_spans
-from tvm_sched.schedule.bounds.regions import Span, spans
-from tvm_sched.schedule.bounds.shared_regions import shared_spans
 
 
 def fan(copy_ns: int, work: int = 100) -> Problem:

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import SEEDS, scheduled_problems
+from tvm_sched.bounds import all_bounds, lower_bound
 from tvm_sched.errors import InputError, ScheduleError
 from tvm_sched.problem import Alternative, Costs, Group, Link, Operator, Problem, Tensor, Variants
 from tvm_sched.schedule import (
@@ -19,7 +20,6 @@ from tvm_sched.schedule import (
     verify,
     violations,
 )
-from tvm_sched.schedule.bounds import all_bounds, lower_bound
 from tvm_sched.schedulers.common.greedy import list_schedule, priorities
 from tvm_sched.schedulers.common.partial import PartialSchedule
 from tvm_sched.schedulers.registry import certificate

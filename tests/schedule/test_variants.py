@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from schedulers.exhaustive import TooLarge, least_latency
 from thorough import examples
 from tvm_sched.anytime import Budget, Incumbent, Turn, improve
+from tvm_sched.bounds import lower_bound
+from tvm_sched.bounds.variants import without_variants
 from tvm_sched.errors import ProblemError, ScheduleError
-from tvm_sched.problem import (
+from tvm_sched.problem import (  # fmt: skip
     FORBIDDEN,
     Alternative,
     Bus,
@@ -28,19 +30,8 @@ from tvm_sched.problem import (
     Tensor,
     Topology,
     Variants,
-)  # fmt: skip
-from tvm_sched.schedule import (
-    Placement,
-    Schedule,
-    Transfer,
-    resolved,
-    simulate,
-    verify,
-    violations,
-    with_choice,
 )
-from tvm_sched.schedule.bounds import lower_bound
-from tvm_sched.schedule.bounds.variants import without_variants
+from tvm_sched.schedule import Placement, Schedule, Transfer, resolved, simulate, verify, violations, with_choice
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime import race, scheduler
 from tvm_sched.schedulers.anytime.variants import _ChoicePrices

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from checker.cases import chain_of_readers, fan
 from schedule import cases
 from thorough import examples
+from tvm_sched.bounds import all_bounds, lower_bound, path_and_bus, regions, whole_ns
+from tvm_sched.bounds.bus import Crossing, readers_by_tail
+from tvm_sched.bounds.device_work import device_work_bound
+from tvm_sched.bounds.heads_and_tails import Side, between_ends, device_weights
+from tvm_sched.bounds.neighbours import Neighbour, together_or_apart
+from tvm_sched.bounds.ramp import head_side, tail_side
+from tvm_sched.bounds.relaxation import Relaxation
 from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.schedule import simulate
-from tvm_sched.schedule.bounds import all_bounds, lower_bound, path_and_bus, regions, whole_ns
-from tvm_sched.schedule.bounds.bus import Crossing, readers_by_tail
-from tvm_sched.schedule.bounds.device_work import device_work_bound
-from tvm_sched.schedule.bounds.heads_and_tails import Side, between_ends, device_weights
-from tvm_sched.schedule.bounds.neighbours import Neighbour, together_or_apart
-from tvm_sched.schedule.bounds.ramp import head_side, tail_side
-from tvm_sched.schedule.bounds.relaxation import Relaxation
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule
 from tvm_sched.testing.hios import LayeredGraph, random_layered

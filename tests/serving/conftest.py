@@ -26,8 +26,8 @@ def cache(tmp_path_factory):
 @pytest.fixture(scope="package")
 def nodes(cache):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
-    from tvm_sched.serving import connect
-    from tvm_sched.serving.local_cluster import LocalCluster
+    from tvm_sched_cluster.serving import connect
+    from tvm_sched_cluster.serving.local_cluster import LocalCluster
 
     with LocalCluster(3, {"dev": 1}) as cluster:
         connect(cluster.address)
@@ -57,7 +57,7 @@ def slow_artifact(tmp_path_factory):
 
 def deployment(name, artifact, **options):
     """Three stages that take a device each."""
-    from tvm_sched.serving import Deployment, StagePlacement
+    from tvm_sched_cluster.serving import Deployment, StagePlacement
 
     options = {"timeout": PATIENCE, "strategy": "SPREAD", **options}
     return Deployment(name, str(artifact), (StagePlacement({"dev": 1}),) * 3, **options)
@@ -66,7 +66,7 @@ def deployment(name, artifact, **options):
 @contextlib.contextmanager
 def deployed(what):
     """A client of a deployment that is taken away afterwards, unless it has been."""
-    from tvm_sched.serving import Client, deploy, deployments, undeploy
+    from tvm_sched_cluster.serving import Client, deploy, deployments, undeploy
 
     deploy(what, seconds=PATIENCE)
     try:
@@ -78,7 +78,7 @@ def deployed(what):
 
 def ready_stage(name, s):
     """A stage's status, once it answers."""
-    from tvm_sched.serving import status
+    from tvm_sched_cluster.serving import status
 
     return eventually(lambda: (said := status(name)["stages"][s])["state"] == "ready" and said)
 

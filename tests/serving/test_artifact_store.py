@@ -6,7 +6,7 @@ import pytest
 
 from tvm_sched.errors import InputError, ServingError
 from tvm_sched.pipeline import load_manifest
-from tvm_sched.serving.artifact_store import ArtifactStore, fetch, local_folder
+from tvm_sched_cluster.serving.artifact_store import ArtifactStore, fetch, local_folder
 
 PART = 5000
 

@@ -11,11 +11,11 @@ import pytest
 from small_pipeline import batches
 from typer.testing import CliRunner
 
-from tvm_sched import serving
 from tvm_sched.cli import app
 from tvm_sched.errors import InputError, ServingError
 from tvm_sched.pipeline.artifact import MANIFEST
-from tvm_sched.serving import load_deployment
+from tvm_sched_cluster import serving
+from tvm_sched_cluster.serving import load_deployment
 
 from .conftest import PATIENCE, deployment, eventually
 
@@ -100,7 +100,7 @@ def groups():
 @pytest.mark.parametrize("call", ["placement_group", "place"])
 def test_ctrl_c_as_a_reservation_is_made_leaves_none(three_nodes, artifact, monkeypatch, call):
     """The signal arrives while Ray, or our own function, hands the group over: nothing is assigned yet."""
-    from tvm_sched.serving import placement
+    from tvm_sched_cluster.serving import placement
 
     made = getattr(placement, call)
 
@@ -135,7 +135,7 @@ def test_wrong_input_ends_with_status_2(plan, tmp_path, arguments, message):
 
 
 def test_more_than_the_cluster_has_is_refused(three_nodes, artifact):
-    from tvm_sched.serving import Deployment, StagePlacement
+    from tvm_sched_cluster.serving import Deployment, StagePlacement
 
     wanted = (StagePlacement({"dev": 1, "h100": 2}), StagePlacement({"dev": 1}), StagePlacement({"h100": 1}))
     with pytest.raises(InputError, match="the stages need h100 3; the cluster has h100 0"):

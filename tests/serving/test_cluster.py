@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from small_pipeline import batches
 
-from tvm_sched import serving
 from tvm_sched.errors import InputError, ServingError
+from tvm_sched_cluster import serving
 
 from .conftest import assert_equal_to, deployed, deployment, eventually, ready_stage
 

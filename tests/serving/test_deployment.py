@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tvm_sched.errors import InputError
-from tvm_sched.serving import Deployment, StagePlacement, load_deployment
+from tvm_sched_cluster.serving import Deployment, StagePlacement, load_deployment
 
 TEXT = """
 format = "tvm_sched.deployment"
@@ -80,7 +80,7 @@ def test_without_ray_it_is_said_what_to_install():
     script = (
         "import sys\n"
         "sys.modules['ray'] = None\n"
-        "from tvm_sched import serving\n"
+        "from tvm_sched_cluster import serving\n"
         "try: serving.deploy\n"
         "except Exception as error: print(type(error).__name__, error)"
     )

@@ -9,11 +9,10 @@ import pytest
 from small_pipeline import batches, layers_model
 from typer.testing import CliRunner
 
-from tvm_sched import serving
 from tvm_sched.cli import app
-from tvm_sched.cluster import Allocation, Cluster, GpuKind, Rack, Server, Switch, write_cluster
 from tvm_sched.errors import InputError
-from tvm_sched.serving import Deployment, StagePlacement
+from tvm_sched_cluster import Allocation, Cluster, GpuKind, Rack, Server, Switch, serving, write_cluster
+from tvm_sched_cluster.serving import Deployment, StagePlacement
 
 from .conftest import PATIENCE, deployment
 

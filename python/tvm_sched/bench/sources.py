@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..cluster import demand_of_services, load_cluster, load_services, requests_of
+from tvm_sched_cluster import demand_of_services, load_cluster, load_services, requests_of
+from tvm_sched_cluster.benchmark_kind import Demand
+
 from ..cost_model import default_cost_model, get_cost_model
 from ..errors import InputError, did_you_mean
 from ..pipeline.instances import load_graph
@@ -20,7 +22,6 @@ from ..testing.moirai import read_moirai
 from ..testing.regal import regal_like
 from ..testing.tarnawski import read_throughput
 from ..testing.task_graphs import FAMILIES, task_graph
-from .kinds.cluster import Demand
 from .kinds.throughput import Pipeline
 
 MOST_REQUESTS = 2000

@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 
+from tvm_sched_cluster.cli import changes, cluster, deploy, serve  # noqa: F401
+from tvm_sched_cluster.cli import inputs as cluster_inputs
+
 from .. import __version__
-from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluster`
+from . import (
     bench,
     cache,
-    cluster,
-    cluster_changes,
-    cluster_deploy,
-    cluster_inputs,
     compare,
     costs,
     doctor,
@@ -28,7 +27,6 @@ from . import (  # noqa: F401 - each adds its commands to `cluster_inputs.cluste
     plan,
     schedule,
     schema,
-    serving,
 )
 from .registration import command, epilog, own_process
 
@@ -166,8 +164,8 @@ command(
         "tvm-sched serve googlenet.pipeline",
         "tvm-sched serve googlenet.toml --address 10.0.0.1:6379 --name googlenet-2",
     ),
-)(serving.serve)
-command(app, "status", ("tvm-sched status", "tvm-sched status googlenet --json"))(serving.status)
+)(serve.serve)
+command(app, "status", ("tvm-sched status", "tvm-sched status googlenet --json"))(serve.status)
 command(
     app,
     "request",
@@ -175,8 +173,8 @@ command(
         "tvm-sched request googlenet --input data_0=image.npy -o results/",
         "tvm-sched request googlenet --repeat 1000 --json",
     ),
-)(serving.request)
-command(app, "undeploy", ("tvm-sched undeploy googlenet",))(serving.undeploy)
+)(serve.request)
+command(app, "undeploy", ("tvm-sched undeploy googlenet",))(serve.undeploy)
 command(
     app,
     "problem",

@@ -194,11 +194,12 @@ def _json_value(value: Any) -> Any:
 
 
 def _sources() -> str:
-    """Digest of this package: its files differ between versions and while somebody works on it."""
-    root, digest = Path(__file__).parents[1], hashlib.sha256()
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(f"{path.relative_to(root)} {file_digest(path)}\n".encode())
+    """Digest of our packages: their files differ between versions and while somebody works on them."""
+    root, digest = Path(__file__).parents[2], hashlib.sha256()
+    for package in ("tvm_frontends", "tvm_sched"):
+        for path in sorted((root / package).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(root)} {file_digest(path)}\n".encode())
     return digest.hexdigest()
 
 

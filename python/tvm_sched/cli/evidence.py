@@ -41,7 +41,7 @@ EvidenceFolder = Annotated[
 
 def store_evidence(out: Output, problem: Problem, path: Path) -> None:
     """Write the evidence of a schedule's lower bound, and say how much of the bound it proves."""
-    from ..schedule.bounds.evidence import evidence
+    from ..bounds.evidence import evidence
 
     found = evidence(problem)
     found.save(path)

@@ -87,7 +87,8 @@ def workers_of(ray: str | None) -> AbstractContextManager[None]:
     """What lets a search use a Ray cluster while it is open; nothing without an address."""
     if ray is None:
         return nullcontext()
-    from ..serving import RayExecutor
+    from tvm_sched_cluster.serving import RayExecutor
+
     from ..worker_pool import workers
 
     return workers(RayExecutor(ray))

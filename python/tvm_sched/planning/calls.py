@@ -36,7 +36,7 @@ class KernelCall:
 
 
 class Calls(Protocol):
-    """A graph with its kernels; `tvm_sched.relax.graph.Extraction` is one, `ShapesOnly` another."""
+    """A graph with its kernels; `tvm_sched.relax.problem.operator_graph.Extraction` is one, `ShapesOnly` another."""
 
     @property
     def graph(self) -> OpGraph:

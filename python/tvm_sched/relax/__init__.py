@@ -5,33 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tvm_frontends import ImportedModel, load_model
+
     from . import passes
-    from .attributes import get_pipeline_plan, get_problem, get_schedule
-    from .build import CompiledModel, compile, make_problem
-    from .graph import get_graph
-    from .importers import ImportedModel, load_model
+    from .api import CompiledModel, compile, make_problem
     from .inspect import inspect_model
+    from .ir.attributes import get_pipeline_plan, get_problem, get_schedule
     from .options import CompileOptions
-    from .pipeline_build import ExportablePipeline, compile_pipeline
-    from .pipelines import pipeline
+    from .pass_list import pipeline
+    from .pipeline_api import ExportablePipeline, compile_pipeline
+    from .problem.operator_graph import get_graph
     from .targets import target
 
 _WHERE = {
     "CompileOptions": "options",
-    "CompiledModel": "build",
-    "ExportablePipeline": "pipeline_build",
-    "ImportedModel": "importers",
-    "compile": "build",
-    "compile_pipeline": "pipeline_build",
-    "get_graph": "graph",
-    "get_pipeline_plan": "attributes",
-    "get_problem": "attributes",
-    "get_schedule": "attributes",
+    "CompiledModel": "api",
+    "ExportablePipeline": "pipeline_api",
+    "ImportedModel": "tvm_frontends",
+    "compile": "api",
+    "compile_pipeline": "pipeline_api",
+    "get_graph": "problem.operator_graph",
+    "get_pipeline_plan": "ir.attributes",
+    "get_problem": "ir.attributes",
+    "get_schedule": "ir.attributes",
     "inspect_model": "inspect",
-    "load_model": "importers",
-    "make_problem": "build",
+    "load_model": "tvm_frontends",
+    "make_problem": "api",
     "passes": "passes",
-    "pipeline": "pipelines",
+    "pipeline": "pass_list",
     "target": "targets",
 }
 
@@ -84,7 +85,7 @@ def __getattr__(name: str) -> Any:
             "TVM_USE_RUNTIME_LIB=1 loads TVM without its compiler, and models are imported and compiled with it: unset it; "
             "only `tvm_sched.runtime` (`tvm-sched run`) works there"
         )
-    module = import_module(f".{_WHERE[name]}", __name__)
+    module = import_module(_WHERE[name] if _WHERE[name] == "tvm_frontends" else f".{_WHERE[name]}", __name__)
     value = module if _WHERE[name] == name and name == "passes" else getattr(module, name)
     globals()[name] = value
     return value

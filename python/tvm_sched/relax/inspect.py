@@ -6,12 +6,13 @@ import time
 import warnings
 from typing import Any
 
+from tvm_frontends import ImportedModel, ModelSource, open_model
+from tvm_frontends.constants import Constants
+from tvm_frontends.model import ModelWarning
+from tvm_frontends.relax_modules import describe_module
+from tvm_frontends.shapes import DeclaredInput, InputShapes, symbols_of
+
 from ..errors import InputError
-from .importers import ImportedModel, ModelSource, open_model
-from .importers.constants import Constants
-from .importers.model import ModelWarning
-from .importers.relax import describe_module
-from .importers.shapes import DeclaredInput, InputShapes, symbols_of
 from .inspection import Inspection, Refusal, Tensor
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..bounds import Bound, all_bounds, lower_bound
+from ..bounds.evidence import Evidence, evidence
 from ..errors import InputError
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule
-from ..schedule.bounds import Bound, all_bounds, lower_bound
-from ..schedule.bounds.evidence import Evidence, evidence
 from ..schedule.simulator import simulate
 from .figures import lane_figures, ordered_lanes
 from .units import format_bytes, format_ns, format_percent

@@ -11,7 +11,7 @@ def critical_path(problem: Problem) -> int:
     The longest path through the graph, each operator on the device where it is loaded and run fastest: first what it is
     the first to read from host memory, then its kernel. Copies take no time. Methods that load ahead of time, over
     several buses, can be faster (SortingHat, Section 4.2, says so of itself); so this is no lower bound. For those see
-    `tvm_sched.schedule.bounds`. O(operators x devices + edges).
+    `tvm_sched.bounds`. O(operators x devices + edges).
     """
     index, costs = problem.graph.index, problem.costs
     loaded: set[int] = set()

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from ..bounds import lower_bound
 from ..errors import InputError
 from ..problem import Problem, merge_problems, problems_of_models, with_lags
 from ..progress import Progress
 from ..schedule import Request, Schedule, model_latencies, requests_of_part
-from ..schedule.bounds import lower_bound
 from ..schedule.schedule import weighted_mean
 from .registry import get, solve
 

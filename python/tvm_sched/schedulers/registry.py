@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ..bounds import lower_bound, optimality_threshold
 from ..certify import MethodResult, Proof, certify, final_status
 from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import Problem
@@ -14,7 +15,6 @@ from ..progress import Progress
 from ..registry import Method, Methods
 from ..schedule import Certificate, Request, Schedule, priced
 from ..schedule._compiled import compiled
-from ..schedule.bounds import lower_bound, optimality_threshold
 from ..schedule.critical_path import critical_path
 from ..schedule.schedule import weighted_mean
 from ..schedule.verifier import verify

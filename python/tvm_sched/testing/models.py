@@ -32,7 +32,7 @@ def onnx_model(name: str, seed: int = 0) -> Any:
     import onnx
     from onnx.backend.test import data
 
-    from ..relax.testing import randomise_initializers
+    from .random_weights import randomise_initializers
 
     if name not in ONNX_MODELS:
         raise InputError(f"there is no model {name!r}; there are {', '.join(ONNX_MODELS)}")

@@ -11,7 +11,8 @@ from tvm_sched.cost_model.database import Database
 from tvm_sched.cost_model.profile import this_machine
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.problem import load_topology
-from tvm_sched.relax import compile, kernel_objects, make_problem
+from tvm_sched.relax import compile, make_problem
+from tvm_sched.relax.codegen.cpu import kernel_objects
 from tvm_sched.relax.profiling import calibration
 from tvm_sched.relax.profiling.other_load import OtherLoad
 from tvm_sched.relax.profiling.random_networks import random_networks

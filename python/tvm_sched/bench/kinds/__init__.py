@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm_sched_cluster.benchmark_kind import ClusterKind
+
 from ...errors import InputError
 from .base import Answer, Checked, Kind, Proof
-from .cluster import ClusterKind
 from .latency import LatencyKind
 from .placement import PlacementKind
 from .throughput import ThroughputKind

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from tvm_sched_check import check as independent_check
 
+from ...bounds import lower_bound
+from ...bounds.evidence import evidence
 from ...errors import InputError, SchedulerError
 from ...problem import Problem
 from ...schedule import Schedule
-from ...schedule.bounds import lower_bound
-from ...schedule.bounds.evidence import evidence
 from ...schedulers.registry import SCHEDULERS, certificate, solve
 from .base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 

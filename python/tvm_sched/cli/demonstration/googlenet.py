@@ -92,7 +92,7 @@ def write_model(path: Path) -> Path:
     except ImportError:
         raise TvmSchedError("the demonstration needs the package onnx: pip install 'tvm-sched[onnx]'") from None
     from ...files import write_atomically
-    from ...relax.testing import randomise_initializers
+    from ...testing.random_weights import randomise_initializers
 
     source = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / MODEL
     write_atomically(path, randomise_initializers(onnx.load(source), seed=0).SerializeToString())

@@ -6,10 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ...relax.inspection import Inspection
-from .benchmarks import Benchmarked, Instances, Proved, Scored, Standing
-from .benchmarks import Checked as CheckedSolutions
-from .clusters import (
+from tvm_sched_cluster.cli.results import (
     Bounded,
     CheckedAllocation,
     CheckedBound,
@@ -21,6 +18,10 @@ from .clusters import (
     Recovered,
     ShownCluster,
 )
+
+from ...relax.inspection import Inspection
+from .benchmarks import Benchmarked, Instances, Proved, Scored, Standing
+from .benchmarks import Checked as CheckedSolutions
 from .machines import (
     Cached,
     CachePath,

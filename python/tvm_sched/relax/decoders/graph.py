@@ -10,10 +10,10 @@ from tvm import relax
 from ...errors import InputError
 from ...problem import Group, OpGraph, Topology
 from ...problem.decoder_config import DecoderConfig
-from ..attributes import NAME
-from ..demands import with_demands
-from ..graph import extract_variants
-from ..passes.lower import LowerToKernels
+from ..ir.attributes import NAME
+from ..lower.lower_to_kernels import LowerToKernels
+from ..problem.demands import with_demands
+from ..problem.operator_graph import extract_variants
 from .layers import Decoder
 
 PHASES = ("full", "prefill", "decode")
@@ -79,8 +79,8 @@ def decoder_variants(
     """`decoder_graph`, and the groups of its operators that can be computed in other ways.
 
     Products may be cut into any of these numbers of ``pieces``, with ``rows`` by rows also where only warm runs can gain
-    (`tvm_sched.relax.row_regions`). With ``gpus``, operators say what their kernels take of the
-    GPUs of that topology (`tvm_sched.relax.demands`), which takes a tenth of a second for each kernel.
+    (`tvm_sched.relax.variants.row_regions`). With ``gpus``, operators say what their kernels take of the
+    GPUs of that topology (`tvm_sched.relax.problem.demands`), which takes a tenth of a second for each kernel.
     """
     archs = [device.arch for device in gpus.devices if device.kind == "cuda"] if gpus else ()
     lower = tvm.transform.Sequential(

@@ -17,16 +17,16 @@ from ...planning import check_states, output_tensors
 from ...problem import Problem
 from ...runtime.machine import EMULATED, EmulationWarning, describe
 from ...schedule import Schedule
-from ..attributes import PARAMETERS, TAIL, get_problem, get_schedule
-from ..graph import Extraction, extract
-from ..kernels import compile_kernels
-from ..processor import kernel_targets
-from ..shared_values import same_bits
-from ..tail import ENTRY as TAIL_ENTRY
-from ..tail import refuse_tail, tail_operators
+from ..codegen.cpu.kernels import compile_kernels
+from ..ir.attributes import PARAMETERS, TAIL, get_problem, get_schedule
+from ..lower.dynamic_tail import ENTRY as TAIL_ENTRY
+from ..lower.dynamic_tail import refuse_tail, tail_operators
+from ..problem.operator_graph import Extraction, extract
+from ..toolchain.processor import kernel_targets
 from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names, needs_for
 from .kernel_table import KernelTable
 from .module import lower, make_runtime_module
+from .shared_values import same_bits
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function."""

@@ -9,10 +9,10 @@ import tvm
 
 from ...planning import KernelCall
 from ...problem import Topology
-from ..cuda import compile_cuda_kernels, needed_architectures
-from ..kernel_libraries import KERNELS
-from ..kernels import compile_kernels
-from ..processor import needs_of
+from ..codegen.cpu.kernels import compile_kernels
+from ..codegen.cuda import compile_cuda_kernels, needed_architectures
+from ..lower.kernel_libraries import KERNELS
+from ..toolchain.processor import needs_of
 
 Compiler = Callable[[Mapping[str, tvm.tirx.PrimFunc], tvm.target.Target], tvm.runtime.Module]
 
@@ -27,7 +27,7 @@ def compile_for(
     """Compile kernels for a backend, by the names under which they are looked up.
 
     ``targets``: of the host's kernels, by what is added to their names (`kernel_targets`). ``compiler`` makes these: by
-    default code that runs and can be exported; `tvm_sched.relax.kernel_objects` has others, for one of the two.
+    default code that runs and can be exported; `tvm_sched.relax.codegen.cpu.kernel_objects` has others, for one of the two.
     """
     if not kernels:
         return []

@@ -13,9 +13,9 @@ from ...planning import Calls, emit_plan
 from ...problem import Problem
 from ...schedule import Schedule
 from ...streams import core_shares
-from ..kernel_libraries import KERNELS, kernel_document, make_modules
-from ..kernel_libraries.nvidia.library import LIBRARY as NVIDIA
-from ..processor import threads_in_artifact
+from ..lower.kernel_libraries import KERNELS, kernel_document, make_modules
+from ..lower.kernel_libraries.nvidia.library import LIBRARY as NVIDIA
+from ..toolchain.processor import threads_in_artifact
 from .kernel_calls import function_cores
 
 Shares = Mapping[str, tuple[int, int]]

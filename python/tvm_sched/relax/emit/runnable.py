@@ -12,10 +12,10 @@ from ...problem import Problem, Topology
 from ...runtime import ScheduledModule
 from ...runtime.machine import describe
 from ...schedule import Schedule
-from ..attributes import PARAMETERS
-from ..kernel_objects import load_kernels
-from ..kernels import compile_kernels
-from ..processor import kernel_targets
+from ..codegen.cpu.kernel_objects import load_kernels
+from ..codegen.cpu.kernels import compile_kernels
+from ..ir.attributes import PARAMETERS
+from ..toolchain.processor import kernel_targets
 from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names, needs_for
 from .module import Shares, lower, make_runtime_module
 

@@ -18,12 +18,12 @@ from ...planning import KernelCall
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
 from ...schedulers import solve
-from ..attributes import PARAMETERS, get_pipeline_plan, get_problem
-from ..export import EMBED_LIMIT
-from ..graph import Extraction, extract
-from ..linking import load_executable
-from ..tail import refuse_tail
+from ..ir.attributes import PARAMETERS, get_pipeline_plan, get_problem
+from ..lower.dynamic_tail import refuse_tail
+from ..problem.operator_graph import Extraction, extract
+from ..toolchain.linking import load_executable
 from .executor import ENTRY, check_runs_on_gpus, default_backend, element, emit_call, rebuild
+from .export import EMBED_LIMIT
 from .runnable import compile_calls, make_plan_module
 
 

@@ -27,12 +27,12 @@ from ...progress import Progress
 from ...runtime import ScheduledModule
 from ...runtime.tensors import random_value
 from ...schedulers import solve
+from ..codegen.cpu.kernel_objects import compiler_digest
 from ..emit.kernel_calls import claimed_functions
 from ..emit.runnable import link_calls, make_runnable
-from ..graph import Extraction, extract
-from ..kernel_libraries import KERNELS
-from ..kernel_objects import compiler_digest
-from ..processor import host_target, runs_here, target_here
+from ..lower.kernel_libraries import KERNELS
+from ..problem.operator_graph import Extraction, extract
+from ..toolchain.processor import host_target, runs_here, target_here
 from .other_load import OtherLoad, undisturbed
 
 SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0

@@ -17,7 +17,7 @@ from ...cost_model.predicted import database_key
 from ...cost_model.profile import Copies, Measurement, Pair, this_machine
 from ...errors import InputError
 from ...problem import load_topology
-from ..graph import Extraction
+from ..problem.operator_graph import Extraction
 from .interference import measure_pairs, running_beside
 from .single_kernels import single_kernels
 

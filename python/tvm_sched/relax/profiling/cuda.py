@@ -24,8 +24,8 @@ from ...cost_model.signature import signatures
 from ...errors import InputError
 from ...problem import KernelResources, Topology
 from ...runtime.tensors import random_value
-from ..cuda.compile import compile_image
-from ..graph import Extraction
+from ..codegen.cuda.compile import compile_image
+from ..problem.operator_graph import Extraction
 
 COPY_SIZES = tuple(4**n << 12 for n in range(0, 9))
 """Bytes of the copies that are timed: 4 KiB to 256 MiB."""

@@ -24,9 +24,9 @@ from ...runtime.tensors import random_value
 from ...schedule import Schedule
 from ...schedulers import solve
 from ...streams import ALLOCATORS, BEST, choose_launch_order, choose_streams
-from ..attributes import get_problem, get_schedule
 from ..emit.runnable import link_calls, make_runnable
-from ..graph import extract
+from ..ir.attributes import get_problem, get_schedule
+from ..problem.operator_graph import extract
 from .calibration import kernel_keys
 from .comparison import CLOSE, MARGIN, compare, settle
 from .other_load import OtherLoad

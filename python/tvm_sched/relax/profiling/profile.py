@@ -11,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 
+from tvm_frontends import load_model
+from tvm_frontends.shapes import InputShapes
+
 from ...cost_model.database import Database
 from ...cost_model.devices import DeviceProperties
 from ...cost_model.features import describe, footprint_of
@@ -19,12 +22,10 @@ from ...cost_model.signature import graph_of, signatures
 from ...problem import Topology
 from ...progress import Progress
 from ...runtime.tensors import random_value
-from ..build import CompiledModel, compile
-from ..failures import explained
-from ..graph import Extraction, extract
-from ..importers import load_model
-from ..importers.shapes import InputShapes
-from ..passes.lower import LowerToKernels
+from ..api import CompiledModel, compile
+from ..lower.lower_to_kernels import LowerToKernels
+from ..problem.operator_graph import Extraction, extract
+from ..toolchain.failures import explained
 from .cpu import CpuBench
 from .cuda import CudaBench
 from .interference import choose_pairs

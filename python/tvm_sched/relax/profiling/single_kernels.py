@@ -11,10 +11,10 @@ import tvm
 
 from ...cost_model.signature import signatures
 from ...runtime.tensors import random_value
-from ..graph import Extraction
-from ..kernel_libraries import KERNELS, make_modules
-from ..kernel_objects import load_kernels
-from ..processor import target_here
+from ..codegen.cpu.kernel_objects import load_kernels
+from ..lower.kernel_libraries import KERNELS, make_modules
+from ..problem.operator_graph import Extraction
+from ..toolchain.processor import target_here
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...anytime import Budget
+from ...bounds.bus import bus_traffic
+from ...bounds.relaxation import Relaxation
+from ...bounds.residency import without_resident
 from ...problem import FORBIDDEN, Costs, Problem
-from ...schedule.bounds.bus import bus_traffic
-from ...schedule.bounds.relaxation import Relaxation
-from ...schedule.bounds.residency import without_resident
 from ..common.search import Choice, Searches
 from .improvers import EVENTS_PER_SECOND, PLACES_PER_SECOND
 from .state import ScheduleState

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from ...anytime import Budget
+from ...bounds import lower_bound
 from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, Problem
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
-from ...schedule.bounds import lower_bound
 from ...schedule.schedule import weighted_mean
 from ..common.greedy import list_schedule, priorities
 from ..common.native import SCALES

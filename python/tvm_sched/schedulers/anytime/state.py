@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...anytime import Incumbent
+from ...bounds import lower_bound, optimality_threshold
 from ...errors import InfeasibleError
 from ...problem import Problem
 from ...schedule import Request, Schedule, ScheduleIndex
-from ...schedule.bounds import lower_bound, optimality_threshold
 from ...schedule.schedule import weighted_mean
 from ..common.events import MOVE, Array, sequence_of
 from ..common.native import shortfall

@@ -1,0 +1,99 @@
+"""Values at which a user freezes inputs of a model, checked against the model's declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_sched.errors import InputError
+from tvm_sched.runtime.tensors import numpy_dtype
+
+from .shapes import DeclaredInput
+
+Constants: TypeAlias = "Mapping[str, Any]"
+"""Input to a number, nested sequences of numbers, or an array."""
+Values: TypeAlias = "dict[str, npt.NDArray[np.generic]]"
+
+
+def check_constants(declared: Sequence[DeclaredInput], given: Constants | None, where: str) -> Values:
+    """The values of frozen inputs as arrays of the inputs' own dtype.
+
+    Numbers take the dtype of the input where that holds them exactly (floating point rounds). Numbers in a flat list are
+    laid out in a fixed shape of as many elements. One number stays a scalar array, whatever the input's rank: it fills
+    the input once its shape is known.
+
+    Parameters
+    ----------
+    declared : sequence of DeclaredInput
+    given : mapping, optional
+    where : str
+        The model, for messages.
+
+    Raises
+    ------
+    InputError
+        An unknown input, a value that is no number, does not fit the dtype, or has another shape than the input.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"{where}: constants is {given!r}; a mapping from input names to values is allowed")
+    known = {item.name: item for item in declared}
+    values: Values = {}
+    for name, value in (given or {}).items():
+        if name not in known:
+            raise InputError(
+                f"{where}: a constant is given for input {name!r}, which the model does not have; "
+                f"its inputs are {', '.join(map(str, declared)) or 'none'}"
+            )
+        values[name] = _laid_out(known[name], _converted(known[name], value, where), where)
+    return values
+
+
+def _converted(item: DeclaredInput, value: Any, where: str) -> npt.NDArray[np.generic]:
+    subject = f"{where}: input {item.name!r}: the constant {_short(value)}"
+    try:
+        found = np.asarray(value)
+    except ValueError:
+        raise InputError(
+            f"{subject} has rows of different lengths; the same number of values in each is allowed"
+        ) from None
+    if found.size == 0 and not isinstance(value, np.ndarray):
+        found = found.astype(item.dtype or "float32")
+    if found.dtype.kind not in "biuf":
+        raise InputError(
+            f"{subject} is no number; whole or decimal numbers, true, false, and lists of these are allowed"
+        )
+    if item.dtype is None:
+        return found
+    dtype = numpy_dtype(item.dtype)
+    fits = found.dtype == dtype or found.dtype.kind in _TAKES.get(dtype.kind, "biuf")
+    with np.errstate(all="ignore"):
+        cast = found.astype(dtype)
+    if not fits or (dtype.kind in "biu" and not np.array_equal(cast, found)):
+        raise InputError(f"{subject} is no {item.dtype}, which this input takes")
+    return cast
+
+
+_TAKES = {"b": "bui", "i": "bui", "u": "bui"}
+"""Kinds of numbers that go into a kind of dtype; all go into floating point."""
+
+
+def _laid_out(item: DeclaredInput, value: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.generic]:
+    if item.shape is None or value.ndim == 0:
+        return value
+    fixed = [d if isinstance(d, int) else None for d in item.shape]
+    known = [d for d in fixed if d is not None]
+    if value.ndim == 1 and len(fixed) > 1 and len(known) == len(fixed) and np.prod(known) == value.size:
+        return value.reshape(known)
+    if value.ndim != len(fixed) or any(d not in (None, s) for d, s in zip(fixed, value.shape, strict=True)):
+        raise InputError(
+            f"{where}: input {item.name!r}: the constant has shape {tuple(value.shape)}, the model declares {item}"
+        )
+    return value
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:40]} ..."

@@ -1,0 +1,116 @@
+"""`load_model`: detect the kind of a model and call its importer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from tvm_sched.errors import InputError
+
+from .constants import Constants
+from .model import ImportedModel
+from .shapes import InputShapes
+from .source import ModelSource
+
+ALLOWED = (
+    ".onnx (ONNX), .pt2 (torch.export), .json (Relax module, tvm.ir.save_json), .py (TVMScript), or a folder of Hugging "
+    "Face (config.json and .safetensors)"
+)
+
+
+def load_model(
+    model: Any, input_shapes: InputShapes | None = None, name: str | None = None, constants: Constants | None = None
+) -> ImportedModel:
+    """Import a model with static shapes.
+
+    Parameters
+    ----------
+    model : path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule or ImportedModel
+        Files: ``.onnx``, ``.pt2``, ``.json`` (of ``tvm.ir.save_json``), ``.py`` (TVMScript; the file is executed); or a
+        folder of Hugging Face.
+    input_shapes : mapping, optional
+        Shape of inputs, and size of symbols, by name. Needed where the model leaves a dimension open; a symbol that one
+        input binds is bound in all of them; where two of an ONNX model are given different sizes, each has its own
+        (`ModelWarning`).
+    name : str, optional
+        Name of the model; else the stem of the file, or the graph's own name.
+    constants : mapping, optional
+        Values of inputs that are frozen: they are no inputs any more. Numbers, nested sequences of them, or arrays.
+
+    Raises
+    ------
+    InputError
+        A file that is missing, unreadable or of an unknown kind; an input, dimension or value that does not fit or is left
+        open; an operator that TVM's frontend cannot convert.
+    """
+    if isinstance(model, ImportedModel) and not input_shapes and not constants:
+        return model
+    return open_model(model, name).load(input_shapes, constants)
+
+
+def open_model(model: Any, name: str | None = None) -> ModelSource:
+    """Read a model and find out what it declares; nothing is converted yet. Parameters and errors as for `load_model`."""
+    if isinstance(model, ModelSource):
+        return model
+    if isinstance(model, ImportedModel):
+        return open_model(model.with_parameters(), name or model.name)
+    if isinstance(model, (str, os.PathLike)):
+        return _open_file(Path(model), name)
+    return _open_object(model, name, f"model {name!r}" if name else "model")
+
+
+def _open_object(model: Any, name: str | None, where: str) -> ModelSource:
+    if isinstance(model, tvm.IRModule):
+        from .relax_modules import open_module
+
+        return open_module(model, name or "model", where)
+    kind = f"{type(model).__module__}.{type(model).__qualname__}"
+    if type(model).__qualname__ == "ModelProto":
+        from .onnx import open_onnx
+
+        return open_onnx(model, name, where)
+    if kind.startswith("torch.export") and type(model).__qualname__ == "ExportedProgram":
+        from .torch.export import open_exported_program
+
+        return open_exported_program(model, name or "model", where)
+    hint = ""
+    if kind.startswith("torch.") or hasattr(model, "state_dict"):
+        hint = "; export it first: torch.export.export(model.eval(), example_inputs)"
+    raise InputError(
+        f"{where} is a {kind}; a path, an onnx.ModelProto, a torch.export.ExportedProgram or a tvm.IRModule is allowed{hint}"
+    )
+
+
+def _open_file(path: Path, name: str | None) -> ModelSource:
+    where = str(path)
+    if not path.exists():
+        raise InputError(f"{where}: no such file; a model is {ALLOWED}")
+    if path.is_dir():
+        from .hugging_face import open_folder
+
+        return open_folder(path, name or path.resolve().name, where)
+    if not path.is_file():
+        raise InputError(f"{where} is not a file; a model is {ALLOWED}")
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise InputError(f"{where}: cannot be read ({error.strerror or error})") from None
+    name = name or path.stem
+    extension = path.suffix.lower()
+    if extension == ".onnx":
+        from .onnx import read_onnx
+
+        return _open_object(read_onnx(path), name, where)
+    if extension == ".pt2":
+        from .torch.export import read_exported_program
+
+        return _open_object(read_exported_program(path), name, where)
+    if extension in (".py", ".json"):
+        from .relax_modules import read_module
+
+        return _open_object(read_module(path), name, where)
+    raise InputError(f"{where}: files ending in {extension or 'nothing'!r} are not known; allowed are {ALLOWED}")

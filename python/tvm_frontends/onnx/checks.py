@@ -1,0 +1,79 @@
+"""Validity checks of an ONNX graph: names that are written twice or never, inputs that are not tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tvm_sched.errors import InputError
+
+from .operators.registry import STANDARD
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def node_text(node: onnx.NodeProto) -> str:
+    """A node in messages: its operator, and its name or else its outputs."""
+    kind = f"{node.domain}.{node.op_type}" if node.domain not in STANDARD else node.op_type
+    return f"{kind} (node {node.name or '->'.join(node.output)!r})"
+
+
+def check_graph(graph: onnx.GraphProto, where: str) -> None:
+    """Refuse an invalid graph.
+
+    Raises
+    ------
+    InputError
+        A value that is written twice, read but never written, or an input that is no tensor of numbers.
+    """
+    initializers = {tensor.name for tensor in (*graph.initializer, *(t.values for t in graph.sparse_initializer))}
+    for item in graph.input:
+        kind = item.type.WhichOneof("value")
+        if kind == "optional_type":
+            kind = item.type.optional_type.elem_type.WhichOneof("value")
+        if item.name not in initializers and kind not in ("tensor_type", None):
+            raise InputError(
+                f"{where}: input {item.name!r} is of the kind {kind.removesuffix('_type')}; tensors are allowed: "
+                "cut the model behind it"
+            )
+    _check_scope(graph, set(), where, "the graph")
+
+
+def _check_scope(graph: onnx.GraphProto, outer: set[str], where: str, place: str) -> None:
+    inputs = [item.name for item in graph.input]
+    _check_unique(inputs, f"as an input of {place}", where)
+    initializers = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
+    _check_unique(initializers, f"as an initializer of {place}", where)
+    known = outer | set(inputs) | set(initializers) | {name for node in graph.node for name in node.output if name}
+    written = dict.fromkeys((*inputs, *initializers), "an input or an initializer")
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                raise InputError(
+                    f"{where}: {node_text(node)} reads {name!r}, which nothing writes; the file is broken: export it again"
+                )
+        for attribute in node.attribute:
+            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                _check_scope(body, known, where, f"the {attribute.name} of {node_text(node)}")
+        for name in node.output:
+            if name in written:
+                raise InputError(
+                    f"{where}: {node_text(node)} writes {name!r}, which {written[name]} gives already; a name has one "
+                    "value in ONNX: export the model again"
+                )
+            if name:
+                written[name] = node_text(node)
+    for item in graph.output:
+        if item.name not in known:
+            raise InputError(f"{where}: output {item.name!r} of {place} is written by no node")
+
+
+def _check_unique(names: Iterable[str], what: str, where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(
+                f"{where}: {name!r} occurs twice {what}; a name has one value in ONNX: export the model again"
+            )
+        seen.add(name)

@@ -1,0 +1,137 @@
+"""Operators whose result size depends on the values.
+
+A kernel fills a buffer of the largest size and counts; what is cut out of it afterwards, and what follows, is the
+module's dynamic tail (`tvm_sched.relax.passes.SplitTail`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax, tirx
+
+from ...kernels.bounded import (
+    Suppression,
+    compress_kernel,
+    emit_count,
+    emit_leading,
+    nonzero_kernel,
+    suppression_kernel,
+    unique_kernel,
+)
+from .registry import Node, converter, dtype_of
+
+
+@converter("NonZero")
+def nonzero(node: Node) -> relax.Expr:
+    """Positions as columns; a scalar counts as a tensor of one axis."""
+    x = node.input(0)
+    shape = node.shape(x, "its input X")
+    rank = max(len(shape), 1)
+    if not math.prod(shape):
+        return _empty((rank, 0), "int64")
+    kernel = nonzero_kernel(shape, dtype_of(x))
+    places, count = _call(node, kernel, [x], [((rank, math.prod(shape)), "int64")])
+    return emit_leading(node.builder, places, 1, emit_count(node.builder, count))
+
+
+@converter("Compress")
+def compress(node: Node) -> relax.Expr:
+    """Slices along an axis, or elements of the flattened tensor, for which the condition holds."""
+    x, condition = node.input(0), node.input(1)
+    shape = node.shape(x, "its input")
+    axis = node.attribute("axis")
+    (conditions,) = node.shape(condition, "its condition")
+    if axis is None:
+        shape, axis = (math.prod(shape),), 0
+        x = node.emit(relax.op.reshape(x, shape))
+    axis %= len(shape)
+    result = [min(conditions, d) if k == axis else d for k, d in enumerate(shape)]
+    known = node.constant(1)
+    if known is not None:
+        chosen = np.flatnonzero(known[: shape[axis]])
+        return relax.op.take(x, relax.const(chosen, "int64"), axis, mode="clip")
+    if not math.prod(result):
+        if result[axis]:
+            raise node.unsupported(f"its input {shape} is empty along another axis than {axis}")
+        return _empty(result, dtype_of(x))
+    kernel = compress_kernel(shape, dtype_of(x), axis, conditions)
+    kept, count = _call(node, kernel, [x, condition], [(result, dtype_of(x))])
+    return emit_leading(node.builder, kept, axis, emit_count(node.builder, count))
+
+
+@converter("Unique")
+def unique(node: Node) -> list[relax.Expr]:
+    """Different elements, or different slices along an axis, with first positions, inverse and counts."""
+    x = node.input(0)
+    shape, axis, dtype = node.shape(x, "its input X"), node.attribute("axis"), dtype_of(x)
+    if axis is None:
+        shape, axis = (math.prod(shape),), 0
+        x = node.emit(relax.op.reshape(x, shape))
+    axis %= len(shape)
+    items, others = shape[axis], [d for k, d in enumerate(shape) if k != axis]
+    width = math.prod(others)
+    if not items * width:
+        if items:
+            raise node.unsupported(f"its input {shape} is empty along another axis than {axis}")
+        return [_empty(shape, dtype), *(_empty((0,), "int64") for _ in range(3))]
+    front = [axis, *(k for k in range(len(shape)) if k != axis)]
+    matrix = node.emit(relax.op.reshape(node.emit(relax.op.permute_dims(x, front)), (items, width)))
+    inner = "float32" if dtype in ("float16", "bfloat16") else dtype  # compilers have not all comparisons of these
+    if inner != dtype:
+        matrix = node.emit(relax.op.astype(matrix, inner))
+    kernel = unique_kernel(items, width, inner, bool(node.attribute("sorted", 1)))
+    vectors: list[Any] = [((items,), "int64")] * 3
+    rows, first, of, often, count = _call(node, kernel, [matrix], [((items, width), inner), *vectors])
+    if inner != dtype:
+        rows = node.emit(relax.op.astype(rows, dtype))
+    size = emit_count(node.builder, count)
+    stacked = node.emit(relax.op.reshape(rows, (items, *others)))
+    values = node.emit(relax.op.permute_dims(stacked, [front.index(k) for k in range(len(shape))]))
+    found = [emit_leading(node.builder, value, at, size) for value, at in ((values, axis), (first, 0), (often, 0))]
+    return [found[0], found[1], of, found[2]]
+
+
+@converter("NonMaxSuppression")
+def non_max_suppression(node: Node) -> relax.Expr:
+    """Rows of batch, class and box; without a largest number of boxes none is selected."""
+    boxes, scores = node.input(0), node.input(1)
+    batch, count, _ = node.shape(boxes, "its boxes")
+    _, classes, _ = node.shape(scores, "its scores")
+    if node.input(2) is None:
+        return _empty((0, 3), "int64")
+    known = node.constant(2)
+    most = count if known is None else max(int(known.reshape(())), 0)
+    case = Suppression(
+        batch, classes, count, most, bool(node.attribute("center_point_box", 0)), node.input(4) is not None
+    )
+    if not case.bound:
+        return _empty((0, 3), "int64")
+    numbers = [_number(node, 2, "int64"), _number(node, 3, "float32"), _number(node, 4, "float32")]
+    rows, found = _call(node, suppression_kernel(case), [boxes, scores, *numbers], [((case.bound, 3), "int64")])
+    return emit_leading(node.builder, rows, 0, emit_count(node.builder, found))
+
+
+def _number(node: Node, position: int, dtype: str) -> relax.Expr:
+    """An input of one number, a scalar or a vector; 0 where it is left out."""
+    value = node.input(position)
+    if value is None:
+        return relax.const(np.zeros(1, dtype))
+    return node.emit(relax.op.reshape(value, (1,)))
+
+
+def _empty(shape: Sequence[int], dtype: str) -> relax.Expr:
+    return relax.op.zeros(tuple(shape), dtype)
+
+
+def _call(
+    node: Node, kernel: tirx.PrimFunc, arguments: Sequence[relax.Expr], results: Sequence[tuple[Sequence[int], str]]
+) -> list[relax.Expr]:
+    """Call a kernel that writes these results and a count."""
+    function = node.builder.add_func(kernel, node.operator.lower())
+    types = [relax.TensorType(tuple(shape), dtype) for shape, dtype in (*results, ((1,), "int64"))]
+    made = node.emit(relax.call_tir(function, list(arguments), types))
+    return [node.emit(relax.TupleGetItem(made, k)) for k in range(len(types))]

@@ -1,0 +1,247 @@
+"""Preparation before import: make an ONNX model with static shapes and without control flow.
+
+Inputs are frozen, the opset brought up, functions inlined, constants folded, ``If`` decided and loops unrolled. Weights are
+not copied and never pass through protobuf's serialisation, whose limit is 2 GB: they stay where the model has them, in
+external files as memory maps.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_sched.errors import InputError
+
+from ..model import ModelWarning
+from .expand import expand_functions
+from .files import first_line
+from .fold import fold_model
+from .loops import unique_names
+from .native import NativeError, upgrade
+from .operators import UnsupportedNode, is_known
+from .widen import widen_types
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+OPSET = 13
+"""Older models are brought up to this opset of the standard domain: from here on, axes and the like are inputs."""
+
+UNLISTED = 4
+"""From this version of ONNX's IR on, initializers need not be among the inputs."""
+
+INLINE_BYTES = 1024
+"""Initializers up to this size stay in the model that `prepare` returns; larger ones are handed on beside it."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model ready for import.
+
+    Attributes
+    ----------
+    model : onnx.ModelProto
+        Static in shape as far as could be found, without its large initializers.
+    weights : dict of str to numpy.ndarray
+        The large initializers by name; memory-mapped where the model keeps them in files of their own.
+    """
+
+    model: onnx.ModelProto
+    weights: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+
+
+def prepare(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Any] | None, where: str
+) -> Prepared:
+    """Prepare a model for import.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        One that `check_graph` found right; it is not changed. External data must have been located by `read_onnx`.
+    shapes : mapping of str to tuple of int
+        Static shape of every input that is not a constant.
+    constants : mapping of str to array_like, optional
+        Inputs whose value is known (a shape, a flag, a sampling rate); they are inputs no more.
+    where : str
+        What messages call the model.
+
+    Raises
+    ------
+    InputError
+        A graph that is broken, a constant that does not fit, a loop that is too long.
+    """
+    import onnx_ir as ir
+
+    try:
+        graph = ir.from_proto(model)
+    except Exception as error:
+        raise InputError(f"{where}: not a valid ONNX model: {_cause(error)}") from None
+    try:
+        for each in graph.graphs():
+            each.sort()  # converters of float16 append nodes at the end; ONNX Runtime sorts such files, too
+    except ValueError:
+        raise InputError(f"{where}: its nodes form a cycle; export the model again") from None
+    _freeze(graph, shapes, constants or {}, where)
+    try:
+        graph = _normalise(graph, where)
+        expand_functions(graph, is_known)
+        graph = _folded(graph, where)
+    except UnsupportedNode as error:
+        raise InputError(f"{where}: {error}") from None
+    widen_types(graph)
+    return _to_proto(graph)
+
+
+def _freeze(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Any], where: str) -> None:
+    """Give inputs their shapes and constants their values; forget the shapes that followed from open ones."""
+    import onnx_ir as ir
+
+    graph = model.graph
+    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
+    for name in constants:
+        if name not in {value.name for value in inputs}:
+            raise InputError(
+                f"{where}: a constant is given for input {name!r}, which the model does not have; its inputs are "
+                f"{', '.join(str(value.name) for value in inputs) or 'none'}"
+            )
+    graph.inputs.clear()
+    for value in inputs:
+        if value.name in constants:
+            tensor = ir.tensor(_constant(value, constants[value.name], where), name=value.name)
+            value.const_value, value.shape, value.type = tensor, tensor.shape, ir.TensorType(tensor.dtype)
+            graph.register_initializer(value)
+            continue
+        graph.inputs.append(value)
+        if isinstance(value.type, ir.OptionalType):  # it is given always
+            value.type = value.type.elem_type
+        if value.name in shapes:
+            value.shape = ir.Shape(shapes[value.name])
+    for other in model.graphs():
+        for node in other:
+            for value in node.outputs:
+                value.shape = None
+    for value in graph.outputs:
+        if value.producer() is not None:
+            value.shape = None
+
+
+def _constant(value: ir.Value, given: Any, where: str) -> npt.NDArray[Any]:
+    dtype = np.dtype(value.dtype.numpy()) if value.dtype is not None else None
+    try:
+        array = np.asarray(given)
+        made = array if dtype is None else array.astype(dtype)
+        whole = dtype is not None and not np.issubdtype(dtype, np.floating)
+        if whole and not np.array_equal(made.astype(np.float64), array.astype(np.float64)):
+            raise ValueError(f"{array} is no {dtype}")
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: constant {value.name!r}: {given!r} does not fit ({_cause(error)})") from None
+    declared = value.shape
+    if declared is None:
+        return made
+    fixed = [dim if isinstance(dim, int) else None for dim in declared.dims]
+    if made.ndim == 0 and all(dim in (None, 1) for dim in fixed):
+        return made.reshape((1,) * len(fixed))
+    if made.ndim == len(fixed) and all(want in (None, have) for want, have in zip(fixed, made.shape, strict=True)):
+        return made
+    raise InputError(
+        f"{where}: constant {value.name!r} has the shape {made.shape}; the model declares "
+        f"({', '.join('?' if dim is None else str(dim) for dim in fixed)})"
+    )
+
+
+def _normalise(model: ir.Model, where: str) -> ir.Model:
+    """Inline functions and bring up the opset."""
+    import onnx_ir as ir
+    from onnx_ir.passes import common
+
+    if model.functions:
+        common.InlinePass()(model)
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    unique_names(model)
+    common.LiftSubgraphInitializersToMainGraphPass()(model)
+    for node in model.graph.all_nodes():
+        if node.op_type == "STFT" and "onesided" not in node.attributes:
+            node.attributes["onesided"] = ir.AttrInt64("onesided", 1)  # ONNX's shape inference takes the default for 0
+    if model.opset_imports.get("", OPSET) >= OPSET:
+        return model
+    model.ir_version = max(model.ir_version, UNLISTED)
+    tensors = {name: value.const_value for name, value in model.graph.initializers.items()}
+    inputs = [value.name for value in model.graph.inputs]
+    try:
+        newer = ir.from_proto(upgrade(_skeleton(model), OPSET))
+    except NativeError as error:
+        version = model.opset_imports[""]
+        if any("broadcast" in node.attributes for node in model.graph):
+            raise InputError(
+                f"{where}: opset {version} broadcasts in its own way, and could not be converted: {error}"
+            ) from None
+        warnings.warn(f"{where}: stays at opset {version}: {error}", ModelWarning, stacklevel=2)
+        return model
+    graph = newer.graph
+    for value in [value for value in graph.inputs if value.name not in inputs]:
+        graph.inputs.remove(value)
+        value.const_value = tensors[value.name]
+        graph.register_initializer(value)
+    return newer
+
+
+def _skeleton(model: ir.Model) -> onnx.ModelProto:
+    """The model with its large initializers as inputs."""
+    return _to_proto(model, as_inputs=True).model
+
+
+def _folded(model: ir.Model, where: str) -> ir.Model:
+    """Fold constants; where the library fails, only what ONNX's own shape inference finds is used."""
+    from onnx_ir.passes import common
+
+    folded = model.clone()
+    try:
+        fold_model(folded)
+    except UnsupportedNode:
+        raise
+    except Exception as error:  # onnxscript raises many unrelated classes
+        warnings.warn(f"{where}: its constants are not folded: {_cause(error)}", ModelWarning, stacklevel=2)
+        folded = model
+        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(folded)
+    common.NameFixPass()(folded)
+    return folded
+
+
+def _to_proto(model: ir.Model, as_inputs: bool = False) -> Prepared:
+    """Write the model without its large initializers."""
+    import onnx_ir as ir
+
+    graph = model.graph
+    large = {
+        name: value
+        for name, value in graph.initializers.items()
+        if value.const_value is not None and value.const_value.nbytes > INLINE_BYTES
+    }
+    for name, value in graph.initializers.items():
+        if name not in large and isinstance(value.const_value, ir.ExternalTensor):
+            value.const_value = ir.Tensor(value.const_value.numpy().copy(), name=name)
+    for name, value in large.items():
+        del graph.initializers[name]
+        if as_inputs:
+            value.shape, value.type = value.const_value.shape, ir.TensorType(value.const_value.dtype)
+            graph.inputs.append(value)
+    proto = ir.to_proto(model)
+    weights = {name: value.const_value.numpy() for name, value in large.items()}
+    for value in large.values():
+        if as_inputs:
+            graph.inputs.remove(value)
+        graph.register_initializer(value)
+    return Prepared(proto, weights)
+
+
+def _cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return first_line(error)

@@ -1,0 +1,227 @@
+"""Import Relax modules: in memory, as JSON (``tvm.ir.save_json``) or as TVMScript."""
+
+from __future__ import annotations
+
+import runpy
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.sym import Analyzer
+
+from tvm_sched.errors import InputError
+
+from .constants import Values
+from .model import PARAMETERS, ImportedModel, main_constants, number_of_inputs
+from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
+from .source import Description, ModelSource
+
+
+def read_module(path: Path) -> tvm.IRModule:
+    """Read a module from ``.json`` or ``.py``."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as text ({error})") from None
+    return _from_json(text, path) if path.suffix.lower() == ".json" else _from_script(text, path)
+
+
+def _from_json(text: str, path: Path) -> tvm.IRModule:
+    try:
+        found = tvm.ir.load_json(text)
+    except Exception as error:
+        raise InputError(f"{path}: not a module that tvm.ir.save_json wrote ({_first_line(error)})") from None
+    if not isinstance(found, tvm.IRModule):
+        raise InputError(f"{path}: holds a {type(found).__name__}, expected a tvm.IRModule")
+    return found
+
+
+def _from_script(text: str, path: Path) -> tvm.IRModule:
+    """Scripts that people write import what they use; those that TVM prints have these imports as comments only."""
+    imports = any(line.startswith(("import ", "from ")) for line in text.splitlines())
+    try:
+        if not imports:
+            found = tvm.script.from_source(text)
+            modules = [found] if isinstance(found, tvm.IRModule) else []
+        else:
+            namespace = runpy.run_path(str(path))
+            modules = [value for value in namespace.values() if isinstance(value, tvm.IRModule)]
+    except (Exception, SystemExit) as error:
+        reason = "it ended the program" if isinstance(error, SystemExit) else _first_line(error)
+        raise InputError(f"{path}: not a TVMScript module that can be read ({reason})") from error
+    if len(modules) != 1:
+        raise InputError(f"{path}: defines {len(modules)} modules (@I.ir_module); exactly one is expected")
+    return modules[0]
+
+
+def open_module(mod: tvm.IRModule, name: str, where: str) -> ModelSource:
+    """Take a module as it is; values in the function attribute ``params`` or the attribute `PARAMETERS` are parameters."""
+    names = [variable.name_hint for variable in mod.get_global_vars()]
+    if "main" not in names or not isinstance(mod["main"], relax.Function):
+        raise InputError(f"{where}: has no Relax function 'main'; its functions are {sorted(names)}")
+    parameters: dict[str, Any] = {}
+    function = mod["main"]
+    if mod.attrs and PARAMETERS in mod.attrs:
+        parameters = {str(k): v.numpy() for k, v in mod.attrs[PARAMETERS].items()}
+        mod = mod.without_attr(PARAMETERS)
+    elif function.attrs and "params" in function.attrs:
+        values = list(function.attrs["params"])
+        first = len(function.params) - len(values)
+        parameters = {str(v.name): value.numpy() for v, value in zip(function.params[first:], values, strict=True)}
+        mod = mod.clone()
+        mod["main"] = function.without_attr("params").with_attr("num_input", first)
+    return ModelSource(
+        name,
+        where,
+        declared_inputs(mod, where),
+        lambda shapes, constants: bind_module(ImportedModel(mod, parameters, name), shapes, constants, where),
+        lambda: describe_module(ImportedModel(mod, parameters, name)),
+    )
+
+
+def describe_module(model: ImportedModel) -> Description:
+    """The operators that ``main`` calls, its outputs and its parameters, constants among them."""
+    found: Counter[str] = Counter()
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call):
+            named = expr.args[0] if isinstance(expr.op, tvm.ir.Op) and expr.op.name == "relax.call_tir" else expr.op
+            found[str(getattr(named, "name", None) or getattr(named, "name_hint", named))] += 1
+
+    function = model.mod["main"]
+    relax.analysis.post_order_visit(function, visit)
+    outputs: list[DeclaredInput] = []
+    _declare_output("output", function.ret_ty, outputs)
+    values = [*model.parameters.values(), *(constant.value.numpy() for constant in main_constants(model.mod))]
+    return Description(
+        "relax", {}, tuple(outputs), dict(found.most_common()), len(values), sum(value.nbytes for value in values)
+    )
+
+
+def _declare_output(name: str, ty: Any, outputs: list[DeclaredInput]) -> None:
+    if isinstance(ty, relax.TupleType):
+        for position, field in enumerate(ty.fields):
+            _declare_output(f"{name}.{position}", field, outputs)
+    elif isinstance(ty, relax.TensorType):
+        dims = tuple(map(_dimension, ty.shape.values)) if isinstance(ty.shape, relax.ShapeExpr) else None
+        outputs.append(DeclaredInput(name, dims, str(ty.dtype.dtype)))
+
+
+def declared_inputs(mod: tvm.IRModule, where: str) -> tuple[DeclaredInput, ...]:
+    """The inputs of ``main`` that are tensors, parts of tuples by their position (``x.0``)."""
+    function = mod["main"]
+    found: list[DeclaredInput] = []
+    for variable in function.params[: number_of_inputs(function)]:
+        _declare(variable.name, variable.ty, found, where)
+    return tuple(found)
+
+
+def bind_module(model: ImportedModel, shapes: StaticShapes, constants: Values, where: str) -> ImportedModel:
+    """Give every input of ``main`` its shape, and those that are frozen their values.
+
+    Parameters
+    ----------
+    model : ImportedModel
+        Its shapes may be symbolic.
+    shapes : dict of str to tuple of int
+        Of all inputs that are not frozen.
+    constants : dict of str to numpy.ndarray
+    where : str
+        The model, for messages.
+    """
+    mod = model.mod
+    function = mod["main"]
+    all_shapes = {**{name: value.shape for name, value in constants.items()}, **shapes}
+    sizes: dict[Any, int] = {}
+    for variable in function.params[: number_of_inputs(function)]:
+        _collect(variable.name, variable.ty, all_shapes, sizes)
+    if sizes:
+        mod = relax.transform.BindSymbolicVars(sizes, "main")(mod)
+    _check_bound(mod["main"], all_shapes, where)
+    return ImportedModel(_freeze(mod, constants, where), model.parameters, model.name)
+
+
+def _freeze(mod: tvm.IRModule, constants: Values, where: str) -> tvm.IRModule:
+    """Make inputs constants of ``main``."""
+    if not constants:
+        return mod
+    function = mod["main"]
+    count = number_of_inputs(function)
+    variables = {variable.name: variable for variable in function.params[:count]}
+    parts = sorted(constants.keys() - variables.keys())
+    if parts:
+        raise InputError(f"{where}: input {parts[0]!r} is a part of a tuple; only whole inputs can be frozen")
+    values = {variables[name]: tvm.runtime.tensor(value) for name, value in constants.items()}
+    # The binding pass drops these arguments, and would take the attribute with the count for what it was.
+    return _with_inputs(relax.transform.BindParams("main", values)(mod), count - len(values))
+
+
+def _with_inputs(mod: tvm.IRModule, count: int) -> tvm.IRModule:
+    result = mod.clone()
+    result["main"] = mod["main"].with_attr("num_input", count)
+    return result
+
+
+def _declare(name: str, ty: Any, declared: list[DeclaredInput], where: str) -> None:
+    if isinstance(ty, relax.TupleType):
+        for position, field in enumerate(ty.fields):
+            _declare(f"{name}.{position}", field, declared, where)
+    elif isinstance(ty, relax.TensorType):
+        if not isinstance(ty.shape, relax.ShapeExpr):
+            raise InputError(
+                f"{where}: input {name!r} has no shape in the module ({ty}); "
+                "annotate it, e.g. R.Tensor((1, 3, 224, 224), ...)"
+            )
+        declared.append(DeclaredInput(name, tuple(map(_dimension, ty.shape.values)), str(ty.dtype.dtype)))
+
+
+def _dimension(dim: Any) -> Dimension:
+    if isinstance(dim, tvm.tirx.IntImm):
+        return int(dim)
+    if isinstance(dim, tvm.tirx.Var):
+        return str(dim.name)
+    variables = {str(variable.name): variable for variable in tvm.tirx.analysis.undefined_vars(dim)}
+
+    def evaluate(sizes: Mapping[str, int]) -> int:
+        analyzer = Analyzer()
+        for name, variable in variables.items():
+            analyzer.bind(variable, tvm.tirx.IntImm(str(variable.ty.dtype), sizes[name]))
+        return int(analyzer.simplify(dim))
+
+    return Expression(str(dim), tuple(variables), evaluate)
+
+
+def _collect(name: str, ty: Any, shapes: StaticShapes, sizes: dict[Any, int]) -> None:
+    """Add the sizes of an input's symbols."""
+    if isinstance(ty, relax.TupleType):
+        for position, field in enumerate(ty.fields):
+            _collect(f"{name}.{position}", field, shapes, sizes)
+    elif isinstance(ty, relax.TensorType):
+        for dim, size in zip(ty.shape.values, shapes[name], strict=True):
+            if isinstance(dim, tvm.tirx.Var):
+                sizes[dim] = size
+
+
+def _check_bound(function: relax.Function, static: StaticShapes, where: str) -> None:
+    """After binding, a dimension that is an expression of symbols (``2 * n``) must be what the user gave."""
+
+    def check(name: str, ty: Any) -> None:
+        if isinstance(ty, relax.TupleType):
+            for position, field in enumerate(ty.fields):
+                check(f"{name}.{position}", field)
+        elif isinstance(ty, relax.TensorType):
+            for axis, (dim, size) in enumerate(zip(ty.shape.values, static[name], strict=True)):
+                if not isinstance(dim, tvm.tirx.IntImm) or int(dim) != size:
+                    raise InputError(
+                        f"{where}: input {name!r}: dimension {axis} is given as {size}, but the model says {dim}"
+                    )
+
+    for variable in function.params[: number_of_inputs(function)]:
+        check(variable.name, variable.ty)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

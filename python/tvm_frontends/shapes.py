@@ -1,0 +1,372 @@
+"""Shapes that a user gives for the inputs of a model: check them against the declarations, and bind symbols."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from numbers import Integral
+from typing import Any, TypeAlias
+
+from tvm_sched.errors import InputError
+from tvm_sched.problem.graph import MOST_BYTES
+
+from .model import ModelWarning
+
+Sizes: TypeAlias = "int | set[int] | frozenset[int]"
+InputShapes: TypeAlias = "Mapping[str, Sequence[Sizes] | Sizes]"
+"""Input to its shape, symbol to its size; a set of sizes means several shapes."""
+Checked: TypeAlias = "tuple[frozenset[int], ...] | frozenset[int]"
+"""An input's shape or a symbol's sizes, with a set wherever there is a size."""
+StaticShapes: TypeAlias = "dict[str, tuple[int, ...]]"
+
+_NO_NAMES = ("", "?", "-1", "None", "*")
+"""What writers of models put for a dimension of which nothing is known."""
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A dimension that follows from symbols, such as ``2*n``."""
+
+    text: str
+    symbols: tuple[str, ...]
+    evaluate: Callable[[Mapping[str, int]], int]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def value(self, sizes: Mapping[str, int]) -> int | None:
+        """Its size; None where a symbol has none."""
+        return self.evaluate(sizes) if all(symbol in sizes for symbol in self.symbols) else None
+
+
+Dimension: TypeAlias = "int | str | Expression | None"
+
+
+@dataclass(frozen=True)
+class DeclaredInput:
+    """An input as the model declares it.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple or None
+        Each dimension a number, a symbol's name, an `Expression` of symbols, or None where it is not declared: such
+        dimensions are independent of each other. ``?``, ``-1`` and the empty name are taken for None. None in all where
+        not even the rank is known.
+    dtype : str or None
+        NumPy's name; None where nothing is known.
+    """
+
+    name: str
+    shape: tuple[Dimension, ...] | None
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.shape is not None:
+            object.__setattr__(self, "shape", tuple(map(_dimension, self.shape)))
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.name} of unknown rank"
+        return f"{self.name}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+def _dimension(declared: Dimension) -> Dimension:
+    unknown = declared < 0 if isinstance(declared, int) else isinstance(declared, str) and declared in _NO_NAMES
+    return None if unknown else declared
+
+
+def symbols_of(declared: Sequence[DeclaredInput]) -> list[str]:
+    """Names of the symbols, in the order in which inputs have them."""
+    found: dict[str, None] = {}
+    for dimension in (dimension for item in declared for dimension in item.shape or ()):
+        if isinstance(dimension, str):
+            found[dimension] = None
+        elif isinstance(dimension, Expression):
+            found.update(dict.fromkeys(dimension.symbols))
+    return list(found)
+
+
+def expand_shapes(
+    declared: Sequence[DeclaredInput],
+    given: InputShapes | None,
+    where: str,
+    numbers: Collection[str] = (),
+    defaults: Mapping[str, int] | None = None,
+    loose: bool = False,
+) -> list[StaticShapes]:
+    """Expand sets of sizes to all static shapes: the product over symbols, and over dimensions without one.
+
+    Parameters
+    ----------
+    declared : sequence of DeclaredInput
+    given : mapping, optional
+        An input's name to its shape, in which a dimension may be a set of sizes; or a symbol's name to its size or sizes
+        (a number or a set; a sequence is always the shape of an input). An input that is not given follows from the
+        symbols.
+    where : str
+        The model, for messages.
+    numbers : collection of str
+        Inputs that are one number in all places: dimensions of theirs that nothing else says are 1.
+    defaults : mapping of str to int, optional
+        Sizes of symbols that are not given.
+    loose : bool
+        Whether two inputs may be given different sizes for one symbol, as ONNX Runtime allows; a `ModelWarning` says so.
+
+    Returns
+    -------
+    list of dict of str to tuple of int
+        For each combination the shape of every input, sizes ascending, the first symbol slowest.
+
+    Raises
+    ------
+    InputError
+        An unknown name, a wrong rank, a size that is no whole number of 0 or more, two inputs with different sizes for one
+        symbol, a dimension that contradicts the model or is left open.
+    """
+    checked = _checked(given, where)
+    if loose:
+        declared = _without_contradicted(declared, checked, where)
+    assigned = _Assignment(declared, where, numbers)
+    for name, allowed in checked.items():
+        assigned.take(name, allowed)
+    for symbol, size in (defaults or {}).items():
+        assigned.sizes.setdefault(symbol, frozenset([size]))
+    keys = list(assigned.sizes)
+    found = []
+    for chosen in product(*(sorted(assigned.sizes[key]) for key in keys)):
+        sizes = dict(zip(keys, chosen, strict=True))
+        found.append({item.name: assigned.static(item, sizes) for item in declared})
+    return found
+
+
+def _without_contradicted(
+    declared: Sequence[DeclaredInput], given: Mapping[str, Checked], where: str
+) -> Sequence[DeclaredInput]:
+    """The inputs; a symbol for which two of them are given different sizes is no symbol in those that are given.
+
+    Exporters name dimensions by their position, so that ``width`` of one input may have nothing to do with another's.
+    """
+    given_sizes: dict[str, set[frozenset[int]]] = {}
+    for item in declared:
+        dims, own = given.get(item.name), dict[str, set[frozenset[int]]]()
+        if isinstance(dims, tuple) and len(dims) == len(item.shape or ()):
+            for dimension, sizes in zip(item.shape or (), dims, strict=True):
+                if isinstance(dimension, str) and len(sizes) == 1:
+                    own.setdefault(dimension, set()).add(sizes)
+        for symbol, found in own.items():
+            if len(found) == 1:  # one that an input contradicts by itself is a mistake
+                given_sizes.setdefault(symbol, set()).update(found)
+    apart = {symbol for symbol, sizes in given_sizes.items() if len(sizes) > 1 and symbol not in given}
+    if not apart:
+        return declared
+    warnings.warn(
+        f"{where}: inputs are given different sizes for {', '.join(map(repr, sorted(apart)))}, which the model says are "
+        "one; each input has its own",
+        ModelWarning,
+        stacklevel=2,
+    )
+    return [
+        replace(item, shape=tuple(None if d in apart else d for d in item.shape or ()))
+        if item.name in given and item.shape is not None
+        else item
+        for item in declared
+    ]
+
+
+def bind_shapes(
+    declared: Sequence[DeclaredInput], given: InputShapes | None, where: str, loose: bool = False
+) -> tuple[StaticShapes, dict[str, int]]:
+    """Find the static shape of each input and the value of each symbol, where one shape is given for each input.
+
+    A symbol that one input's shape binds is bound in all inputs that declare it; ``loose`` as for `expand_shapes`.
+
+    Returns
+    -------
+    shapes : dict of str to tuple of int
+        For every declared input.
+    symbols : dict of str to int
+
+    Raises
+    ------
+    InputError
+        As `expand_shapes`; and where sets of sizes are given.
+    """
+    found = expand_shapes(declared, given, where, loose=loose)
+    if len(found) > 1:
+        raise InputError(f"{where}: {len(found)} shapes are given; one is allowed here, only `compile` takes several")
+    symbols: dict[str, int] = {}
+    for item in declared:
+        for dimension, size in zip(item.shape or (), found[0][item.name], strict=False):
+            if isinstance(dimension, str):
+                symbols[dimension] = size
+    return found[0], symbols
+
+
+Key: TypeAlias = "str | tuple[str, int]"
+"""What has a size: a symbol, or a dimension of an input that no symbol names."""
+
+
+class _Assignment:
+    """The sizes of symbols and of dimensions without one, as inputs and symbols are given one after the other."""
+
+    def __init__(self, declared: Sequence[DeclaredInput], where: str, numbers: Collection[str]) -> None:
+        self.declared, self.where, self.numbers = declared, where, numbers
+        self.inputs = {item.name: item for item in declared}
+        self.symbols = symbols_of(declared)
+        self.sizes: dict[Key, frozenset[int]] = {}
+        self.ranks: dict[str, int] = {}
+        self._source_of: dict[Key, str] = {}
+
+    def take(self, name: str, sizes: Checked) -> None:
+        """Record the shape or size given under a name."""
+        if isinstance(sizes, frozenset):
+            if name in self.inputs and name not in self.symbols:
+                raise InputError(
+                    f"{self.where}: input {name!r}: shape {_sizes(sizes)} is given; a sequence of whole numbers is allowed"
+                )
+            if name not in self.symbols:
+                raise InputError(self._unknown("a size", "symbol", name))
+            self._note(name, sizes, f"symbol {name!r}", f"{name}=")
+        elif name not in self.inputs:
+            raise InputError(self._unknown("a shape", "input", name))
+        else:
+            self._take_input(self.inputs[name], sizes)
+
+    def _unknown(self, what: str, kind: str, name: str) -> str:
+        has = ", ".join(str(item) for item in self.declared) or "none"
+        symbols = f" and its symbols are {', '.join(self.symbols)}" if kind == "symbol" and self.symbols else ""
+        symbols = " and it has no symbols" if kind == "symbol" and not self.symbols else symbols
+        return (
+            f"{self.where}: {what} is given for {kind} {name!r}, which the model does not have; "
+            f"its inputs are {has}{symbols}"
+        )
+
+    def _take_input(self, item: DeclaredInput, dims: tuple[frozenset[int], ...]) -> None:
+        declared: Sequence[Dimension] = [None] * len(dims) if item.shape is None else item.shape
+        if len(dims) != len(declared):
+            raise InputError(
+                f"{self.where}: input {item.name!r} is given {len(dims)} dimensions {_text(dims)}, the model declares "
+                f"{len(declared)}: {item}"
+            )
+        self.ranks[item.name] = len(dims)
+        for axis, (sizes, dimension) in enumerate(zip(dims, declared, strict=True)):
+            source = f"input {item.name!r}, dimension {axis},"
+            if isinstance(dimension, int):
+                if sizes != {dimension}:
+                    raise InputError(
+                        f"{self.where}: input {item.name!r}: dimension {axis} is given as {_sizes(sizes)}, "
+                        f"but the model fixes it at {dimension}: {item}"
+                    )
+            elif isinstance(dimension, str):
+                self._note(dimension, sizes, f"input {item.name!r}: dimension {axis} ({dimension!r})", source)
+            else:
+                self._note((item.name, axis), sizes, f"input {item.name!r}: dimension {axis}", source)
+
+    def _note(self, key: Key, sizes: frozenset[int], what: str, source: str) -> None:
+        if self.sizes.setdefault(key, sizes) != sizes:
+            raise InputError(
+                f"{self.where}: {what} is given as {_sizes(sizes)}, but {self._source_of[key]} says "
+                f"{_sizes(self.sizes[key])}; one symbol has one size, or one set of sizes"
+            )
+        self._source_of.setdefault(key, source)
+
+    def static(self, item: DeclaredInput, sizes: Mapping[Key, int]) -> tuple[int, ...]:
+        """The shape of an input for one combination of sizes."""
+        number = item.name in self.numbers
+        if item.shape is None and item.name not in self.ranks:
+            if number:
+                return ()
+            raise InputError(
+                f"{self.where}: the model does not say how many dimensions input {item.name!r} has, and a schedule needs "
+                f"static shapes; pass them, e.g. --input-shape {item.name}:1,3,224,224 "
+                f"(input_shapes={{{item.name!r}: (1, 3, 224, 224)}})"
+            )
+        shape: Sequence[Dimension] = [None] * self.ranks[item.name] if item.shape is None else item.shape
+        found = [self._size(item, axis, dimension, sizes) for axis, dimension in enumerate(shape)]
+        for axis, size in enumerate(found):
+            if size is None and not number:
+                raise InputError(self._open(item, axis, shape[axis], found))
+        static = tuple(1 if size is None else size for size in found)
+        if math.prod(static) > MOST_BYTES:
+            raise InputError(
+                f"{self.where}: input {item.name!r} has the shape {list(static)}; at most {MOST_BYTES} elements are allowed"
+            )
+        return static
+
+    def _size(self, item: DeclaredInput, axis: int, dimension: Dimension, sizes: Mapping[Key, int]) -> int | None:
+        if isinstance(dimension, int):
+            return dimension
+        if isinstance(dimension, str):
+            return sizes.get(dimension)
+        given = sizes.get((item.name, axis))
+        if not isinstance(dimension, Expression):
+            return given
+        follows = dimension.value({key: size for key, size in sizes.items() if isinstance(key, str)})
+        if given is not None and follows is not None and given != follows:
+            raise InputError(
+                f"{self.where}: input {item.name!r}: dimension {axis} is given as {given}, but the model says "
+                f"{dimension}, which is {follows}"
+            )
+        return given if follows is None else follows
+
+    def _open(self, item: DeclaredInput, axis: int, dimension: Dimension, found: Sequence[int | None]) -> str:
+        example = ",".join(str(1 if size is None else size) for size in found)
+        named = f"({str(dimension)!r}) " if dimension is not None else ""
+        by_symbol = f", or {dimension}=1 for all inputs" if isinstance(dimension, str) else ""
+        return (
+            f"{self.where}: input {item.name!r}: dimension {axis} {named}has no fixed size, and a schedule needs static "
+            f"shapes; pass them, e.g. --input-shape {item.name}:{example}{by_symbol} "
+            f"(input_shapes={{{item.name!r}: ({example},)}}); {{1,8}} in place of a size stands for several"
+        )
+
+
+def _checked(given: Any, where: str) -> dict[str, Checked]:
+    """Shapes with sets for sizes; NumPy's integers are taken, too."""
+    shapes: Any = {} if given is None else given
+    if not isinstance(shapes, Mapping):
+        raise InputError(f"{where}: input_shapes is {shapes!r}; a mapping from input names to shapes is allowed")
+    checked: dict[str, Checked] = {}
+    for name, dims in shapes.items():
+        if isinstance(dims, (set, frozenset)):
+            checked[name] = _set_of(dims, f"{where}: symbol {name!r} is given as")
+        elif _is_whole(dims):
+            checked[name] = _set_of({dims}, f"{where}: symbol {name!r} is given as")
+        elif isinstance(dims, (str, bytes)) or not hasattr(dims, "__iter__"):
+            raise InputError(
+                f"{where}: input {name!r}: shape {dims!r} is given; a sequence of whole numbers is allowed"
+            )
+        else:
+            checked[name] = tuple(
+                _set_of(
+                    size if isinstance(size, (set, frozenset)) else {size},
+                    f"{where}: input {name!r}: dimension {axis} is given as",
+                )
+                for axis, size in enumerate(dims)
+            )
+    return checked
+
+
+def _is_whole(size: object) -> bool:
+    return isinstance(size, Integral) and not isinstance(size, bool)
+
+
+def _set_of(sizes: Any, subject: str) -> frozenset[int]:
+    for size in sizes:
+        if not _is_whole(size) or size < 0:
+            raise InputError(f"{subject} {size!r}; a whole number, 0 or more, is allowed")
+    if not sizes:
+        raise InputError(f"{subject} an empty set; one size or more is allowed")
+    return frozenset(int(size) for size in sizes)
+
+
+def _sizes(sizes: frozenset[int]) -> str:
+    text = ",".join(map(str, sorted(sizes)))
+    return text if len(sizes) == 1 else f"{{{text}}}"
+
+
+def _text(dims: Sequence[frozenset[int]]) -> str:
+    return f"({', '.join(map(_sizes, dims))})"

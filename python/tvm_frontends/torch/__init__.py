@@ -1,0 +1,1 @@
+"""Import of torch.export programs."""

@@ -1,0 +1,220 @@
+"""Least costs of host tensors: when they can arrive at the earliest, and how long they occupy the buses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ..problem import FORBIDDEN, HOST, Problem, Route
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class HostTraffic:
+    """Parameters and graph inputs on their way to the devices, in nanoseconds.
+
+    Parameters
+    ----------
+    problem : Problem
+    best : array, (operators, devices)
+        The faster of both modes; infinite where an operator cannot run.
+    """
+
+    problem: Problem
+    best: Array
+
+    @cached_property
+    def shortest(self) -> Array:
+        """(operators,): on the best device."""
+        return self.best.min(axis=1)
+
+    @cached_property
+    def arrival(self) -> list[float]:
+        """Least time in which each host tensor gets into a device that has a bus; infinite where there is none."""
+        if self.bypass:
+            return [0.0] * len(self.problem.graph.index.size)
+        return least_times(self._host_routes, self.problem.graph.index.size).tolist()
+
+    @cached_property
+    def bypass(self) -> bool:
+        """Whether host tensors can reach a device otherwise than over its bus: a link to one that shares host memory."""
+        devices, route = range(len(self.problem.topology.devices)), self.problem.topology.route
+        sharing = [d for d in devices if self.problem.reads_host_in_place(d)]
+        return any(
+            (path := route(a, b)) is not None
+            and (down := route(HOST, b)) is not None
+            and path.channels != down.channels
+            for a in sharing
+            for b in devices
+        )
+
+    @cached_property
+    def must_cross(self) -> list[bool]:
+        """Whether the host tensors of an operator must cross a bus for it: no device that can run it shares host memory."""
+        if self.bypass:
+            return [False] * len(self.shortest)
+        shares = np.array([self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))])
+        return [bool(not (np.isfinite(row) & shares).any()) for row in self.best]
+
+    @cached_property
+    def crossing(self) -> Array:
+        """(tensors,): share of the run for which a host tensor keeps the buses busy, all buses taken as one.
+
+        With multipliers proportional to the bandwidths, the Lagrangian bound is bytes over the sum of bandwidths.
+        """
+        down = {route.channels: route.bandwidth for route in self._host_routes}
+        total = sum(down.values())
+        if not total:
+            return np.zeros(len(self.problem.graph.index.size))
+        return np.array(self.problem.graph.index.size, dtype=np.float64) * 1e9 / total
+
+    @cached_property
+    def direct(self) -> list[bool]:
+        """Whether each operator may read its host tensors directly on some device."""
+        return [bool(allowed) for allowed in (self.problem.costs.direct_ns != FORBIDDEN).any(axis=1)]
+
+    def carried(self, o: int) -> list[float]:
+        """Least share, as in `crossing`, that the buses carry of each of an operator's host tensors for its sake.
+
+        A direct read takes the bytes that the operator reads, which may be a part of a tensor; a load takes all of it.
+        """
+        index = self.problem.graph.index
+        if not self.direct[o]:
+            return [float(self.crossing[t]) for t in index.host_inputs[o]]
+        return [
+            float(self.crossing[t]) * (read / index.size[t] if index.size[t] else 0.0)
+            for t, read in zip(index.host_inputs[o], index.host_bytes[o], strict=True)
+        ]
+
+    @cached_property
+    def least_carried(self) -> Array:
+        """(tensors,): the least of `carried` over the operators for which a tensor must cross."""
+        least = self.crossing.copy()
+        for o, read in enumerate(self.problem.graph.index.host_inputs):
+            if self.must_cross[o]:
+                least[list(read)] = np.minimum(least[list(read)], self.carried(o))
+        return least
+
+    @cached_property
+    def transfer_latency(self) -> float:
+        """Share of the run, at least, for which the latency of one transfer keeps the buses busy, taken as in `crossing`."""
+        total = sum({route.channels: route.bandwidth for route in self._host_routes}.values())
+        return min((route.bandwidth / total * route.latency * 1e9 for route in self._host_routes), default=0.0)
+
+    @cached_property
+    def turns(self) -> Array:
+        """(tensors,): `transfer_latency` for each host tensor whose readers cannot share a transfer with others.
+
+        One whose readers all must load it travels alone. One that a single operator reads travels alone or in that
+        operator's direct read; then one of the operator's tensors is charged.
+        """
+        index = self.problem.graph.index
+        turns, charged = np.zeros(len(index.size)), set()
+        for t, readers in enumerate(index.consumers):
+            crossing = [o for o in readers if self.must_cross[o]]
+            if index.producer[t] >= 0 or not crossing:
+                continue
+            if not any(self.direct[o] for o in crossing):
+                turns[t] = self.transfer_latency
+            elif len(crossing) == 1 and crossing[0] not in charged:
+                turns[t] = self.transfer_latency
+                charged.add(crossing[0])
+        return turns
+
+    @cached_property
+    def bus_share(self) -> Array:
+        """(devices,): multiplier of each device's bus, its part of all bandwidth; 0 without a bus."""
+        topology = self.problem.topology
+        routes = [topology.route(HOST, d) for d in range(len(topology.devices))]
+        total = sum({route.channels: route.bandwidth for route in routes if route}.values())
+        return np.array([route.bandwidth / total if route else 0.0 for route in routes])
+
+    @cached_property
+    def loading(self) -> Array:
+        """(tensors,): share of the run, at least, for which a load keeps the buses busy, by the multipliers `bus_share`."""
+        topology, sizes = self.problem.topology, self.problem.graph.index.size
+        least = np.full(len(sizes), np.inf)
+        for d, share in enumerate(self.bus_share.tolist()):
+            if (route := topology.route(HOST, d)) is not None:
+                least = np.minimum(least, share * route.nanoseconds_of(sizes))
+        return least
+
+    @cached_property
+    def reading(self) -> Array:
+        """(operators, devices): the same for the direct read of each operator; infinite where it cannot."""
+        allowed = self.problem.costs.direct_ns != FORBIDDEN
+        return np.where(allowed, self.bus_share * self.problem.host_reads_ns, np.inf)
+
+    @cached_property
+    def least_read(self) -> Array:
+        """(operators,): the least of `reading` over the devices."""
+        return self.reading.min(axis=1)
+
+    @cached_property
+    def _host_routes(self) -> list[Route]:
+        topology = self.problem.topology
+        return [route for d in range(len(topology.devices)) if (route := topology.route(HOST, d))]
+
+    @cached_property
+    def residual(self) -> Array:
+        """(operators,): least time between the last byte of an operator's host tensors and its end."""
+        costs = self.problem.costs
+        loaded = np.where(costs.operator_ns == FORBIDDEN, np.inf, costs.operator_ns.astype(np.float64))
+        after_read = np.where(costs.direct_ns == FORBIDDEN, np.inf, costs.direct_ns - self.problem.host_reads_ns)
+        return np.minimum(loaded, after_read).min(axis=1)
+
+    @cached_property
+    def ancestors_on_bus(self) -> Array:
+        """(operators,): an operator cannot end before the buses have carried all that its ancestors and it read."""
+        index = self.problem.graph.index
+        hosts = sorted({t for o, read in enumerate(index.host_inputs) if self.must_cross[o] for t in read})
+        if not hosts:
+            return np.zeros(len(index.inputs))
+        column = {t: i for i, t in enumerate(hosts)}
+        weights = (self.least_carried + self.turns)[hosts]
+        needed: list[int] = [0] * len(index.inputs)
+        for o in index.order:
+            bits = 0
+            if self.must_cross[o]:
+                for t in index.host_inputs[o]:
+                    bits |= 1 << column[t]
+            for p in index.predecessors[o]:
+                bits |= needed[p]
+            needed[o] = bits
+        carried = _weigh(needed, weights)
+        result = np.zeros(len(needed))
+        for o, bits in enumerate(needed):
+            if bits:
+                # The last byte may be an ancestor's: then at least the shortest time of ``o`` follows. If it is ``o``'s own,
+                # what follows is what a kernel still does after its last byte.
+                own = self.must_cross[o] and index.host_inputs[o]
+                rest = min(self.residual[o], self.shortest[o]) if own else self.shortest[o]
+                result[o] = carried[o] + rest
+        return result
+
+
+def least_times(routes: Iterable[Route], sizes: Sequence[int]) -> Array:
+    """(sizes,): time of a transfer of each size over the fastest of some routes; infinite where there is none."""
+    distinct = {(route.bandwidth, route.latency): route for route in routes}
+    least = np.full(len(sizes), np.inf)
+    for route in distinct.values():
+        least = np.minimum(least, route.nanoseconds_of(sizes))
+    return least
+
+
+def _weigh(sets: list[int], weights: Array) -> Array:
+    """Sum of weights over each set of bits; some rows at a time, so that 10,000 sets of 10,000 bits take few megabytes."""
+    width, rows = (len(weights) + 7) // 8, 256
+    padded = np.zeros(8 * width)
+    padded[: len(weights)] = weights
+    sums = []
+    for first in range(0, len(sets), rows):
+        packed = b"".join(bits.to_bytes(width, "little") for bits in sets[first : first + rows])
+        table = np.unpackbits(np.frombuffer(packed, dtype=np.uint8).reshape(-1, width), axis=1, bitorder="little")
+        sums.append(table.astype(np.float64) @ padded)
+    return np.concatenate(sums)

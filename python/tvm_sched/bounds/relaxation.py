@@ -1,0 +1,203 @@
+"""`Relaxation`: the quantities that all bounds share, such as least times before and after each operator."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ..problem import FORBIDDEN, Problem
+from ..schedule._compiled import compiled
+from .host_traffic import HostTraffic
+from .neighbours import Neighbour, together_or_apart
+from .region_work import Work, work_spans
+from .regions import MOST_DEVICES, Span, spans
+from .shared_regions import fastest_copies, shared_spans
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """Least times of operators and between them, in nanoseconds.
+
+    Parameters
+    ----------
+    problem : Problem
+        Without variants, with operators.
+    given : tuple of Span
+        Known of it from elsewhere; they come first among `spans`.
+    """
+
+    problem: Problem
+    given: tuple[Span, ...] = ()
+
+    @cached_property
+    def host(self) -> HostTraffic:
+        """Least costs of host tensors."""
+        return HostTraffic(self.problem, self.best)
+
+    @cached_property
+    def best(self) -> Array:
+        """(operators, devices): the faster of both modes; infinite where an operator cannot run."""
+        fastest = np.minimum(self.problem.costs.operator_ns, self.problem.costs.direct_ns)
+        return np.where(fastest == FORBIDDEN, np.inf, fastest.astype(np.float64))
+
+    @cached_property
+    def shortest(self) -> Array:
+        """(operators,): on the best device."""
+        return self.best.min(axis=1)
+
+    @cached_property
+    def busy(self) -> list[Array]:
+        """(operators, devices) for each resource: for how long at least an operator occupies a device, alone or with others.
+
+        Operators that run together occupy it for no less than the sum of theirs, since a set takes at least
+        ``serial_share * sum(t) + (1 - serial_share) * sum(t * u)``, times the least ratio that was measured of a pair or the
+        factor of those that were not. Contention only adds to that.
+        """
+        concurrency = self.problem.costs.concurrency
+        if concurrency is None:
+            return [self.best]
+        serial, ratio = concurrency.serial_share, self._least_pair_ratio
+        parts = [ratio * (serial + (1 - serial) * u) for u in np.moveaxis(concurrency.utilisation, 2, 0)]
+        return [np.where(np.isfinite(self.best), self.best, 1.0) * part + self._never for part in parts]
+
+    @property
+    def _never(self) -> Array:
+        """(operators, devices): 0, infinite where an operator cannot run."""
+        return np.where(np.isfinite(self.best), 0.0, np.inf)
+
+    @property
+    def _least_pair_ratio(self) -> float:
+        concurrency = self.problem.costs.concurrency
+        assert concurrency is not None
+        return min(concurrency.factor, compiled(self.problem).least_pair_ratio())
+
+    @cached_property
+    def after(self) -> Array:
+        """(operators,): least time between the end of an operator and the end of the run."""
+        spans: dict[int, list[Span]] = defaultdict(list)
+        for span in self.spans:
+            spans[span.first].append(span)
+        after = np.zeros(len(self.shortest))
+        index = self.problem.graph.index
+        for o in reversed(index.order):
+            for s in index.successors[o]:
+                after[o] = max(after[o], self.shortest[s] + after[s])
+            if (
+                len(index.successors[o]) > 1
+            ):  # those that run where ``o`` did share its device, the others pay for copies
+                beside = [
+                    Neighbour(after[s], self.share[s], self.shortest[s] + after[s] + self.copies[o, s])
+                    for s in index.successors[o]
+                ]
+                after[o] = max(after[o], together_or_apart(beside))
+            for span in spans[o]:
+                after[o] = max(after[o], span.ns + after[span.last])
+        return after
+
+    @cached_property
+    def source(self) -> int:
+        """The operator with the longest time after it; `spans` are of regions behind it."""
+        index = self.problem.graph.index
+        rank = np.zeros(len(self.shortest))
+        for o in reversed(index.order):
+            rank[o] = self.shortest[o] + max((rank[s] for s in index.successors[o]), default=0.0)
+        return int(rank.argmax())
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """Pairs of operators between which lies at least some time."""
+        return work_spans(self.problem, self.work, self.source, self.region_spans, self.given)
+
+    @cached_property
+    def region_spans(self) -> list[Span]:
+        """Those of them by where operators may run, not by work alone."""
+        if self.work.exclusive and len(self.problem.topology.devices) <= MOST_DEVICES:
+            return spans(self.problem, self.best, self.source)
+        return shared_spans(self.problem, self.shortest, self.share, self.source)
+
+    @property
+    def work(self) -> Work:
+        """Least times of operators, wherever they run."""
+        return Work(self.shortest, self.busy, self.problem.costs.concurrency is None)
+
+    @cached_property
+    def _by_arrival(self) -> tuple[Array, Array]:
+        """(operators,): shortest time where host tensors need not arrive first, and where they must; infinite: nowhere."""
+        costs = self.problem.costs
+        normal = np.where(costs.operator_ns == FORBIDDEN, np.inf, costs.operator_ns.astype(np.float64))
+        direct = np.where(costs.direct_ns == FORBIDDEN, np.inf, costs.direct_ns.astype(np.float64))
+        shares = np.array([self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))])
+        at_once = np.minimum(np.where(shares, normal, np.inf), direct).min(axis=1)
+        return at_once, np.where(shares, np.inf, normal).min(axis=1)
+
+    @cached_property
+    def end(self) -> Array:
+        """(operators,): least time at which each operator can end."""
+        index = self.problem.graph.index
+        at_once, loaded = (times.tolist() for times in self._by_arrival)
+        floor = self.host.ancestors_on_bus
+        spans: dict[int, list[Span]] = defaultdict(list)
+        for span in self.spans:
+            spans[span.last].append(span)
+        end = np.zeros(len(index.inputs))
+        for o in index.order:
+            ready = self._ready(o, end)
+            arrived = max((self.host.arrival[t] for t in index.host_inputs[o]), default=0.0)
+            end[o] = max(min(ready + at_once[o], max(ready, arrived) + loaded[o]), floor[o])
+            for span in spans[o]:
+                end[o] = max(end[o], end[span.first] + span.ns)
+        return end
+
+    def _ready(self, o: int, end: Array) -> float:
+        """Least time at which an operator can start for the sake of its predecessors, given their ends."""
+        before = self.problem.graph.index.predecessors[o]
+        ready = max((float(end[p]) for p in before), default=0.0)
+        if len(before) > 1:  # those that run where ``o`` will share its device, the others pay for copies
+            heads = [self.ready_at[p] for p in before]
+            beside = [
+                Neighbour(h, self.share[p], end[p] + self.copies[p, o]) for p, h in zip(before, heads, strict=True)
+            ]
+            ready = max(ready, together_or_apart(beside))
+        self.ready_at[o] = ready
+        return ready
+
+    @cached_property
+    def ready_at(self) -> dict[int, float]:
+        """Results of `_ready`, filled in topological order by `end`."""
+        return {}
+
+    @cached_property
+    def share(self) -> Array:
+        """(operators,): for how long at least each occupies whatever device it runs on."""
+        return max(self.busy, key=lambda work: float(work.min(axis=1).sum())).min(axis=1)
+
+    @cached_property
+    def copies(self) -> dict[tuple[int, int], float]:
+        """Least time of the copies between two operators on different devices; infinite where nothing joins any."""
+        index = self.problem.graph.index
+        copy = fastest_copies(self.problem)
+        found: dict[tuple[int, int], float] = {}
+        for o, read in enumerate(index.inputs):
+            for t in read:
+                p = index.producer[t]
+                if p >= 0:
+                    found[p, o] = max(found.get((p, o), 0.0), copy[t])
+        return found
+
+    @cached_property
+    def start(self) -> Array:
+        """(operators,): least time at which each operator can start, in whatever mode."""
+        index = self.problem.graph.index
+        early = np.isfinite(self._by_arrival[0])
+        start = np.zeros(len(index.inputs))
+        for o in index.order:
+            start[o] = self._ready(o, self.end)
+            if not early[o]:
+                start[o] = max(start[o], max((self.host.arrival[t] for t in index.host_inputs[o]), default=0.0))
+        return start

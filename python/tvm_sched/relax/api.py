@@ -1,0 +1,281 @@
+"""`compile`: make a scheduled executable of a model and a topology, in one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import tvm
+
+from tvm_frontends import ImportedModel, load_model, open_model
+from tvm_frontends.constants import Constants
+from tvm_frontends.shapes import InputShapes, StaticShapes
+
+from ..errors import InputError
+from ..pipeline import PipelinePlan
+from ..problem import Problem, Topology
+from ..runtime import ScheduledModule
+from ..schedule import Schedule
+from .codegen.cpu.kernel_objects import static_kernels
+from .codegen.cpu.kernels import compile_kernels
+from .emit import make_executor
+from .emit.emit_executor import attach_executor
+from .emit.export import EMBED_LIMIT, export
+from .emit.shared_values import SharedValues
+from .ir.attributes import NAME, get_problem, get_schedule
+from .options import CompileOptions
+from .pass_list import build_rest, decision_passes, problem_passes
+from .profiling.slow_kernels import SlowKernel, slow_kernels
+from .toolchain.failures import explained
+from .toolchain.linking import load_executable
+from .toolchain.nvcc import architectures, check_architectures
+from .toolchain.processor import compiling_for, host_target
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    """A scheduled model.
+
+    Attributes
+    ----------
+    executable : tvm.relax.VMExecutable
+        For ``relax.VirtualMachine`` and ``export_library``, as any other. Where `parameters` is not empty, they have to be
+        loaded before it runs; `run` and `module` do that.
+    problems, schedules : tuple
+        One for each set of input shapes.
+    parameters : dict of str to numpy.ndarray
+        Values that are not in the executable; `export` writes them beside it.
+    slow_kernels : tuple of SlowKernel
+        Kernels that were generated for a CPU and are far from their roofline.
+    """
+
+    executable: Any
+    problems: tuple[Problem, ...]
+    schedules: tuple[Schedule, ...]
+    parameters: dict[str, Any]
+    slow_kernels: tuple[SlowKernel, ...] = ()
+    _turn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+
+    @property
+    def problem(self) -> Problem:
+        """The problem of the first set of input shapes."""
+        return self.problems[0]
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule of the first set of input shapes."""
+        return self.schedules[0]
+
+    @cached_property
+    def module(self) -> ScheduledModule:
+        """The runtime module, with its options, timelines and parameters."""
+        module = ScheduledModule(self._linked)
+        for name, value in self.parameters.items():
+            module.set_parameter(name, value)
+        return module
+
+    @cached_property
+    def _linked(self) -> Any:
+        return load_executable(self.executable)
+
+    @cached_property
+    def _machine(self) -> Any:
+        if self.parameters:
+            _ = self.module
+        return tvm.relax.VirtualMachine(self._linked, tvm.cpu())
+
+    def run(self, *inputs: Any) -> Any:
+        """Run once; takes and returns arrays, in the structure of ``main``'s result (nested lists for tuples).
+
+        Threads that call it take turns: TVM's virtual machine serves one caller at a time.
+
+        Raises
+        ------
+        InputError
+            An argument that is no array.
+        """
+        arguments = [_to_tensor(value, position) for position, value in enumerate(inputs)]
+        with self._turn:
+            return _to_numpy(self._machine["main"](*arguments))
+
+    def export(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write the artifact and return its files, see `tvm_sched.relax.emit.export.export`."""
+        return export(self.executable, self.parameters, path)
+
+    def __repr__(self) -> str:
+        inside = "; ".join(
+            f"{problem!r}, {schedule.scheduler or 'schedule'}"
+            for problem, schedule in zip(self.problems, self.schedules, strict=True)
+        )
+        return f"CompiledModel({inside}; {len(self.parameters)} external parameters)"
+
+
+def compile(
+    model: Any,
+    topology: CompileOptions | Topology | str | os.PathLike[str],
+    scheduler: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    input_shapes: InputShapes | Sequence[InputShapes] | None = None,
+    constants: Constants | None = None,
+    schedule: Schedule | None = None,
+    name: str | None = None,
+    progress: Any = None,
+    **settings: Any,
+) -> CompiledModel:
+    """Import a model, schedule it for a topology and compile it.
+
+    Parameters
+    ----------
+    model
+        As for `load_model`.
+    topology, scheduler, options, settings
+        As in `CompileOptions` (``cost_model``, ``backend``, ``measure``, ``streams``, ``parameters``, ``processor``, ...);
+        ``topology`` may be such options.
+    input_shapes : mapping or sequence of mappings, optional
+        Shape of inputs, and size of symbols that the model declares, by name. A set of sizes in the place of one gives one
+        executable with a plan for each: ``{"x": ({1, 8}, 3, {224, 320})}`` has four, ``{"batch": {1, 8}}`` two, in which
+        the symbol is the same in all inputs. Several mappings give the plans of each. ``main`` picks the plan by the
+        shapes of its inputs. Parameters and kernels that plans have in common are there once.
+    constants : mapping, optional
+        Values of inputs that are frozen, as for `load_model`.
+    schedule : Schedule, optional
+        Take this schedule, made for the same problem, instead of calling the scheduler.
+    name : str, optional
+        Of the model.
+    progress : callable, optional
+        Called with what is being done, how many parts are done and how many there are.
+
+    Raises
+    ------
+    TvmSchedError
+        `InputError` where what is given is wrong, others where the work fails.
+    """
+    chosen = CompileOptions.of(topology, scheduler=scheduler, options=options, **settings)
+    check_before(chosen, "latency")
+    shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
+    if not shapes:
+        raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
+    source = open_model(model, name)
+    combinations = [each for given in shapes for each in source.combinations(given, constants)]
+    _check_different(combinations)
+    with compiling_for(chosen.processor, chosen.threads, chosen.precision), explained(f"model {source.name!r}"):
+        mods, values = [], SharedValues()
+        for position, (static, frozen) in enumerate(combinations):
+            report = _numbered(progress or (lambda *_: None), position, len(combinations))
+            report("importing", 0, 0)
+            imported = source.import_with(static, frozen)
+            report("lowering to kernels", 0, 0)
+            given = schedule if len(combinations) == 1 else None
+            mods.append(values.share(decide(imported, chosen, report, schedule=given)))
+        if progress:
+            progress("compiling kernels", 0, 0)
+        embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
+        # To run in this process, objects are linked together with the values that are embedded: fast for few of these.
+        compiler = static_kernels if not embed or _bytes(mods) <= EMBED_LIMIT else compile_kernels
+        executor = make_executor(
+            mods,
+            backend=chosen.backend,
+            embed=embed,
+            run_options=chosen.run_options,
+            compiler=compiler,
+            states=chosen.states,
+        )
+        mod = attach_executor(mods[0], [executor.module], executor.main)
+        executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
+    external = {key: value.numpy() for key, value in executor.parameters.items()}
+    problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
+    slow = () if chosen.backend == "cuda" else tuple(dict.fromkeys(k for mod in mods for k in slow_kernels(mod)))
+    return CompiledModel(executable, problems, schedules, external, slow)
+
+
+def make_problem(
+    model: Any,
+    topology: CompileOptions | Topology | str | os.PathLike[str],
+    *,
+    input_shapes: InputShapes | None = None,
+    constants: Constants | None = None,
+    name: str | None = None,
+    **settings: Any,
+) -> Problem:
+    """The scheduling problem of a model on a topology; parameters as in `compile`."""
+    chosen = CompileOptions.of(topology, **settings)
+    imported = load_model(model, input_shapes, name, constants)
+    with compiling_for(chosen.processor, chosen.threads, chosen.precision), explained(f"model {imported.name!r}"):
+        passes = problem_passes(replace(chosen, measure=False))
+        return get_problem(tvm.transform.Sequential(passes)(model_with_name(imported)))
+
+
+def check_before(options: CompileOptions, objective: str) -> None:
+    """Raise before the long work: for the other objective, unknown methods, or CUDA without nvcc."""
+    options.check_methods()
+    if options.objective != objective:
+        other = {"latency": "compile", "throughput": "compile_pipeline"}[options.objective]
+        raise InputError(f"the options have objective={options.objective!r}; call `tvm_sched.relax.{other}` for it")
+    if options.backend == "cuda":
+        check_architectures(architectures(device.arch for device in options.topology.devices))
+
+
+def decide(
+    imported: ImportedModel,
+    options: CompileOptions,
+    progress: Any = None,
+    *,
+    schedule: Schedule | None = None,
+    plan: PipelinePlan | None = None,
+) -> tvm.IRModule:
+    """Lower a model to kernels and schedule it: problem and schedule or plan are in the module's attributes."""
+    passes = [*problem_passes(options, progress), *decision_passes(options, progress, schedule=schedule, plan=plan)]
+    return tvm.transform.Sequential(passes)(model_with_name(imported))
+
+
+def model_with_name(imported: ImportedModel) -> tvm.IRModule:
+    """The module with its parameters' values and its name."""
+    return imported.with_parameters().with_attr(NAME, imported.name)
+
+
+def _check_different(combinations: Sequence[tuple[StaticShapes, Any]]) -> None:
+    """Before the long work: `main` could not choose among plans for the same shapes."""
+    seen: set[str] = set()
+    for static, _ in combinations:
+        inputs = ", ".join(f"{name}: {list(shape)}" for name, shape in static.items())
+        if inputs in seen:
+            raise InputError(f"two sets of input shapes are the same ({inputs}); `main` picks the plan by its shapes")
+        seen.add(inputs)
+
+
+def _numbered(progress: Any, position: int, count: int) -> Any:
+    """The same progress, with which of several shapes it is about."""
+    if count == 1:
+        return progress
+    return lambda what, done, total: progress(f"shape {position + 1} of {count}: {what}", done, total)
+
+
+def _bytes(mods: Sequence[tvm.IRModule]) -> int:
+    from .ir.attributes import PARAMETERS
+
+    addresses = {
+        int(v.data_ptr()): int(v.numel()) * v.dtype.itemsize for mod in mods for v in mod.attrs[PARAMETERS].values()
+    }
+    return sum(addresses.values())
+
+
+def _to_tensor(value: Any, position: int) -> Any:
+    if isinstance(value, tvm.runtime.Tensor):
+        return value
+    try:
+        return tvm.runtime.tensor(value)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"argument {position} is a {type(value).__name__}, of which no tensor can be made ({error}); give an array of "
+            "NumPy or a tensor of TVM for each input"
+        ) from None
+
+
+def _to_numpy(result: Any) -> Any:
+    return result.numpy() if hasattr(result, "numpy") else [_to_numpy(part) for part in result]

@@ -1,0 +1,1 @@
+"""Loop schedules and machine code of kernels, for CPUs and for GPUs."""

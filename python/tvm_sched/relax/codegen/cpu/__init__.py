@@ -1,0 +1,1 @@
+"""Kernels for CPUs: loop schedules, corrections of the generated code, object files."""

@@ -1,0 +1,249 @@
+"""Loop schedules for CPU cores: sums over a tile of accumulators in registers, vectorised along memory.
+
+TVM's default for the CPU computes one output at a time, with a stride through memory: 2 GFLOP/s where the core can do
+50 times as many. One rule covers convolutions, matrix products and pooling. Elementwise steps become one loop, and a
+concatenation a loop for each of its inputs. What nothing fits stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ...ir.loops import depends_on
+from .parallel import parallelise, parallelise_block
+from .transposes import tile_transposes
+
+MAX_LANES = 32
+"""Longest vector, in elements: two registers of AVX-512 in float32."""
+TILE = 4
+"""Rows of accumulators that share each vector that is read."""
+MAX_PARTS = 100
+"""Most loops into which one is cut."""
+_DTYPES = ("float32", "float64", "int32", "int64")
+_SPATIAL, _REDUCTION = 0, 2
+
+
+class _Schedule(s_tir.Schedule):
+    """TVM's schedule, whose methods check no types in Python: that takes several times as long as what they do."""
+
+
+for _name, _method in vars(s_tir.Schedule).items():
+    if hasattr(_method, "__wrapped__") and not isinstance(_method, staticmethod):
+        setattr(_Schedule, _name, _method.__wrapped__)
+
+
+def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Rearrange the loops of a kernel.
+
+    A step whose one reader computes as many elements is computed there: one pass through memory instead of two. A
+    reduction is rearranged if its output's last dimension is also the last dimension, with whatever step, of one of its
+    inputs and occurs in no other: the vector then runs along memory. The order in which terms are added stays the same.
+    The loop of a step that asks on which side of a constant it is (a concatenation) is cut at these constants, so that
+    it asks no more. The outer loops of large steps are parallel (`parallelise`).
+
+    Returns
+    -------
+    tvm.tirx.PrimFunc
+        The same function where nothing fits.
+    """
+    try:
+        schedule = _Schedule(tvm.IRModule({"main": function}))
+        root = schedule.get_sblock("root")
+        changed = [_compute_in_reader(schedule, block) for block in schedule.get_child_blocks(root)]
+        for block in schedule.get_child_blocks(root):
+            changed.append(
+                _schedule_block(schedule, block)
+                or _add_along_memory(schedule, block)
+                or _cut_loop(schedule, block)
+                or (_spatial(schedule, block) and tile_transposes(schedule, block))
+            )
+        changed.append(parallelise(schedule))
+    except (RuntimeError, ValueError):  # what a primitive refuses stays unscheduled
+        return function
+    return schedule.mod["main"] if any(changed) else function
+
+
+def _compute_in_reader(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Inline a step into its one reader, where that computes nothing twice."""
+    readers = schedule.get_consumers(block)
+    if len(readers) != 1 or not _spatial(schedule, block) or not _spatial(schedule, readers[0]):
+        return False
+    loops, others = schedule.get_loops(block), schedule.get_loops(readers[0])
+    if not _constant(schedule, [*loops, *others]) or _volume(schedule, loops) != _volume(schedule, others):
+        return False
+    try:
+        schedule.compute_inline(block)
+    except s_tir.ScheduleError:  # it writes several tensors, say
+        return False
+    return True
+
+
+def _spatial(schedule: s_tir.Schedule, block: Any) -> bool:
+    return all(int(item.iter_type) == _SPATIAL for item in schedule.get(block).iter_vars)
+
+
+def _volume(schedule: s_tir.Schedule, loops: list[Any]) -> int:
+    return math.prod(_extent(schedule, loop) for loop in loops)
+
+
+def _cut_loop(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Cut the loop whose position is compared with constants into loops between these."""
+    found, loops = schedule.get(block), schedule.get_loops(block)
+    if len(loops) != len(found.iter_vars) or not isinstance(found.body, tirx.BufferStore) or not loops:
+        return False
+    if not _spatial(schedule, block) or not _constant(schedule, loops):
+        return False
+    thresholds = _thresholds(found.body.value)
+    for position, (item, loop) in enumerate(zip(found.iter_vars, loops, strict=True)):
+        extent = _extent(schedule, loop)
+        cuts = sorted({cut for what, cut in thresholds if what.same_as(item.var) and 0 < cut < extent})
+        if cuts and len(cuts) < MAX_PARTS:
+            sizes = [after - before for before, after in pairwise([0, *cuts, extent])]
+            parallelise_block(schedule, block, most=position)
+            schedule.loop_partition(loop, [*sizes[:-1], None])
+            return True
+    return False
+
+
+def _thresholds(expression: Any) -> list[tuple[Any, int]]:
+    """Variables v and constants c of the comparisons ``v < c`` and ``c <= v`` in an expression."""
+    found = []
+
+    def look(part: Any) -> None:
+        smaller, larger = part.a, part.b
+        reaches = isinstance(part, tirx.LE)
+        if isinstance(larger, tirx.IntImm):
+            found.append((smaller, int(larger) + reaches))
+        elif isinstance(smaller, tirx.IntImm):
+            found.append((larger, int(smaller) + (not reaches)))
+
+    tvm_ffi.structural_walk(expression, ((tirx.LT, tirx.LE), look))
+    return found
+
+
+def _schedule_block(schedule: s_tir.Schedule, block: Any) -> bool:
+    found = schedule.get(block)
+    loops = schedule.get_loops(block)
+    kinds = [int(item.iter_type) for item in found.iter_vars]
+    if (
+        len(loops) != len(kinds)
+        or set(kinds) != {_SPATIAL, _REDUCTION}
+        or len(found.writes) != 1
+        or found.match_buffers
+    ):
+        return False
+    if str(found.writes[0].source.dtype) not in _DTYPES or not _constant(schedule, loops):
+        return False
+    variables = [item.var for item in found.iter_vars]
+    vector, read = _vector_axis(found, variables, kinds)
+    if vector is None:
+        return False
+    lanes = _lanes(_extent(schedule, loops[vector]))
+    if lanes < 4:
+        return False
+    outer = [k for k, kind in enumerate(kinds) if kind == _SPATIAL and k != vector]
+    shared = [k for k in outer if _extent(schedule, loops[k]) >= 2 and not _occurs(variables[k], read)]
+    rows = None
+    order = [loops[k] for k in outer]
+    if shared:
+        tiled = max(shared, key=lambda k: _extent(schedule, loops[k]))
+        size = _divisor(_extent(schedule, loops[tiled]), TILE)
+        if size > 1:
+            order[outer.index(tiled)], rows = schedule.split(loops[tiled], factors=[None, size])
+    tail, lane = schedule.split(loops[vector], factors=[None, lanes])
+    reductions = [loops[k] for k, kind in enumerate(kinds) if kind == _REDUCTION]
+    schedule.reorder(*order, tail, *reductions, *([rows] if rows is not None else []), lane)
+    sums = schedule.cache_write(block, 0, "local")
+    schedule.reverse_compute_at(sums, tail)
+    schedule.vectorize(schedule.get_loops(sums)[-1])
+    schedule.vectorize(lane)
+    if rows is not None:
+        schedule.unroll(rows)
+    parallelise_block(schedule, block)
+    schedule.decompose_reduction(block, reductions[0])
+    return True
+
+
+def _add_along_memory(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Make one loop of the innermost reductions of all that is read along memory, and set the sum to 0 before them.
+
+    `vectorise_reductions` gives that loop its accumulators when the kernel is compiled.
+    """
+    found, loops = schedule.get(block), schedule.get_loops(block)
+    kinds = [int(item.iter_type) for item in found.iter_vars]
+    first = next((k for k, kind in enumerate(kinds) if kind == _REDUCTION), len(kinds))
+    if len(loops) != len(kinds) or first == len(kinds) or not _constant(schedule, loops):
+        return False
+    if _SPATIAL in kinds[first:] or any(kind not in (_SPATIAL, _REDUCTION) for kind in kinds):
+        return False
+    parallelise_block(schedule, block)
+    loops = schedule.get_loops(block)
+    schedule.decompose_reduction(block, loops[-kinds.count(_REDUCTION)])
+    count = _together(found, [item.var for item in found.iter_vars[first:]])
+    if count > 1:
+        schedule.fuse(*loops[-count:])
+    return True
+
+
+def _together(block: Any, variables: list[Any]) -> int:
+    """How many of the last variables are the last dimensions, whole, of every tensor that is read with one of them."""
+    count = len(variables)
+    for read in block.reads:
+        if not any(_occurs(variable, read) for variable in variables):
+            continue
+        pairs = list(
+            zip(reversed(variables), reversed(list(read.region)), reversed(list(read.source.shape)), strict=False)
+        )
+        extents = {item.var: item.dom.extent for item in block.iter_vars}
+        whole = 0
+        for variable, entry, size in pairs:
+            if not entry.min.same_as(variable):
+                break
+            whole += 1
+            if int(extents[variable]) != int(size):
+                break
+        count = min(count, whole)
+    return count
+
+
+def _vector_axis(block: Any, variables: list[Any], kinds: list[int]) -> tuple[int | None, Any]:
+    """The loop that runs along memory in the output and in one input, and the region read there."""
+    last = block.writes[0].region[-1].min if len(block.writes[0].region) else None
+    axis = next((k for k, v in enumerate(variables) if last is not None and last.same_as(v)), None)
+    if axis is None or kinds[axis] != _SPATIAL:
+        return None, None
+    along = None
+    for read in block.reads:
+        if read.source.same_as(block.writes[0].source) or not _occurs(variables[axis], read):
+            continue
+        if along is not None or any(depends_on(entry.min, variables[axis]) for entry in read.region[:-1]):
+            return None, None
+        along = read
+    return (axis, along) if along is not None else (None, None)
+
+
+def _occurs(variable: Any, region: Any) -> bool:
+    return any(depends_on(entry.min, variable) for entry in region.region)
+
+
+def _constant(schedule: s_tir.Schedule, loops: list[Any]) -> bool:
+    return all(isinstance(schedule.get(loop).extent, tirx.IntImm) for loop in loops)
+
+
+def _extent(schedule: s_tir.Schedule, loop: Any) -> int:
+    return int(schedule.get(loop).extent)
+
+
+def _lanes(size: int) -> int:
+    return size if size <= MAX_LANES else _divisor(size, MAX_LANES)
+
+
+def _divisor(size: int, limit: int) -> int:
+    """Largest divisor up to a limit."""
+    return max(d for d in range(1, min(size, limit) + 1) if size % d == 0)

@@ -1,0 +1,123 @@
+"""Make outer loops of large kernels parallel; the executor gives them the threads of their operator.
+
+Code for a parallel loop asks for threads when it runs; in an operator that has one thread it is a plain loop.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import s_tir, tirx
+
+from ...ir.loops import depends_on
+from ...ir.statements import any_expression, map_statement, realizations_in_loops
+from .elementary import is_replaced
+
+LEAST_NANOSECONDS = 30_000
+"""Estimated time on one thread from which on a step is worth the wake-up of another, which takes some microseconds."""
+ACCESS, FUNCTION = 0.2, 1.0
+"""Nanoseconds of a number that is read or written, and of an elementary function, in a step that is a vector."""
+PARTS = 16
+"""Fewest steps that a parallel loop should have, so that its threads end together."""
+MOST_PARTS = 256
+_SPATIAL = 0
+
+
+def parallelise(schedule: s_tir.Schedule) -> bool:
+    """Make the outermost loops of the large steps of a kernel parallel, and say whether there are any."""
+    changed = [parallelise_block(schedule, block) for block in _blocks(schedule, schedule.get_sblock("root"))]
+    return any(changed)
+
+
+def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = None) -> bool:
+    """Make the outermost loops of a step parallel, ``most`` of them at most, if it is large; they may become one.
+
+    They are parallel only where each pass writes elements of its own, which `Schedule.parallel` proves. That needs sums
+    that are not yet decomposed.
+    """
+    loops = schedule.get_loops(block)
+    if not loops or any(not isinstance(schedule.get(loop).extent, tirx.IntImm) for loop in loops):
+        return False
+    extents = [int(schedule.get(loop).extent) for loop in loops]
+    if math.prod(extents) * _nanoseconds(schedule.get(block)) < LEAST_NANOSECONDS:
+        return False
+    if any(schedule.get(loop).kind == tirx.ForKind.PARALLEL for loop in loops):
+        return False
+    outer = _outer(schedule, block, loops, len(loops) if most is None else most)
+    if outer is None:
+        return False
+    try:
+        schedule.parallel(outer)
+    except s_tir.ScheduleError:
+        return False
+    return True
+
+
+def worth_threads(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel that is not scheduled here (a sort) moves enough to keep its own parallel loops."""
+    shapes = [list(param.shape) for param in function.params if isinstance(param.ty, tirx.buffer.BufferType)]
+    if not all(isinstance(size, tirx.IntImm) for shape in shapes for size in shape):
+        return True
+    return sum(math.prod(int(size) for size in shape) for shape in shapes) * FUNCTION >= LEAST_NANOSECONDS
+
+
+def _blocks(schedule: s_tir.Schedule, parent: Any) -> list[Any]:
+    """The innermost blocks."""
+    found = []
+    for block in schedule.get_child_blocks(parent):
+        found += _blocks(schedule, block) or [block]
+    return found
+
+
+def _outer(schedule: s_tir.Schedule, block: Any, loops: list[Any], most: int) -> Any:
+    """One loop that has enough steps, made of the outermost ones, which are not those of a sum."""
+    spatial = _spatial_loops(schedule, block, loops)[:most]
+    extents = [int(schedule.get(loop).extent) for loop in spatial]
+    count = next((k + 1 for k in range(len(extents)) if math.prod(extents[: k + 1]) >= PARTS), len(extents))
+    if count == len(loops):  # the innermost one stays for vectors
+        count -= 1
+    while count > 0 and math.prod(extents[:count]) > 1:
+        try:
+            return schedule.fuse(*spatial[:count]) if count > 1 else spatial[0]
+        except s_tir.ScheduleError:  # something else stands between them
+            count -= 1
+    if len(spatial) != len(loops):
+        return None
+    parts = max((d for d in range(1, min(extents[-1], MOST_PARTS) + 1) if extents[-1] % d == 0), default=1)
+    return schedule.split(spatial[-1], factors=[parts, None])[0] if 1 < parts < extents[-1] else None
+
+
+def _spatial_loops(schedule: s_tir.Schedule, block: Any, loops: list[Any]) -> list[Any]:
+    """The outermost serial loops up to the first one that a sum runs over."""
+    wanted = schedule.get(block)
+    realize = next(r for r, _ in realizations_in_loops(schedule.mod["main"].body) if r.block.same_as(wanted))
+    sums = [
+        value
+        for item, value in zip(wanted.iter_vars, realize.iter_values, strict=True)
+        if int(item.iter_type) != _SPATIAL
+    ]
+    found = []
+    for loop in loops:
+        node = schedule.get(loop)
+        if node.kind != tirx.ForKind.SERIAL or any(depends_on(value, node.loop_var) for value in sums):
+            break
+        found.append(loop)
+    return found
+
+
+def _nanoseconds(block: Any) -> float:
+    """Of one step."""
+    functions = 0
+
+    def count(part: Any) -> bool:
+        nonlocal functions
+        functions += is_replaced(part)
+        return False
+
+    def look(value: Any) -> tuple[list[Any], Any]:
+        any_expression(value, count)
+        return [], value
+
+    map_statement(block.body, look)
+    return ACCESS * (len(block.reads) + len(block.writes)) + FUNCTION * functions

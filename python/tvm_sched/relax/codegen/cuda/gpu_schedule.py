@@ -1,0 +1,158 @@
+"""Loop schedules for GPUs: dlight's rules; kernels that no rule fits keep their loop order and run on few threads."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir import dlight
+from tvm.s_tir.dlight.analysis import normalize_prim_func
+
+from ....errors import InputError
+from ...ir.statements import intrinsic, map_statement, statements_in
+
+_WITHOUT_TENSOR_CORES = tvm.target.Target({"kind": "cuda", "arch": "sm_60"}, host="llvm")
+
+_FEW_TERMS, _MANY_RESULTS = 64, 2048
+_OF_HOST = ("tvm_call_packed", "tvm_call_cpacked", "call_extern", "call_packed")
+
+
+class _Matmul(dlight.gpu.Matmul):
+    """dlight's loops for products without those for tensor cores.
+
+    In TVM 0.27 these crash: `Tensorize` takes an intrinsic that nothing has registered, and registering it takes half a
+    minute. What tensor cores compute, the kernel libraries do.
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
+        return super().apply(func, _WITHOUT_TENSOR_CORES, _)
+
+
+class _Gemv(dlight.gpu.GEMV):
+    """dlight's loops for matrix-vector products; TVM 0.27 asserts that such a product has a spatial loop."""
+
+    def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
+        try:
+            return super().apply(func, target, _)
+        except AssertionError:  # another rule takes it
+            return None
+
+
+class _Windows(dlight.gpu.Fallback):
+    """A thread for each result of windows (pooling, grouped convolutions), and where many results have few terms each.
+
+    dlight's rules for reductions give each result a block, most of whose threads have nothing to do; and where something
+    follows a grouped convolution, its threads read in each other's local memory, which is wrong.
+    """
+
+    def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
+        schedule = s_tir.Schedule(func)
+        infos = normalize_prim_func(schedule)
+        sums = [info for info in infos or () if info.is_reduction()]
+        if any(_is_window(schedule.get(info.block_rv)) for info in sums):
+            return super().apply(func, target, _)
+        if len(sums) != 1 or not all(isinstance(axis.dom, (int, tirx.IntImm)) for axis in sums[0].iters):
+            return None
+        results, terms = (
+            prod(int(a.dom) for a in sums[0].iters if (a.kind == "R") == reduced) for reduced in (False, True)
+        )
+        few = terms <= _FEW_TERMS and results >= _MANY_RESULTS
+        return super().apply(func, target, _) if few else None
+
+
+def _is_window(block: s_tir.SBlock) -> bool:
+    """Whether an index of what a sum reads is made of a place in the result and of a term."""
+    summed = {axis.var for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce}
+    placed = {axis.var for axis in block.iter_vars} - summed
+    for read in block.reads:
+        for extent in read.region:
+            found = set(tirx.analysis.undefined_vars(tirx.Evaluate(extent.min), []))
+            if found & summed and found & placed:
+                return True
+    return False
+
+
+def schedule_for_gpu(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """Bind the loops of each kernel to blocks and threads."""
+    rules: tuple[Any, ...] = (
+        _Matmul(),
+        _Windows(),
+        _Gemv(),
+        dlight.gpu.Reduction(),
+        dlight.gpu.GeneralReduction(),
+        dlight.gpu.Fallback(),
+    )
+    for name, function in module.functions_items():
+        _refuse_calls(name.name_hint, function)
+    blocks = {name: function for name, function in module.functions_items() if _is_block(function)}
+    with target:
+        scheduled = dict(dlight.ApplyDefaultSchedule(*rules)(tvm.IRModule(blocks)).functions_items())
+    functions = {name: scheduled.get(name, function) for name, function in module.functions_items()}
+    return tvm.IRModule({name: _on_one_thread(function) for name, function in functions.items()})
+
+
+def _is_block(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel is a block, as TVM makes it of an operator; others are loops that were written as they are."""
+    return isinstance(function.body, s_tir.SBlockRealize)
+
+
+def _refuse_calls(name: str, function: tirx.PrimFunc) -> None:
+    """Refuse a kernel that calls functions of the host."""
+    for statement in statements_in(function.body):
+        call = statement.value if isinstance(statement, tirx.Evaluate) else None
+        if isinstance(call, tvm.ir.Call) and intrinsic(call) in _OF_HOST:
+            raise InputError(
+                f"the kernel {name!r} calls {call.args[0]}, a function of the host, and there is no kernel for GPUs in its "
+                "place; compile for a topology of CPUs, or leave the operator out of the model"
+            )
+
+
+def _on_one_thread(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel that no rule takes, in its own order; the same where its loops are bound."""
+    if any(map(_is_bound, statements_in(function.body))):
+        return function
+    if not _is_block(function):
+        parts = list(function.body.seq) if isinstance(function.body, tirx.SeqStmt) else [function.body]
+        memory = [part for part in parts if isinstance(part, tirx.AllocBuffer) and part.buffer.scope() == "global"]
+        rest = [part for part in parts if not any(part.same_as(each) for each in memory)]
+        return function.with_body(tirx.SeqStmt([*memory, _bound_once(tirx.SeqStmt(rest))]))
+    realize = function.body
+    root = realize.block
+    block = s_tir.SBlock(
+        root.iter_vars, root.reads, root.writes, root.name_hint, _bound_once(root.body), root.init, root.alloc_buffers,
+        root.match_buffers, root.annotations, root.span,
+    )  # fmt: skip
+    return function.with_body(s_tir.SBlockRealize(realize.iter_values, realize.predicate, block, realize.span))
+
+
+def _bound_once(body: Any) -> Any:
+    for axis in ("threadIdx.x", "blockIdx.x"):
+        variable = tirx.Var(axis.replace(".", "_"), "int32")
+        thread = tirx.IterVar((0, 1), variable, tirx.IterVar.ThreadIndex, axis)
+        body = tirx.For(variable, 0, 1, tirx.ForKind.THREAD_BINDING, map_statement(body, kinds=_serial), thread)
+    return body
+
+
+def _serial(loop: tirx.For) -> tirx.ForKind:
+    return loop.kind if loop.kind == tirx.ForKind.THREAD_BINDING else tirx.ForKind.SERIAL
+
+
+def _is_bound(statement: Any) -> bool:
+    if isinstance(statement, tirx.For):
+        return bool(statement.kind == tirx.ForKind.THREAD_BINDING)
+    return isinstance(statement, tirx.AttrStmt) and statement.attr_key == "thread_extent"
+
+
+def without_offsets(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Set the offsets of a kernel's tensors to 0, as the executor's tensors begin where their pointers point.
+
+    TVM's kernels that are written as loops (scatters, searches) leave the offset to the caller.
+    """
+    begun = {
+        buffer: tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, buffer.name, elem_offset=0)
+        for buffer in function.params
+        if isinstance(buffer.ty, tirx.BufferType) and isinstance(buffer.ty.elem_offset, tirx.Var)
+    }
+    return function.specialize(begun) if begun else function

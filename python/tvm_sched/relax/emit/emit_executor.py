@@ -1,0 +1,80 @@
+"""EmitExecutor: the schedule becomes a runtime module, and ``main`` a call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ...schedule.verifier import verify
+from ..ir.attributes import PARAMETERS, TAIL, get_problem, get_schedule
+from ..toolchain.processor import host_target
+from . import make_executor
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.EmitExecutor")
+class EmitExecutor:
+    """Compile the kernels, emit the plan, and put the module that executes it into the attribute ``external_mods``.
+
+    ``main`` then takes the inputs (and the parameters without values) and calls that module. The parameters whose
+    values the module's attributes hold are embedded. Run TVM's default build pipeline after it.
+
+    Parameters
+    ----------
+    backend : {"cpu", "emulated", "cuda"}, optional
+        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``. For ``"cuda"`` the kernels
+        must have been lowered for GPUs (`LowerToKernels`), and nvcc is needed.
+    target : tvm.target.Target, optional
+        For the kernels; default: this machine's CPU.
+    run_options : mapping, optional
+        What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
+
+    states : mapping of str to int, optional
+        Inputs that the executor keeps from run to run, as `CompileOptions` has them.
+
+    Raises
+    ------
+    tvm_sched.errors.ScheduleError
+        The schedule in the attributes breaks a rule of ``docs/model.md``, whatever left it there.
+    """
+
+    def __init__(
+        self,
+        backend: str | None = None,
+        target: tvm.target.Target | None = None,
+        run_options: Mapping[str, Any] | None = None,
+        states: Mapping[str, int] | None = None,
+    ) -> None:
+        self.backend = backend
+        self.target = target
+        self.run_options = dict(run_options or {})
+        self.states = dict(states or {})
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        verify(get_problem(mod), get_schedule(mod))
+        executor = make_executor(
+            [mod], backend=self.backend, target=self.target, run_options=self.run_options, states=self.states
+        )
+        return attach_executor(mod, [executor.module], executor.main)
+
+
+def attach_executor(mod: tvm.IRModule, modules: Sequence[tvm.runtime.Module], main: relax.Function) -> tvm.IRModule:
+    """Put ``main`` and what it calls into a module, and drop the kernels that nothing calls any more."""
+    result = mod.clone()
+    if TAIL in mod.attrs:
+        result.update(mod.attrs[TAIL])
+        result = result.without_attr(TAIL)
+    result["main"] = main.with_attr("global_symbol", "main")
+    result = relax.transform.DeadCodeElimination()(result)
+    for variable, function in list(result.functions_items()):
+        if isinstance(function, tvm.tirx.PrimFunc):  # kernels of other functions than main
+            result.update_func(variable, function.with_attr("target", host_target()))
+    if PARAMETERS in result.attrs:
+        result = result.without_attr(PARAMETERS)
+    if not modules:
+        return result
+    others = list(result.attrs["external_mods"]) if "external_mods" in result.attrs else []
+    return result.with_attr("external_mods", [*others, *modules])

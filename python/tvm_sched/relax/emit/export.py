@@ -1,0 +1,55 @@
+"""Write an artifact for `tvm_sched.runtime.load`: an executable, and the parameters that are not in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from ...files import folder_beside
+from ...runtime import write_parameters
+from ...runtime.artifact import move_artifact, seal
+
+EMBED_LIMIT = 16 << 20
+"""Parameters of at most this many bytes in all are embedded where nothing else is asked for."""
+
+
+def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLike[str]) -> list[Path]:
+    """Write an executable, and its external parameters to a ``.safetensors`` file of the same stem beside it.
+
+    Both are made in a folder of their own and moved when they are whole, so a failure leaves what was there.
+
+    Parameters
+    ----------
+    executable : tvm.runtime.Executable
+    parameters : mapping of str to numpy.ndarray
+        Values that the executable needs and does not hold.
+    path
+        Ends in ``.so``.
+
+    Returns
+    -------
+    list of Path
+        The files written, the library first.
+
+    Raises
+    ------
+    InputError
+        The name does not end in ``.so``, or the files cannot be written there.
+    """
+    target = Path(path)
+    if target.suffix != ".so":
+        raise InputError(f"{target}: the name of an artifact must end in .so")
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: the folder {target.parent} does not exist")
+    try:
+        with folder_beside(target) as folder:
+            made = folder / target.name
+            executable.export_library(str(made))
+            beside = made.with_suffix(".safetensors") if parameters else None
+            seal(made, write_parameters(beside, parameters) if beside else None)
+            return move_artifact(made, beside, target)
+    except OSError as error:
+        raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None

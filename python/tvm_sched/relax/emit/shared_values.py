@@ -1,0 +1,42 @@
+"""`SharedValues`: keep one copy of parameters that several modules of a model share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+
+from ..ir.attributes import PARAMETERS
+
+
+class SharedValues:
+    """Values of parameters by name; those that are equal bit by bit are held once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[tvm.runtime.Tensor]] = {}
+
+    def share(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """The module with the values of those before it where they are equal, so that its own copies can go."""
+        if not mod.attrs or PARAMETERS not in mod.attrs:
+            return mod
+        values = {str(name): self._one(str(name), value) for name, value in mod.attrs[PARAMETERS].items()}
+        return mod.with_attr(PARAMETERS, values)
+
+    def _one(self, name: str, value: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
+        known = self._known.setdefault(name, [])
+        for other in known:
+            if same_bits(other, value):
+                return other
+        known.append(value)
+        return value
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two tensors have one shape, one dtype and the same bytes."""
+    if a.same_as(b):
+        return True
+    if tuple(a.shape) != tuple(b.shape) or str(a.dtype) != str(b.dtype):
+        return False
+    first, second = (np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8) for tensor in (a, b))
+    return bool(np.array_equal(first, second))

@@ -1,0 +1,1 @@
+"""What all stages of the compiler share: module attributes, documents, statements, loops."""

@@ -1,0 +1,109 @@
+"""The module attributes by which passes hand results to each other, and functions to read and write them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import tvm
+
+from tvm_frontends.model import PARAMETERS
+
+from ...errors import InputError
+from ...pipeline import PipelinePlan
+from ...problem import Problem
+from ...schedule import Schedule
+from .document import Document
+
+PROBLEM = "tvm_sched.problem"
+"""The problem (docs/formats/problem.md), left by EstimateLatencies."""
+LAUNCHES = "tvm_sched.launches"
+"""How each kernel would be launched on a GPU, as JSON, by its name; left by LowerToKernels if it was given GPUs."""
+DEVICE_KIND = "tvm_sched.device_kind"
+"""``"cuda"`` where LowerToKernels made kernels for GPUs."""
+SCHEDULE = "tvm_sched.schedule"
+"""The schedule (docs/formats/schedule.md), left by Place and changed by the passes after it."""
+PIPELINE = "tvm_sched.pipeline"
+"""The pipeline plan (docs/formats/pipeline.md), left by PartitionPipeline."""
+SUBMODELS = "tvm_sched.submodels"
+"""A JSON list of lists of operators' names, left by SplitByDominators."""
+CHOICE = "tvm_sched.choice"
+"""A JSON object of groups and the ways in which they are computed, left by Place where the problem had variants."""
+NAME = "tvm_sched.name"
+"""Name of the model."""
+TAIL = "tvm_sched.tail"
+"""A module of what is not scheduled because its sizes depend on data, left by SplitTail."""
+
+__all__ = [
+    "CHOICE",
+    "DEVICE_KIND",
+    "LAUNCHES",
+    "NAME",
+    "PARAMETERS",
+    "PIPELINE",
+    "PROBLEM",
+    "SCHEDULE",
+    "SUBMODELS",
+    "TAIL",
+    "get_attribute",
+    "get_pipeline_plan",
+    "get_problem",
+    "get_schedule",
+    "leave",
+    "model_name",
+]
+
+_Kind = TypeVar("_Kind", Problem, Schedule, PipelinePlan)
+
+
+def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
+    """Read an attribute that an earlier pass must have left.
+
+    Raises
+    ------
+    InputError
+        It is not there; the message names the pass that leaves it.
+    """
+    if not mod.attrs or key not in mod.attrs:
+        raise InputError(f"the module has no attribute {key!r}; run the pass {left_by} before this one")
+    return mod.attrs[key]
+
+
+def model_name(mod: tvm.IRModule) -> str:
+    """The name that the importer gave the model; ``"model"`` for a module that none imported."""
+    return str(mod.attrs[NAME]) if mod.attrs and NAME in mod.attrs else "model"
+
+
+def leave(mod: tvm.IRModule, key: str, value: Problem | Schedule | PipelinePlan) -> tvm.IRModule:
+    """Set an object as a module attribute for later passes; it is encoded as JSON only when the module is saved."""
+    return mod.with_attr(key, Document.make(value, _encode))
+
+
+def _encode(value: Problem | Schedule | PipelinePlan) -> str:
+    return value.to_json().decode()
+
+
+def _read(mod: tvm.IRModule, key: str, left_by: str, kind: type[_Kind]) -> _Kind:
+    """What `leave` left; or what a document says that was loaded with the module, or that somebody left as text."""
+    left = get_attribute(mod, key, left_by)
+    if not isinstance(left, Document):
+        return kind.from_json(str(left), f"module attribute {key}")
+    found = left.object()
+    if not isinstance(found, kind):
+        found = kind.from_json(str(left.text()), f"module attribute {key}")
+        left.set_object(found)
+    return found
+
+
+def get_problem(mod: tvm.IRModule) -> Problem:
+    """The problem that `EstimateLatencies` left in the module."""
+    return _read(mod, PROBLEM, "EstimateLatencies", Problem)
+
+
+def get_schedule(mod: tvm.IRModule) -> Schedule:
+    """The schedule that `Place` left in the module."""
+    return _read(mod, SCHEDULE, "Place", Schedule)
+
+
+def get_pipeline_plan(mod: tvm.IRModule) -> PipelinePlan:
+    """The plan that `PartitionPipeline` left in the module."""
+    return _read(mod, PIPELINE, "PartitionPipeline", PipelinePlan)

@@ -1,0 +1,1 @@
+"""From Relax operators to kernel calls: corrections of TVM, folding, kernel libraries."""

@@ -1,0 +1,74 @@
+"""Kernels in CUDA C++ as a kernel library."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from ....._library import function as library_function
+from .....cost_model.cubin import CompiledKernel
+from .....errors import InputError
+from ....toolchain.nvcc import architectures, compile_source, find_nvcc
+from ..registry import Cores, KernelLibrary, KernelSet, Names
+from . import attention_source, lines, rows
+from .attention import CudaAttention
+from .lines import LineClaimer
+from .rows import RowClaimer
+
+_WRITERS = {"attention": attention_source, **dict.fromkeys(("layer_norm", "rms_norm", "softmax"), rows)}
+"""What writes kernels of a kind; `lines` all others."""
+
+
+def _unavailable_reason() -> str | None:
+    try:
+        find_nvcc()
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
+    settings = {"archs": list(kernels.archs)}
+    changed = CudaAttention(mod, kernels, settings).run()
+    for claimer in (RowClaimer, LineClaimer):
+        changed = claimer(changed, kernels, settings).run()
+    return changed if kernels.documents else mod
+
+
+def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
+    functions, binary, _ = compile_sources(kernels)
+    return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 1, "functions": functions}), binary)
+
+
+def compile_sources(
+    kernels: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, Any], bytes, dict[str, CompiledKernel]]:
+    """Compile the sources: launches of kernels by name, their binary, and their resources by symbol.
+
+    Raises
+    ------
+    InputError
+        As `compile_source`.
+    """
+    functions, headers, sources = {}, dict[str, str](), list[str]()
+    for position, (name, kernel) in enumerate(kernels.items()):
+        writer: Any = _WRITERS.get(kernel["kind"], lines)
+        source, functions[name] = writer.render(f"{kernel['kind']}{position}", kernel)
+        headers[writer.HEADER] = header(writer.HEADER)
+        sources.append(source)
+    archs = {arch for kernel in kernels.values() for arch in kernel["archs"]}
+    return functions, *compile_source("\n".join([*headers.values(), *sources]), architectures(archs))
+
+
+def header(name: str) -> str:
+    """A header of this folder with those that it includes: one text, which needs no folder of headers."""
+    text = (Path(__file__).parent / name).read_text().replace("#pragma once\n", "")
+    return re.sub(r'#include "(.*)"\n', lambda found: header(found[1]), text)
+
+
+LIBRARY = KernelLibrary("cuda", "cuda", _unavailable_reason, _claim, _make_module)

@@ -1,0 +1,228 @@
+"""Which operators cuBLASLt and cuDNN compute, each with bias and activation where these follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tvm_frontends.model import data_address
+
+from ....toolchain.processor import TF32, precision
+from ..registry import KernelSet, Names
+from ..rewrite import constant_value, dtype_of, is_tensor_of, operation, shape_of
+from ..views import View, ViewRewriter
+
+ACTIVATIONS = {"nn.conv2d": {"nn.relu": "relu"}, "matmul": {"nn.relu": "relu", "nn.gelu_tanh": "gelu_tanh"}}
+"""What each can compute on the way out: cuBLASLt's GELU is the approximation by tanh."""
+
+
+TYPES = ("float32", "float16", "bfloat16")
+RESULTS = {
+    "float32": ("float32",), "float16": ("float16", "float32"), "bfloat16": ("bfloat16", "float32"), "int8": ("int32",),
+}  # fmt: skip
+"""Types of a product by those of its operands."""
+
+
+@dataclass
+class Epilogue:
+    """What follows a product: ``end`` is the last value, ``inside`` are those before it."""
+
+    end: Any
+    inside: list[Any] = field(default_factory=list)
+    weights: Any = None  # with the factors that follow, where there are any
+    bias: Any = None
+    activation: str = ""
+
+
+class Claimer(ViewRewriter):
+    """Replaces products and convolutions (NCHW) in float32, float16 and bfloat16 by calls of kernels, with sums in float32.
+
+    A factor for each channel goes into constant weights, a constant summand becomes the bias. The call stands where the last
+    of these stood. Operands of products are read transposed where they lie so.
+    """
+
+    types = TYPES
+
+    def __init__(self, mod: Any, kernels: KernelSet, names: Names) -> None:
+        super().__init__(mod)
+        self.kernels, self.names = kernels, names
+        self.inside: set[Any] = set()
+        self.ends: dict[Any, Callable[[], Any]] = {}
+
+    def visit(self, variable: Any, value: Any) -> Any:
+        """Rewrite one binding; None for values that no longer exist outside a kernel."""
+        name = operation(value)
+        if variable not in self.inside and variable not in self.ends:
+            describe = {"nn.conv2d": self._describe_convolution, "matmul": self._describe_matmul}.get(name)
+            described = describe(value) if describe else None
+            if described is not None:
+                self._begin(variable, value, *described)
+        if variable in self.ends:
+            return self.emit(self.ends[variable]())
+        return None if variable in self.inside else super().visit(variable, value)
+
+    def _begin(self, variable: Any, call: Any, kernel: dict[str, Any], operands: list[Any]) -> None:
+        epilogue = self._epilogue(variable, call)
+        self.ends[epilogue.end] = lambda: self._call(call, kernel, operands, epilogue)
+        self.inside.update(epilogue.inside)
+
+    def _call(self, call: Any, kernel: dict[str, Any], operands: list[Any], epilogue: Epilogue) -> Any:
+        name = operation(call)
+        weights = self.resolve(call.args[1])
+        arguments = [self.value(operand) for operand in operands]
+        if epilogue.weights is not None:
+            arguments[1] = self._constant(epilogue.weights, dtype_of(weights), weights)
+        if epilogue.bias is not None:
+            arguments.append(self._constant(epilogue.bias, dtype_of(call), weights))
+        kernel.update(bias=epilogue.bias is not None, activation=epilogue.activation)
+        out = shape_of(call) or ()
+        depth = prod((shape_of(weights) or ())[1:]) if name == "nn.conv2d" else (shape_of(call.args[0]) or ())[-1]
+        flops = prod(out) * (2 * depth + (epilogue.bias is not None) + bool(epilogue.activation))
+        words = [kernel["kind"], *(["bias"] if kernel["bias"] else []), *filter(None, [epilogue.activation])]
+        return self.kernels.call("_".join(words), kernel, arguments, epilogue.end.ty, flops)
+
+    def _constant(self, value: Any, dtype: str, source: Any) -> Any:
+        value = np.ascontiguousarray(value.astype(dtype))  # numpy knows bfloat16 by ml_dtypes, which TVM imports
+        name = self.names.get(data_address(source)) if constant_value(source) is not None else None
+        return self.kernels.constant(value, None if name is None else f"{name}.folded", self.names)
+
+    def _epilogue(self, start: Any, call: Any) -> Epilogue:
+        result = Epilogue(start)
+        axis = 1 if operation(call) == "nn.conv2d" else len(shape_of(call) or ()) - 1
+        weights = constant_value(self.resolve(call.args[1]))
+        while not result.activation:
+            users = self.uses[result.end]
+            if len(users) != 1 or users[0] is None or users[0] in self.ends:
+                break
+            if not self._take(result, self.definitions[users[0]], operation(call), axis, weights):
+                break
+            result.inside.append(result.end)
+            result.end = users[0]
+        return result
+
+    def _take(self, result: Epilogue, user: Any, product: str, axis: int, weights: Any) -> bool:
+        """Whether the operator that follows can be computed with the product; if so, it is noted."""
+        if (
+            dtype_of(user) not in TYPES
+            or dtype_of(user) != dtype_of(result.end)
+            or shape_of(user) != shape_of(result.end)
+        ):
+            return False
+        name = operation(user)
+        if name in ACTIVATIONS[product]:
+            # cuDNN fuses an activation with a bias only.
+            if product == "nn.conv2d" and result.bias is None:
+                return False
+            result.activation = ACTIVATIONS[product][name]
+            return True
+        if name not in ("add", "multiply"):
+            return False
+        left = self.resolve(user.args[0]).same_as(self.resolve(result.end))
+        vector = _per_channel(constant_value(self.resolve(user.args[1 if left else 0])), shape_of(user) or (), axis)
+        if vector is None:
+            return False
+        if product == "nn.conv2d" and weights is not None and weights.shape[1] == 1:
+            return False  # cuDNN 9 has no kernel for both: 48 us where the convolution takes 20, on an H100
+        if name == "add":
+            result.bias = vector if result.bias is None else result.bias + vector
+            return True
+        if weights is None or (product == "matmul" and weights.ndim != 2):
+            return False
+        along = vector.reshape(-1, 1, 1, 1) if product == "nn.conv2d" else vector
+        result.weights = (weights.astype(np.float32) if result.weights is None else result.weights) * along
+        result.bias = None if result.bias is None else result.bias * vector
+        return True
+
+    def _describe_convolution(self, call: Any) -> tuple[dict[str, Any], list[Any]] | None:
+        attrs = call.attrs
+        layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout) or "NCHW")
+        if layouts != ("NCHW", "OIHW", "NCHW") or not is_tensor_of(call, TYPES) or not _have_one_type(*call.args, call):
+            return None
+        top, left, bottom, right = (int(p) for p in attrs.padding)
+        if (top, left) != (bottom, right):
+            return None  # cuDNN pads both ends alike
+        shapes = [shape_of(expr) for expr in (call.args[0], call.args[1], call)]
+        kernel = {
+            "kind": "conv2d",
+            **self._types(call.args[0]),
+            **dict(zip(("input", "weights", "output"), (list(shape or ()) for shape in shapes), strict=True)),
+            "padding": [top, left],
+            "strides": [int(s) for s in attrs.strides],
+            "dilation": [int(d) for d in attrs.dilation],
+            "groups": int(attrs.groups),
+        }
+        return kernel, list(call.args)
+
+    def _describe_matmul(self, call: Any) -> tuple[dict[str, Any], list[Any]] | None:
+        a, b = (shape_of(e) or () for e in call.args)
+        if len(a) < 2 or len(b) < 2 or not _have_one_type(*call.args) or not is_tensor_of(call, (*TYPES, "int32")):
+            return None
+        if dtype_of(call) not in RESULTS.get(dtype_of(call.args[0]), ()) or 0 in (*a, *b):
+            return None
+        sizes = {"n": b[-1], "k": a[-1]}
+        if len(b) == 2:  # one matrix for all: one product with as many rows
+            batch, rows = 1, prod(a[:-1])
+        elif a[:-2] == b[:-2]:
+            batch, rows = prod(a[:-2]), a[-2]
+        else:
+            return None
+        first = self._matrix(call.args[0], (batch, rows, a[-1]))
+        second = self._matrix(call.args[1], (batch, *b[-2:]))
+        kernel = {
+            "kind": "matmul", **self._types(call.args[0]), "result_dtype": dtype_of(call),
+            "batch": batch, "m": rows, **sizes, "a": _matrix_layout(first), "b": _matrix_layout(second),
+        }  # fmt: skip
+        if kernel["dtype"] == "int8" and not _rows_are_aligned(kernel):
+            return None
+        return kernel, [first.base, second.base]
+
+    def _types(self, operand: Any) -> dict[str, Any]:
+        dtype = dtype_of(operand)
+        return {"dtype": dtype, "tf32": dtype == "float32" and precision() == TF32}
+
+    def _matrix(self, expr: Any, shape: tuple[int, ...]) -> View:
+        """A batch of matrices as it lies in another value's memory, where the library can read it there."""
+        found = self.view(expr, shape)
+        usable = found is not None and found.scale == 1 and found.offset == 0 and _is_matrix(found)
+        return found if found is not None and usable else self.whole(expr, shape)
+
+
+def _is_matrix(view: View) -> bool:
+    """Whether each matrix lies in rows or in columns."""
+    (rows, columns), (row, column) = view.shape[1:], view.strides[1:]
+    return (column == 1 and row >= columns) or (row == 1 and column >= rows)
+
+
+def _matrix_layout(view: View) -> dict[str, Any]:
+    """Layout of a matrix in the library's description."""
+    batch, row, column = view.strides
+    transposed = column != 1 or row < view.shape[2]
+    return {
+        "transposed": transposed,
+        "stride": column if transposed else row,
+        "batch_stride": batch if view.shape[0] > 1 else 0,
+    }
+
+
+def _rows_are_aligned(kernel: dict[str, Any]) -> bool:
+    """Whether rows of 8-bit numbers begin at multiples of 4 bytes, as cuBLASLt needs it."""
+    numbers = [kernel["n"], kernel["k"], *(kernel[m][name] for m in "ab" for name in ("stride", "batch_stride"))]
+    return all(number % 4 == 0 for number in numbers)
+
+
+def _have_one_type(*exprs: Any) -> bool:
+    return len({dtype_of(expr) for expr in exprs}) == 1
+
+
+def _per_channel(value: Any, shape: tuple[int, ...], axis: int) -> Any:
+    """The element for each channel, in float32, of a constant that is the same for everything else, else None."""
+    if value is None or str(value.dtype) not in TYPES or value.ndim > len(shape):
+        return None
+    full = value.reshape((1,) * (len(shape) - value.ndim) + value.shape).astype(np.float32)
+    if any(extent != 1 for k, extent in enumerate(full.shape) if k != axis) or not np.isfinite(full).all():
+        return None
+    return np.ascontiguousarray(np.broadcast_to(full.reshape(-1), (shape[axis],)))

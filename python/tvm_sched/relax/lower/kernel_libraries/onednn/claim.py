@@ -1,0 +1,248 @@
+"""Claim operators for oneDNN, each with the operators behind it that oneDNN can apply to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from tvm import relax
+
+from tvm_frontends.model import data_address
+
+from .....runtime.tensors import numpy_dtype
+from ....toolchain.processor import BFLOAT16, precision
+from ..registry import KernelSet, Names
+from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
+from .chain import Chain, ChainFinder
+from .describe import channels_last, dense, window
+from .integers import emit_product, integer_product
+from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, Product, in_bfloat16, is_fast, product_of
+
+Describe = Callable[[tuple[int, ...]], dict[str, Any]]
+POOLS = tuple(f"nn.{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3))
+GLOBAL_POOLS = tuple(f"nn.adaptive_avg_pool{n}d" for n in (1, 2, 3))
+PRODUCTS = ("matmul", *CONVOLUTIONS, *TRANSPOSED)
+
+
+class Claimer(Rewriter):
+    """Replaces operators by calls of kernels.
+
+    Convolutions and matrix products take bias, activation, residual additions and more with them: the call stands where
+    the last of these stood, so all that it reads is there.
+    """
+
+    def __init__(self, mod: Any, kernels: KernelSet, names: Names) -> None:
+        super().__init__(mod)
+        self.kernels, self.names = kernels, names
+        self.inside: set[Any] = set()  # values within a kernel
+        self.rounded: dict[int, Any] = {}  # constants in bfloat16, by the address of those that were rounded
+        self.ends: dict[Any, Callable[[], Any]] = {}  # what to emit at the end of a chain
+        self.rules: dict[str, Callable[[Any], Any]] = {
+            **dict.fromkeys(POOLS, self._pool),
+            **dict.fromkeys(("mean", *GLOBAL_POOLS), self._mean),
+            "nn.softmax": self._softmax,
+            "nn.log_softmax": self._softmax,
+            "nn.layer_norm": self._layer_norm,
+            "concat": self._concatenation,
+            "take": self._take,
+        }
+
+    def visit(self, variable: Any, value: Any) -> Any:
+        """Rewrite one binding; None for values that no longer exist outside a kernel."""
+        name = operation(value)
+        integers = integer_product(self, value) if name in PRODUCTS else None
+        if integers is not None and not self._taken(variable):
+            return emit_product(self, value, integers)
+        if variable not in self.ends and variable not in self.inside and name in PRODUCTS:
+            self._begin(variable, value)
+        if variable in self.ends:
+            return self.emit(self.ends[variable]())
+        if variable in self.inside:
+            return None
+        if name in self.rules and is_float32(value):
+            made = self.rules[name](value)
+            if made is not None:
+                return self.emit(made)
+        return super().visit(variable, value)
+
+    def _begin(self, variable: Any, call: Any) -> None:
+        """Find what follows a product, as much of it as oneDNN has a fast implementation for."""
+        weights = self.resolve(call.args[1])
+        product = product_of(call, weights)
+        if product is None:
+            return
+        scalable = constant_value(weights) if product.axis is not None else None
+        finder = ChainFinder(self, self._taken, variable, scalable, product.axis or 0)
+        chain = finder.find()
+        kernel = product.description(chain)
+        while not is_fast(kernel):
+            if not chain.post:
+                return
+            chain = finder.find(len(chain.post) - 1)
+            kernel = product.description(chain)
+        assert kernel is not None
+        self.ends[chain.end] = lambda: self._product(call, product, chain, kernel)
+        self.inside.update(chain.inside)
+
+    def _taken(self, variable: Any) -> bool:
+        return variable in self.ends or variable in self.inside
+
+    def _product(self, call: Any, product: Product, chain: Chain, kernel: dict[str, Any]) -> Any:
+        """The call of a kernel that has weights, with its bias and what follows."""
+        weights = self.resolve(call.args[1])
+        source, kind = weights, product.kind
+        if chain.scale is not None:
+            weights = self.folded(chain.scale, source)
+        if product.arrange is not None:
+            weights = self.folded(product.arrange(constant_value(weights)), source)
+        half = in_bfloat16(kernel, product.flops) if self._rounds(weights) else None
+        if half is not None:
+            kernel, kind, weights = half, f"{kind}_{BFLOAT16}", self._rounded(weights)
+        arguments = [self.value(call.args[0]), self.value(weights)]
+        if chain.bias is not None:
+            arguments.append(self.folded(chain.bias, source))
+        arguments += [self.value(post.operand) for post in chain.post if post.operand is not None]
+        flops = product.flops + prod(shape_of(call) or ()) * (len(chain.post) + (chain.bias is not None))
+        steps = [*(["bias"] if chain.bias is not None else []), *(p.description["name"] for p in chain.post)]
+        return self.kernels.call("_".join([kind, *steps]), kernel, arguments, chain.end.ty, flops)
+
+    def _rounds(self, weights: Any) -> bool:
+        return precision() == BFLOAT16 and constant_value(weights) is not None
+
+    def _rounded(self, weights: Any) -> Any:
+        """A constant in bfloat16, once for all that read it."""
+        address = data_address(weights)
+        if address not in self.rounded:
+            value = constant_value(weights).astype(numpy_dtype(BFLOAT16))
+            name = self.names.get(address)
+            made = self.kernels.constant(value, None if name is None else f"{name}.{BFLOAT16}", self.names)
+            self.rounded[address] = made
+        return self.rounded[address]
+
+    def _take(self, call: Any) -> Any:
+        """Rows of a table that is stored in bfloat16."""
+        table = self.resolve(call.args[0])
+        if len(shape_of(table) or ()) != 2 or not self._rounds(table):
+            return None
+        taken = relax.op.take(self._rounded(table), self.value(call.args[1]), call.attrs.axis, call.attrs.mode)
+        return relax.op.astype(self.emit(taken), "float32")
+
+    def folded(self, value: Any, source: Any) -> Any:
+        """A new constant, named after the one that it was made of."""
+        # Named after the weights that it belongs to; a product of two activations has none.
+        name = self.names.get(data_address(source)) if constant_value(source) is not None else None
+        return self.kernels.constant(value, None if name is None else f"{name}.folded", self.names)
+
+    def _pool(self, call: Any) -> Any:
+        attrs, name = call.attrs, operation(call).removeprefix("nn.")
+        shape, out, size = shape_of(call.args[0]) or (), shape_of(call) or (), tuple(int(s) for s in attrs.pool_size)
+        describe, image = _layout(call, len(shape))
+        if describe is None:
+            return None
+        found = window(attrs.strides, attrs.padding, attrs.dilation, size, shape[image], out[image])
+        average = name.startswith("avg")
+        low, high = found["padding_low"], found["padding_high"]
+        if any(max(low[k], high[k]) >= size[k] for k in range(len(size))) or any(found["dilation"]):
+            return None
+        padded = any(low) or any(high)
+        if average and attrs.count_include_pad and high != [int(p) for p in attrs.padding[len(size) :]]:
+            return None  # ceil mode: windows beyond the padding are counted in ways of TVM's own
+        algorithm = (
+            "max" if not average else "average_with_padding" if attrs.count_include_pad and padded else "average"
+        )
+        kernel = {
+            "primitive": "pooling",
+            "algorithm": algorithm,
+            "kernel": list(size),
+            **found,
+            "operands": [describe(shape), describe(out)],
+        }
+        return self._plain(name, kernel, call, prod(out) * prod(size)) if is_fast(kernel) else None
+
+    def _mean(self, call: Any) -> Any:
+        """The mean over an image is an average pool."""
+        shape = shape_of(call.args[0]) or ()
+        rank = len(shape)
+        if rank not in LAYOUTS:
+            return None
+        if operation(call) == "mean":
+            axes = sorted(int(a) % rank for a in call.attrs.axis or [])
+            known: dict[int, Describe] = {1: channels_last, **({2: dense} if rank > 3 else {})}
+            describe = known.get(axes[0]) if axes else None
+            if describe is None or axes != list(range(axes[0], axes[0] + rank - 2)):
+                return None
+        else:
+            describe, _ = _layout(call, rank)
+            if describe is None or prod(shape_of(call) or ()) != shape[0] * shape[1 if describe is dense else -1]:
+                return None
+        first, zeros = describe is dense, [0] * (rank - 2)
+        image = list(shape[2:] if first else shape[1:-1])
+        one = (*shape[:2], *(1,) * (rank - 2)) if first else (shape[0], *(1,) * (rank - 2), shape[-1])
+        kernel = {
+            "primitive": "pooling",
+            "algorithm": "average",
+            "kernel": image,
+            "strides": [1] * (rank - 2),
+            "dilation": zeros,
+            "padding_low": zeros,
+            "padding_high": zeros,
+            "operands": [describe(shape), describe(one)],
+        }
+        return self._plain("mean", kernel, call, prod(shape)) if is_fast(kernel) else None
+
+    def _softmax(self, call: Any) -> Any:
+        shape = shape_of(call) or ()
+        name = operation(call).removeprefix("nn.")
+        kernel = {
+            "primitive": "softmax",
+            "algorithm": "log" if name == "log_softmax" else "accurate",
+            "axis": int(call.attrs.axis) % len(shape),
+            "operands": [dense(shape), dense(shape)],
+        }
+        return self._plain(name, kernel, call, 4 * prod(shape))
+
+    def _layer_norm(self, call: Any) -> Any:
+        shape, attrs = shape_of(call) or (), call.attrs
+        if [int(a) % len(shape) for a in attrs.axes] != [len(shape) - 1] or not (attrs.center and attrs.scale):
+            return None
+        if not all(is_float32(a) and shape_of(a) == shape[-1:] for a in call.args[1:]):
+            return None
+        rows = dense((prod(shape[:-1]), shape[-1]))
+        kernel = {
+            "primitive": "layer_normalization",
+            "numbers": [float(attrs.epsilon)],
+            "operands": [rows, dense(shape[-1:]), dense(shape[-1:]), rows],
+        }
+        return self._plain("layer_norm", kernel, call, 8 * prod(shape))
+
+    def _concatenation(self, call: Any) -> Any:
+        parts = self.resolve(call.args[0])
+        parts = self.definitions.get(parts, parts)
+        if not isinstance(parts, relax.Tuple) or not 2 <= len(parts.fields) <= 64:
+            return None
+        if not all(is_float32(part) for part in parts.fields):
+            return None
+        shape = shape_of(call) or ()
+        axis = int(call.attrs.axis or 0) % len(shape)
+        outer, inner = prod(shape[:axis]), prod(shape[axis + 1 :])
+        sizes = [(outer, (shape_of(part) or ())[axis] * inner) for part in parts.fields]
+        kernel = {
+            "primitive": "concatenation",
+            "axis": 1,
+            "operands": [*(dense(size) for size in sizes), dense((outer, shape[axis] * inner))],
+        }
+        arguments = [self.value(part) for part in parts.fields]
+        return self.kernels.call("concat", kernel, arguments, call.ty, 0)
+
+    def _plain(self, kind: str, kernel: dict[str, Any], call: Any, flops: int) -> Any:
+        return self.kernels.call(kind, kernel, [self.value(a) for a in call.args], call.ty, flops)
+
+
+def _layout(call: Any, rank: int) -> tuple[Describe | None, slice]:
+    """How a pool's tensors are described, and where their images are; None for layouts that are not known."""
+    plain, last = LAYOUTS[rank]
+    layout = str(call.attrs.layout)
+    if layout not in (plain, last) or str(call.attrs.out_layout) not in ("", layout):
+        return None, slice(0)
+    return (dense, slice(2, rank)) if layout == plain else (channels_last, slice(1, rank - 1))

@@ -1,0 +1,309 @@
+"""Convolutions and products of 8-bit tensors with constant weights: exact sums in int32, by instructions for them.
+
+Importers write them on wider types, less their zero points: ``conv2d(astype(x) - zero, weights)``. The kernel reads ``x``
+itself; the sums are the same, whatever zero points there are. Where a model dequantises before it convolves
+(``conv2d((astype(x) - zero) * scale, weights)``, ONNX's QDQ form), weights that are integers times a scale for each output
+are taken apart, and the scales multiply the sums. What follows (bias, scales, rounding) is elementwise and left to the
+compiler, which fuses it into one step. Only for processors with AVX512-VNNI, AVX-VNNI or AMX: on others oneDNN's sums
+saturate, and the wider types compute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ....toolchain.processor import features_of, host_target
+from ..rewrite import RESHAPES, Rewriter, axis_order, constant_value, operation, shape_of
+from .describe import channels_last, dense, window
+from .products import CONVOLUTIONS, implementation, known_layouts, layouts
+
+BYTES = ("int8", "uint8")
+SUMS = ("int32", "float32")
+"""Types that importers sum in; float32 where it holds every sum."""
+INSTRUCTIONS = ("avx512vnni", "avxvnni")
+"""What the processor must have, as artifacts say what they need."""
+MOST_TERMS = (1 << 31) // (255 * 128) - 1
+"""Of a sum that int32 holds whatever the numbers are."""
+_FEW = 32
+"""Numbers of a row that are looked at first."""
+
+
+@dataclass(frozen=True)
+class IntegerProduct:
+    """A kernel that replaces a convolution or product.
+
+    Attributes
+    ----------
+    kernel : dict
+        Its description.
+    source : relax expression
+        Old, of 8 bits; ``order`` transposes it.
+    order : tuple of int
+    weights : numpy.ndarray
+        int8.
+    zero : relax expression or None
+        Old: what is to be subtracted from the source, where the kernel does not.
+    scale : numpy.ndarray or None
+        What the sums are to be multiplied by, one number or one for each output.
+    """
+
+    kernel: dict[str, Any]
+    source: Any
+    order: tuple[int, ...]
+    weights: np.ndarray[Any, Any]
+    zero: Any = None
+    scale: Any = None
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the source has to be transposed."""
+        return self.order != tuple(range(len(self.order)))
+
+
+def integer_product(rewriter: Rewriter, call: Any) -> IntegerProduct | None:
+    """The kernel for a call on integers in wider types; None where it is none of these, or has no fast one here."""
+    name = operation(call)
+    if dtype_of(call) not in SUMS or (name != "matmul" and name not in CONVOLUTIONS) or not _has_instructions():
+        return None
+    source = _source(rewriter, call.args[0])
+    value = None if source is None else _known(rewriter, call.args[1])
+    if source is None or value is None or shape_of(call) is None:
+        return None
+    weights, scale = _bytes(value), source.scale
+    if scale is not None:
+        parts = factored(value, 1 if name == "matmul" else 0)
+        if parts is None:
+            return None
+        weights, scale = parts[0], np.float32(scale) * parts[1]
+    if weights is None:
+        return None
+    terms = weights.size // max(weights.shape[1 if name == "matmul" else 0], 1)
+    if terms > MOST_TERMS:
+        return None
+    made = (_matmul if name == "matmul" else _convolution)(call, weights, source, scale)
+    return made if made is not None and _is_exact(implementation(made.kernel)) else None
+
+
+def factored(weights: Any, axis: int) -> tuple[Any, Any] | None:
+    """int8 and a float32 scale for each index along an axis whose products are the weights, bit by bit; None if none are."""
+    if weights.dtype != np.float32 or weights.size == 0 or not np.isfinite(weights).all():
+        return None
+    rows = np.moveaxis(weights, axis, 0).reshape(weights.shape[axis], -1)
+    greatest = np.abs(rows).max(1)
+    scales = np.where(greatest > 0, np.nan, 1).astype(np.float32)
+    for count in range(1, 129):  # what the greatest stands for
+        near = (greatest / np.float32(count)).astype(np.float32)
+        for scale in (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf))):
+            left = np.flatnonzero(np.isnan(scales))
+            few = rows[left, :_FEW]
+            left = left[_are_multiples(few, scale[left])]
+            left = left[_are_multiples(rows[left], scale[left])]
+            scales[left] = scale[left]
+    if np.isnan(scales).any():
+        return None
+    along = scales.reshape([-1 if d == axis else 1 for d in range(weights.ndim)])
+    whole = np.rint(weights / along)
+    return (whole.astype(np.int8), scales) if whole.max() < 128 else None
+
+
+def _are_multiples(rows: Any, scales: Any) -> Any:
+    """Of each row, whether its numbers are whole multiples of its scale."""
+    with np.errstate(all="ignore"):
+        return (np.rint(rows / scales[:, None]) * scales[:, None] == rows).all(1)
+
+
+def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
+    """Whether `integer_product` may find one once channels are last."""
+    if dtype_of(call) not in SUMS or not _has_instructions():
+        return False
+    found = _source(rewriter, call.args[0])
+    if found is None or _number(found.zero) is None:
+        return False
+    return _bytes(_known(rewriter, call.args[1])) is not None
+
+
+def dtype_of(expr: Any) -> str:
+    """The data type of a tensor; empty for anything else."""
+    ty = expr.ty
+    return str(ty.dtype.dtype) if isinstance(ty, relax.TensorType) and ty.dtype is not None else ""
+
+
+def _has_instructions() -> bool:
+    return not set(INSTRUCTIONS).isdisjoint(features_of(host_target()))
+
+
+def _is_exact(name: str) -> bool:
+    return ("vnni" in name or "amx" in name) and "ref" not in name
+
+
+def _known(rewriter: Rewriter, expr: Any) -> Any:
+    """The value of a constant, or of 8-bit weights made wider: the compiler leaves large ones to the run."""
+    expr = rewriter.resolve(expr)
+    call = rewriter.defined(expr)
+    if call is None:
+        return constant_value(expr)
+    name = operation(call)
+    if name not in ("astype", "subtract", "multiply", "permute_dims") or shape_of(call) is None:
+        return None
+    values = [_known(rewriter, argument) for argument in call.args]
+    if any(value is None for value in values):
+        return None
+    if name == "astype":
+        return values[0].astype(dtype_of(call))
+    if name == "permute_dims":
+        return values[0].transpose(axis_order(call))
+    return values[0] - values[1] if name == "subtract" else values[0] * values[1]
+
+
+def _bytes(value: Any) -> Any:
+    """Constant weights as int8; None where that cannot hold them."""
+    if value is None or value.dtype.name not in (*SUMS, *BYTES) or value.size == 0:
+        return None
+    made = np.clip(np.nan_to_num(value), -128, 127).astype(np.int8)
+    return made if np.array_equal(made, value) else None
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The 8-bit tensor that a wider one is made of, in which order its dimensions stand, its zero point and scale."""
+
+    expr: Any
+    order: tuple[int, ...]
+    zero: Any
+    scale: float | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As the product sees it."""
+        given = shape_of(self.expr) or ()
+        return tuple(given[k] for k in self.order)
+
+
+def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
+    order, zero, scale, wider = tuple(range(len(shape_of(expr) or ()))), None, None, False
+    expr = rewriter.resolve(expr)
+    while (call := rewriter.defined(expr)) is not None:
+        name = operation(call)
+        if name == "permute_dims":
+            axes = axis_order(call)
+            order = tuple(axes[k] for k in order)
+        elif name == "subtract" and zero is None and not wider and _is_whole_number(rewriter, call.args[1]):
+            zero = rewriter.resolve(call.args[1])
+        elif (
+            name == "multiply"
+            and scale is None
+            and zero is None
+            and not wider
+            and rewriter.number(call.args[1]) is not None
+        ):
+            scale = rewriter.number(call.args[1])
+        elif name == "astype" and dtype_of(call.args[0]) in BYTES and dtype_of(call) not in BYTES:
+            wider = True
+        else:
+            break
+        if shape_of(call.args[0]) is None or len(shape_of(call.args[0]) or ()) != len(order):
+            return None
+        expr = rewriter.resolve(call.args[0])
+    return _Source(expr, order, zero, scale) if wider and dtype_of(expr) in BYTES else None
+
+
+def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
+    """Whether it is a constant that 8 bits hold, or one 8-bit number in another type and shape."""
+    shape = shape_of(expr)
+    if shape is None or prod(shape) != 1:
+        return False
+    number = rewriter.number(expr)
+    if number is not None:
+        return number.is_integer() and -128 <= number <= 255  # the sums of products with more might exceed int32
+    while dtype_of(expr) not in BYTES and operation(call := rewriter.defined(expr)) in ("astype", *RESHAPES):
+        expr = call.args[0]
+    return dtype_of(expr) in BYTES
+
+
+def _convolution(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProduct | None:
+    attrs, out, shape = call.attrs, shape_of(call) or (), source.shape
+    number = _number(source.zero)
+    if number is None or layouts(call) != known_layouts(call, last=True):
+        return None
+    groups = int(attrs.groups)
+    split = (groups, weights.shape[0] // groups, *weights.shape[1:])
+    filters = dense(split if groups > 1 else weights.shape, parameter=True)
+    kernel = {
+        "primitive": "convolution",
+        **window(attrs.strides, attrs.padding, attrs.dilation, weights.shape[2:], shape[1:-1], out[1:-1]),
+        "source_zero": number,
+        "operands": [
+            {**channels_last(shape), "type": dtype_of(source.expr)},
+            {**filters, "type": "int8"},
+            {**channels_last(out), "type": _sum_type(call, scale)},
+        ],
+    }
+    return IntegerProduct(kernel, source.expr, source.order, weights, scale=scale)
+
+
+def _sum_type(call: Any, scale: Any) -> str:
+    """Of the kernel's result: of a float32 product that is scaled, nobody has said that float32 holds the sums."""
+    return dtype_of(call) if scale is None else "int32"
+
+
+def _number(zero: Any) -> int | None:
+    """A constant zero point that a kernel takes; None of any other."""
+    value = np.zeros(1) if zero is None else constant_value(zero)
+    if value is None or not -128 <= float(value.reshape(-1)[0]) <= 255:
+        return None
+    return int(value.reshape(-1)[0])
+
+
+def _matmul(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProduct | None:
+    out, shape = shape_of(call) or (), source.shape
+    if weights.ndim != 2 or len(shape) < 2:
+        return None
+    kernel = {
+        "primitive": "matmul",
+        "operands": [
+            {**dense((prod(shape[:-1]), shape[-1])), "type": dtype_of(source.expr)},
+            {**dense(weights.shape, parameter=True), "type": "int8"},
+            {**dense((prod(out[:-1]), out[-1])), "type": _sum_type(call, scale)},
+        ],
+    }
+    return IntegerProduct(kernel, source.expr, source.order, weights, source.zero, scale)
+
+
+def emit_product(rewriter: Any, call: Any, found: IntegerProduct) -> Any:
+    """The kernel's call, less what the zero point adds to each sum where the kernel does not see to it.
+
+    Parameters
+    ----------
+    rewriter : Claimer
+    """
+    source = rewriter.value(found.source)
+    if found.transposed:
+        source = rewriter.emit(relax.op.permute_dims(source, list(found.order)))
+    weights = rewriter.folded(found.weights, rewriter.resolve(call.args[1]))
+    shape = shape_of(call) or ()
+    flops = 2 * prod(shape) * found.weights.size // max(found.weights.shape[1 if operation(call) == "matmul" else 0], 1)
+    kind = f"integer_{operation(call).removeprefix('nn.')}"
+    dtype = "int32" if found.scale is not None else dtype_of(call)
+    made = rewriter.emit(
+        rewriter.kernels.call(kind, found.kernel, [source, weights], relax.TensorType(shape, dtype), flops)
+    )
+    if found.zero is not None:
+        # The sum of (x - zero) w is that of x w less zero times the sum of w.
+        sums = _constant(found.weights.astype(np.int64).sum(0).astype(dtype))
+        zero = rewriter.emit(relax.op.reshape(rewriter.value(found.zero), ()))
+        zero = rewriter.emit(relax.op.astype(zero, dtype))
+        made = rewriter.emit(relax.op.subtract(made, rewriter.emit(relax.op.multiply(zero, sums))))
+    if found.scale is None:
+        return made
+    made = rewriter.emit(relax.op.astype(made, "float32"))
+    return rewriter.emit(relax.op.multiply(made, _constant(found.scale.astype(np.float32))))
+
+
+def _constant(value: Any) -> Any:
+    return relax.const(tvm.runtime.tensor(value))

@@ -1,0 +1,266 @@
+"""Convolutions, transposed convolutions and matrix products, as kernels that a chain can follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ....._library import function as library_function
+from ....toolchain.processor import BFLOAT16
+from ..rewrite import constant_value, is_float32, operation, shape_of
+from .chain import Chain
+from .describe import channels_last, dense, permuted, transposed_window, window
+from .lines import arranged, is_line
+
+VERSION = 7
+CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
+TRANSPOSED = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
+LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
+"""By number of dimensions: what importers write, and what kernels compute on."""
+LEAST_REUSE = 64
+"""Operations for each number of the source: with fewer, rounding them all to bfloat16 takes what its products save."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A kernel with weights, before anything follows it.
+
+    Attributes
+    ----------
+    kind : str
+        Names the operator.
+    kernel : dict
+        Its description without operands.
+    operands : list of dict
+        Source and weights.
+    result : dict
+    bias : dict
+        How a number for each channel is read as bias.
+    view : callable
+        How an operand of the shape of the result, or 1 along some dimensions, is read; None where it cannot be.
+    flops : int
+    axis : int or None
+        Of the output channels in the weights; None where nothing can be folded into them.
+    arrange : callable or None
+        Makes of constant weights, once all is folded into them, those that the kernel reads.
+    """
+
+    kind: str
+    kernel: dict[str, Any]
+    operands: list[dict[str, Any]]
+    result: dict[str, Any]
+    bias: dict[str, Any]
+    view: Callable[[tuple[int, ...]], dict[str, Any] | None]
+    flops: int
+    axis: int | None
+    arrange: Callable[[Any], Any] | None = None
+
+    def description(self, chain: Chain) -> dict[str, Any] | None:
+        """Of the kernel with what follows it; None where an operand cannot be read.
+
+        Its arguments are source, weights, bias where there is one, and operands of the chain in order.
+        """
+        operands = list(self.operands)
+        kernel: dict[str, Any] = {**self.kernel, "post": []}
+        if chain.bias is not None:
+            kernel["bias"] = len(operands)
+            operands.append(self.bias)
+        for post in chain.post:
+            entry = dict(post.description)
+            if post.operand is not None:
+                view = self.result if post.shape is None else self.view(post.shape)
+                if view is None:
+                    return None
+                entry["input"] = len(operands)
+                operands.append(view)
+            kernel["post"].append(entry)
+        return {**kernel, "operands": [*operands, self.result]}
+
+
+def implementation(kernel: dict[str, Any]) -> str:
+    """Name of the implementation that oneDNN takes for a kernel on this machine; empty where it has none."""
+    document = {"version": VERSION, "kernels": {"kernel": kernel}}
+    return str(library_function("tvm_sched.onednn_implementation")(json.dumps(document)))
+
+
+def is_fast(kernel: dict[str, Any] | None) -> bool:
+    """Whether oneDNN has more than its reference implementation, which is slower than TVM's code."""
+    if kernel is None:
+        return False
+    name = implementation(kernel)
+    return bool(name) and "ref" not in name and name != "simple:any"
+
+
+def in_bfloat16(kernel: dict[str, Any], flops: int) -> dict[str, Any] | None:
+    """The kernel with weights of bfloat16, to which it rounds its source, too; None where that is no gain.
+
+    Sums, and all that follows them, remain float32.
+    """
+    source, weights, *others = kernel["operands"]
+    if kernel["primitive"] == "line_convolution" or flops < LEAST_REUSE * prod(source["dims"]):
+        return None
+    changed = {**kernel, "operands": [source, {**weights, "type": BFLOAT16}, *others]}
+    name = implementation(changed)
+    return changed if is_fast(changed) and ("bf16" in name or "amx" in name) else None
+
+
+def product_of(call: Any, weights: Any) -> Product | None:
+    """The kernel for a call, None where oneDNN has none.
+
+    Parameters
+    ----------
+    call : relax.Call
+    weights : relax expression
+        The second argument, with other names for it seen through.
+    """
+    if not all(is_float32(expr) for expr in (*call.args, call)):
+        return None
+    name = operation(call)
+    parameter = constant_value(weights) is not None
+    if name == "matmul":
+        return _matmul(call, parameter)
+    if name in CONVOLUTIONS or name in TRANSPOSED:
+        return _convolution(call, parameter, name in TRANSPOSED)
+    return None
+
+
+def layouts(call: Any) -> tuple[str, str, str]:
+    """The layouts of a convolution's images, weights and result, as it is written."""
+    attrs = call.attrs
+    return str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout) or str(attrs.data_layout)
+
+
+def known_layouts(call: Any, last: bool) -> tuple[str, str, str] | None:
+    """Those that kernels are made for: channels first or last; weights (O, I / groups, ...), or (I, O / groups, ...)."""
+    rank = len(shape_of(call) or ())
+    if rank not in LAYOUTS:
+        return None
+    data = LAYOUTS[rank][last]
+    return data, ("IO" if operation(call) in TRANSPOSED else "OI") + LAYOUTS[rank][0][2:], data
+
+
+def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None:
+    attrs, shape, filters, out = call.attrs, *((shape_of(e) or ()) for e in (*call.args, call))
+    if layouts(call) != known_layouts(call, last=True):
+        return None
+    groups, kernel, rank = int(attrs.groups), filters[2:], len(shape)
+    turn = _turn(shape[1:-1], out[1:-1], kernel)
+    weights = _filters((*filters[:2], *(kernel[k] for k in turn)), groups, transposed, parameter)
+    if parameter and not transposed and is_line(call):
+        return _line(call)
+    if not transposed and groups == 1 and prod(shape[1:-1]) == prod(out[1:-1]) == prod(kernel) == 1:
+        return _point(shape[0], filters[:2], rank, parameter)
+    describe = transposed_window if transposed else window
+    found = describe(attrs.strides, attrs.padding, attrs.dilation, kernel, shape[1:-1], out[1:-1])
+
+    def turned(image: tuple[int, ...]) -> tuple[int, ...]:
+        return (image[0], *(image[1 + k] for k in turn), image[-1])
+
+    # Every number of the smaller channel dimension takes part once for each place of the window.
+    flops = 2 * prod(kernel) * filters[1] * (prod(shape) if transposed else prod(out))
+    return Product(
+        kind=operation(call).removeprefix("nn."),
+        kernel={
+            "primitive": "deconvolution" if transposed else "convolution",
+            **{name: [numbers[k] for k in turn] for name, numbers in found.items()},
+        },
+        operands=[channels_last(turned(shape)), weights],
+        result=channels_last(turned(out)),
+        bias=dense(out[-1:], parameter=True),
+        view=lambda other: channels_last(turned(other)),
+        flops=flops,
+        axis=None if not parameter or (transposed and groups > 1) else 1 if transposed else 0,
+    )
+
+
+def _turn(image: tuple[int, ...], out: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
+    """The dimensions of images in the order in which oneDNN sees them: those of one place first.
+
+    Its kernels compute many places along the last dimension at once; an image of one column is as well one row.
+    """
+    return sorted(range(len(image)), key=lambda k: not image[k] == out[k] == kernel[k] == 1)
+
+
+def _point(batch: int, filters: tuple[int, ...], rank: int, parameter: bool) -> Product:
+    """A convolution of images of one place, such as those that weigh channels: a product of matrices."""
+    channels, terms = filters
+    return Product(
+        kind=f"conv{rank - 2}d",
+        kernel={"primitive": "matmul"},
+        operands=[
+            dense((batch, terms)),
+            {"dims": [terms, channels], "strides": [1, terms], **({"parameter": True} if parameter else {})},
+        ],
+        result=dense((batch, channels)),
+        bias=dense((1, channels), parameter=True),
+        view=lambda other: dense((other[0], other[-1])) if len(other) == rank else None,
+        flops=2 * batch * channels * terms,
+        axis=0 if parameter else None,
+    )
+
+
+def _line(call: Any) -> Product:
+    """A convolution over one dimension as a product of its windows."""
+    attrs, shape, filters, out = call.attrs, *((shape_of(e) or ()) for e in (*call.args, call))
+    rows, terms, channels = prod(out[:-1]), prod(filters[1:]), (1, out[-1])
+    return Product(
+        kind=operation(call).removeprefix("nn."),
+        kernel={
+            "primitive": "line_convolution",
+            "kernel": [filters[2]],
+            "strides": [int(attrs.strides[0])],
+            "padding_low": [int(attrs.padding[0])],
+        },
+        operands=[dense(shape), dense((terms, out[-1]), parameter=True)],
+        result=dense((rows, out[-1])),
+        bias=dense(channels, parameter=True),
+        view=lambda other: dense((1, other[-1])) if prod(other) == other[-1] else None,
+        flops=2 * rows * terms * out[-1],
+        axis=0,
+        arrange=arranged,
+    )
+
+
+def _filters(shape: tuple[int, ...], groups: int, transposed: bool, parameter: bool) -> dict[str, Any]:
+    """Weights (O, I / groups, ...), or (I, O / groups, ...), as oneDNN's (groups, O / groups, I / groups, ...)."""
+    split = (groups, shape[0] // groups, *shape[1:])
+    order = tuple(range(len(split)))
+    result = permuted(split, (0, 2, 1, *order[3:]) if transposed else order)
+    if groups == 1:
+        result = {key: value[1:] for key, value in result.items()}
+    return {**result, "parameter": True} if parameter else result
+
+
+def _matmul(call: Any, parameter: bool) -> Product | None:
+    a, b, out = shape_of(call.args[0]) or (), shape_of(call.args[1]) or (), shape_of(call) or ()
+    if len(a) < 2 or len(b) < 2 or len(out) > 6:
+        return None
+    if len(b) == 2:
+        shapes: list[tuple[int, ...]] = [(prod(a[:-1]), a[-1]), b, (prod(out[:-1]), out[-1])]
+    elif a[:-2] == b[:-2]:
+        shapes = [(prod(s[:-2]), *s[-2:]) for s in (a, b, out)]
+    else:
+        shapes = [(1,) * (len(out) - len(s)) + s for s in (a, b, out)]
+    rank = len(shapes[2])
+
+    def view(other: tuple[int, ...]) -> dict[str, Any] | None:
+        if shapes[2] == out:
+            return dense(other)
+        whole = not any(size > 1 for size in other[:-1])
+        if whole:
+            return dense((*(1,) * (rank - 1), other[-1]))
+        return dense((1, *other[-2:])) if rank == 3 and not any(size > 1 for size in other[:-2]) else None
+
+    return Product(
+        kind="matmul",
+        kernel={"primitive": "matmul"},
+        operands=[dense(shapes[0]), dense(shapes[1], parameter)],
+        result=dense(shapes[2]),
+        bias=dense((*(1,) * (rank - 1), out[-1]), parameter=True),
+        view=view,
+        flops=2 * prod(out) * a[-1],
+        axis=1 if parameter and len(b) == 2 else None,
+    )

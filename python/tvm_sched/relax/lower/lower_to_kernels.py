@@ -1,0 +1,210 @@
+"""LowerToKernels: lower Relax operators to kernel calls, with parameters folded and named."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import tvm
+from tvm import relax
+
+from tvm_frontends.model import PARAMETERS, ModelWarning, data_address, lift_constants, main_constants, number_of_inputs
+
+from ...errors import InputError
+from ..codegen.cpu.kernels import prepare_kernel
+from ..ir.attributes import DEVICE_KIND, LAUNCHES
+from ..problem.demands import launches_on_gpu
+from ..toolchain.processor import BFLOAT16, TF32, precision
+from ..variants.offer import offer_variants
+from . import comparisons, half
+from .dynamic_tail import tail_operators
+from .fold_parameters import Names, fold_parameters
+from .kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
+from .scans import widen_scans
+from .simplify import simplify
+from .split_tail import split_tail
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.LowerToKernels")
+class LowerToKernels:
+    """Lower the function ``main`` so that each of its bindings is a call of one kernel.
+
+    Operators are decomposed, legalised to PrimFuncs and fused; calls on parameters alone are computed now. Then
+    constants of ``main`` become arguments after the inputs (the function attribute ``num_input`` says how many inputs
+    there are), and their values go into the module attribute ``tvm_sched.parameters``, by name.
+
+    Parameters whose values the attribute holds already (an imported model's) keep their names; what was folded is named
+    after the parameter it comes from (``conv1.bias.reshape``).
+
+    What depends on sizes that are known only at run time leaves ``main`` before that, with a `ModelWarning` (`SplitTail`).
+
+    Parameters
+    ----------
+    fold : bool
+        Whether parameters are constants that may be folded. Without it, calls on parameters remain operators, and the
+        parameters stay as they are in the model's file.
+    libraries : sequence of str, optional
+        Kernel libraries that take operators before TVM compiles the rest, in this order; their kernels are described in
+        the module attribute ``tvm_sched.kernels``. Default: those that can be used here (`available_libraries`).
+    schedule : bool
+        Whether kernels get loops that suit a CPU (`tvm_sched.relax.codegen.cpu.kernels`); without it they are TVM's default.
+    device_kind : {"cpu", "cuda"}
+        What the kernels are for: it chooses the kernel libraries. Loops for GPUs are made when kernels are compiled.
+    variants : bool
+        Whether ``main`` holds other ways to compute fused kernels, too (`tvm_sched.relax.variants.offer`), of which `Place`
+        chooses.
+    pieces : sequence of int
+        Numbers of pieces into which products with weights may be cut then.
+    unbound : bool
+        Whether weights without values may be cut: for scheduling alone.
+    rows : bool
+        Whether parts by rows, each of which needs all weights, are offered also where only runs with parameters on the
+        devices can gain by them.
+    gpus : sequence of str
+        Architectures, such as ``"sm_86"``, for the oldest of which kernels say how they would be launched, in the module
+        attribute ``tvm_sched.launches``; without any, none does.
+    archs : sequence of str
+        The GPUs that libraries compile kernels for, such as ``"sm_90"``.
+
+    Raises
+    ------
+    tvm_sched.errors.InputError
+        The module has no Relax function ``main``.
+    """
+
+    def __init__(
+        self,
+        fold: bool = True,
+        schedule: bool = True,
+        libraries: Sequence[str] | None = None,
+        device_kind: str = "cpu",
+        variants: bool = False,
+        pieces: Sequence[int] = (),
+        unbound: bool = False,
+        rows: bool = False,
+        gpus: Sequence[str] = (),
+        archs: Sequence[str] = (),
+    ) -> None:
+        self.fold = fold
+        self.variants = variants
+        self.pieces = tuple(pieces)
+        self.unbound = unbound
+        self.rows = rows
+        self.archs = tuple(archs)
+        self.device_kind = device_kind
+        self.libraries = libraries
+        self.gpus = tuple(gpus)
+        self.schedule = schedule
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        if "main" not in [v.name_hint for v in mod.get_global_vars()] or not isinstance(mod["main"], relax.Function):
+            raise InputError("the module has no Relax function 'main', so there is nothing to schedule")
+        values = dict(mod.attrs[PARAMETERS]) if mod.attrs and PARAMETERS in mod.attrs else {}
+        names: Names = {}
+        if self.fold and values:
+            mod = _bind(mod, values, names)
+            values = {}
+        with tvm.target.Target("llvm"):  # some passes ask for a target, and ours is none that they know
+            mod = split_tail(simplify(mod))
+            _warn_of_tail(mod)
+            mod, kept = fold_parameters(mod, names)
+            libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
+            for asked, library in ((BFLOAT16, "onednn"), (TF32, "nvidia")):
+                if precision() == asked and library not in libraries:
+                    raise InputError(
+                        f"precision {asked!r} takes the kernel library {library!r}, which is not used here"
+                    )
+            mod, claimed = _claim(mod, libraries, names, self.archs)
+            mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
+            mod = self._lower(mod)
+        mod, constants = _lift(mod, names)
+        del kept, laid_out
+        documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
+        launches = launches_on_gpu(_prepare_kernels(mod, False), self.gpus) if self.gpus else {}
+        mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
+        mod = mod.with_attr(LAUNCHES, launches) if launches else mod
+        mod = mod.with_attr(KERNELS, documents) if documents else mod
+        mod = mod.with_attr(DEVICE_KIND, self.device_kind) if self.device_kind != "cpu" else mod
+        return mod.with_attr(PARAMETERS, {**values, **constants})
+
+    def _lower(self, mod: tvm.IRModule) -> tvm.IRModule:
+        transform = relax.transform
+        with _operators_for(self.device_kind):
+            legal = tvm.transform.Sequential(
+                [
+                    relax.backend.DispatchSampling(),
+                    relax.backend.DispatchSortScan(),
+                    transform.LegalizeOps({**half.legalizations(), **comparisons.legalizations()}),
+                ]
+            )(widen_scans(mod))
+        fused = tvm.transform.Sequential(
+            [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]
+        )(legal)
+        if self.variants:
+            fused = offer_variants(fused, self.pieces, self.unbound, self.rows)
+        last = [transform.FuseTIR(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()]
+        return tvm.transform.Sequential(last)(fused)
+
+
+def _operators_for(device_kind: str) -> tvm.target.Target:
+    """The target by which TVM chooses how operators compute that have another algorithm on GPUs (scatters)."""
+    return tvm.target.Target({"kind": "cuda", "arch": "sm_80"} if device_kind == "cuda" else "llvm", host="llvm")
+
+
+def _warn_of_tail(mod: tvm.IRModule) -> None:
+    kinds = tail_operators(mod)
+    if kinds:
+        warnings.warn(
+            f"{sum(kinds.values())} operators ({', '.join(kinds)}) have sizes that are known only when the model runs: "
+            "TVM's virtual machine runs them after the schedule, whose latency does not include them",
+            ModelWarning,
+            stacklevel=2,
+        )
+
+
+def _bind(mod: tvm.IRModule, values: dict[str, tvm.runtime.Tensor], names: Names) -> tvm.IRModule:
+    """Make the parameters with known values constants and note their names."""
+    function = mod["main"]
+    bound = {v: values[v.name] for v in function.params[number_of_inputs(function) :] if v.name in values}
+    for variable, value in bound.items():
+        names[int(value.data_ptr())] = variable.name
+    return relax.transform.BindParams("main", bound)(mod)
+
+
+def _claim(
+    mod: tvm.IRModule, libraries: Sequence[str], names: Names, archs: Sequence[str]
+) -> tuple[tvm.IRModule, list[KernelSet]]:
+    """Let the libraries take what they can, one after the other."""
+    claimed = []
+    for name in libraries:
+        kernels = KernelSet(name, tuple(archs))
+        mod = get_library(name).claim(mod, kernels, names)
+        claimed.append(kernels)
+    return mod, claimed
+
+
+def _lift(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
+    """Constants of ``main`` become its last arguments; returns their values by name, too."""
+    taken = {variable.name for variable in mod["main"].params}
+    variables: dict[int, relax.Var] = {}
+    values: dict[str, tvm.runtime.Tensor] = {}
+    for constant in main_constants(mod):
+        address = data_address(constant)
+        name = base = names.get(address, "constant")
+        count = 1
+        while name in taken:
+            count += 1
+            name = f"{base}.{count}"
+        taken.add(name)
+        variables[address] = relax.Var(name, constant.ty)
+        values[name] = constant.value
+    return lift_constants(mod, variables), values
+
+
+def _prepare_kernels(mod: tvm.IRModule, schedule: bool) -> tvm.IRModule:
+    result = mod.clone()
+    for variable, function in mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            result.update_func(variable, prepare_kernel(function, schedule))
+    return result

@@ -1,0 +1,189 @@
+"""SplitTail: move operators whose sizes depend on values out of ``main``, for TVM's virtual machine to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ...errors import InputError
+from ..ir.attributes import TAIL
+from ..problem.operator_graph import describe, static_shape
+from .dynamic_tail import ENTRY
+
+UNBOUNDED = ("relax.nonzero", "relax.unique")
+"""Operators that TVM implements with Python's functions only."""
+NEED_ELEMENTS = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("sum", "prod", "mean", "max", "min", "argmax", "argmin", "variance", "std", "median", "topk", "split"),
+        *("all", "any"),
+    )
+)
+"""Operators whose kernels leave their result unwritten, or read too far, where there are too few elements along an axis."""
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.SplitTail")
+class SplitTail:
+    """Move the operators whose shapes depend on data out of ``main``, with all that need their results.
+
+    ``main`` then returns, as a tuple, the tensors that these and the model's result need, all of static shapes; the module
+    attribute `TAIL` is a module of the function `ENTRY`, which makes the model's result of them, and the kernels that it
+    calls. `EmitExecutor` puts both together again. Nothing happens where all shapes are static, or where those of
+    ``main``'s arguments are not: these may be bound.
+
+    Raises
+    ------
+    InputError
+        An operator for which there is no kernel.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        return split_tail(mod)
+
+
+def split_tail(mod: tvm.IRModule) -> tvm.IRModule:
+    """Function form of the pass `SplitTail`."""
+    function = mod["main"]
+    if not isinstance(function.body, relax.SeqExpr) or not all(_is_static(v.ty) for v in function.params):
+        return mod
+    if all(_is_static(binding.var.ty) for block in function.body.blocks for binding in block.bindings):
+        return mod
+    mod = relax.transform.ToNonDataflow()(mod)
+    function = mod["main"]
+    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    known, moved = set(function.params), set()
+    for binding in bindings:  # a variable that is neither an argument nor bound is a symbolic size
+        if not _is_static(binding.var.ty) or any(v in moved or v not in known for v in _used(binding.value)):
+            moved.add(binding.var)
+            _check(binding)
+        known.add(binding.var)
+    early = [binding for binding in bindings if binding.var not in moved]
+    if not _is_of_tensors(function.body.body.ty):
+        raise InputError(
+            "the model returns a size that is known only when it runs, as a number and not as a tensor; return the tensor "
+            "whose size it is"
+        )
+    late, used = _with_aliases(bindings, moved, function.body.body)
+    needed = [variable for variable in used if variable in known]
+    tail = _tail(mod, needed, late, function.body.body)
+    body = relax.SeqExpr([relax.BindingBlock(early)], relax.Tuple(needed))
+    types = relax.TupleType([variable.ty for variable in needed])
+    main = relax.Function(function.params, body, types, function.is_pure, function.attrs)
+    changed = mod.clone()
+    changed["main"] = relax.BlockBuilder(mod).normalize(main)
+    return relax.transform.ConvertToDataflow(1)(changed).with_attr(TAIL, tail)
+
+
+def _with_aliases(
+    bindings: list[relax.Binding], moved: set[relax.Var], result: relax.Expr
+) -> tuple[list[relax.Binding], list[relax.Var]]:
+    """The bindings of the tail, with copies of the shapes, numbers and constants that it needs, and its arguments."""
+    constant: set[relax.Var] = set()
+    for binding in bindings:
+        tensors = isinstance(binding.var.ty, (relax.TensorType, relax.TupleType))
+        if not tensors or all(variable in constant for variable in _used(binding.value)):
+            constant.add(binding.var)
+    late: list[relax.Binding] = []
+    needed = dict.fromkeys(_used(result))
+    for binding in reversed(bindings):
+        if binding.var in moved or (binding.var in needed and binding.var in constant):
+            late.insert(0, binding)
+            needed.pop(binding.var, None)
+            needed.update(dict.fromkeys(_used(binding.value)))
+    return late, list(needed)
+
+
+def _tail(
+    mod: tvm.IRModule, arguments: list[relax.Var], bindings: list[relax.Binding], result: relax.Expr
+) -> tvm.IRModule:
+    """The module of the tail's function and the kernels that it calls."""
+    params = [relax.Var(variable.name, variable.ty) for variable in arguments]
+    renamed = dict(zip(arguments, params, strict=True))
+    body = _Renamer(renamed).visit_expr(relax.SeqExpr([relax.BindingBlock(bindings)], result))
+    function = relax.Function(params, body, relax.analysis.erase_to_well_defined(result.ty), is_pure=True)
+    kernels = tvm.IRModule({v: f for v, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)})
+    builder = relax.BlockBuilder(kernels)
+    builder.add_func(function.with_attr("global_symbol", ENTRY), ENTRY)
+    return relax.transform.DeadCodeElimination([ENTRY])(builder.finalize())
+
+
+@relax.expr_functor.mutator
+class _Renamer(relax.PyExprMutator):
+    def __init__(self, variables: dict[relax.Var, relax.Var]) -> None:
+        super().__init__()
+        self.variables = variables
+
+    def visit_var_(self, op: relax.Var) -> relax.Expr:
+        return self.variables.get(op, super().visit_var_(op))
+
+    def visit_dataflow_var_(self, op: relax.DataflowVar) -> relax.Expr:
+        return self.variables.get(op, super().visit_dataflow_var_(op))
+
+
+def _used(expr: relax.Expr) -> list[relax.Var]:
+    return list(relax.analysis.free_vars(expr))
+
+
+def _is_of_tensors(ty: Any) -> bool:
+    return all(map(_is_of_tensors, ty.fields)) if isinstance(ty, relax.TupleType) else isinstance(ty, relax.TensorType)
+
+
+def _is_static(ty: Any) -> bool:
+    """Whether a type says all sizes."""
+    if isinstance(ty, relax.TupleType):
+        return all(_is_static(part) for part in ty.fields)
+    if isinstance(ty, relax.TensorType):
+        return static_shape(ty) is not None
+    if isinstance(ty, relax.ShapeType):
+        return ty.values is not None and all(isinstance(d, tvm.tirx.IntImm) for d in ty.values)
+    return True
+
+
+def _check(binding: relax.Binding) -> None:
+    value = binding.value
+    if isinstance(value, relax.If):
+        raise InputError(
+            f"binding {binding.var.name!r}: an if, whose branch is known only when the model runs; a schedule needs to "
+            "know all operators"
+        )
+    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+        return
+    if value.op.name in UNBOUNDED:
+        raise InputError(
+            f"binding {binding.var.name!r}: {describe(value)} cannot be scheduled: the shape of its result depends on data, "
+            "and TVM has no kernel for it; export the model to ONNX, whose operators of this kind are supported"
+        )
+    inner = value.op.name == "relax.matmul" and not _has_known_inner_size(value)
+    if inner or (value.op.name in NEED_ELEMENTS and not _has_known_size(value)):
+        raise InputError(
+            f"binding {binding.var.name!r}: {describe(value)} runs over an axis whose size is known only when the model "
+            "runs, and its kernel is right only for known sizes: cut the model before it"
+        )
+    ty = binding.var.ty
+    fixed = value.op.name in ("relax.reshape", "relax.broadcast_to") and _is_static(ty)
+    if fixed or (isinstance(ty, relax.TensorType) and not isinstance(ty.shape, relax.ShapeExpr)):
+        raise InputError(
+            f"binding {binding.var.name!r}: {describe(value)} is right only where a size that is known when the model runs "
+            "happens to equal another one: cut the model before it"
+        )
+
+
+def _has_known_size(call: relax.Call) -> bool:
+    """Whether the axes that a reduction, a search or a split runs over are of known sizes."""
+    ty = call.args[0].ty
+    if not isinstance(ty.shape, relax.ShapeExpr):
+        return False
+    axis = getattr(call.attrs, "axis", None)
+    axes = range(ty.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    return all(isinstance(ty.shape.values[int(a)], tvm.tirx.IntImm) for a in axes)
+
+
+def _has_known_inner_size(product: relax.Call) -> bool:
+    shapes = [argument.ty.shape for argument in product.args]
+    if not all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
+        return False
+    first, second = (list(shape.values) for shape in shapes)
+    return all(isinstance(d, tvm.tirx.IntImm) for d in (first[-1], second[-2] if len(second) > 1 else second[0]))

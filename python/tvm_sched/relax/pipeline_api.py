@@ -1,0 +1,106 @@
+"""`compile_pipeline`: make a pipeline that runs batches of a model and a topology, in one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tvm_frontends import load_model
+from tvm_frontends.constants import Constants
+from tvm_frontends.shapes import InputShapes
+
+from ..pipeline import PipelinePlan
+from ..pipeline.artifact import new_artifact, write_manifest
+from ..pipeline.compiled import CompiledPipeline, assemble
+from ..problem import Topology
+from .api import check_before, decide
+from .emit.export import export
+from .emit.stages import CompiledStage, make_stages
+from .ir.attributes import get_pipeline_plan, get_problem
+from .options import CompileOptions
+from .toolchain.failures import explained
+from .toolchain.processor import compiling_for
+
+
+@dataclass(frozen=True)
+class ExportablePipeline(CompiledPipeline):
+    """A pipeline that was compiled here, and can be exported.
+
+    Attributes
+    ----------
+    compiled : tuple of CompiledStage
+    times_only : bool
+        Whether emulated stages compute no values.
+    """
+
+    compiled: tuple[CompiledStage, ...]
+    times_only: bool
+
+    def export(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the artifact, see ``docs/formats/pipeline_artifact.md``; `tvm_sched.pipeline.load` reads it.
+
+        It is made beside its place and moved there when it is whole.
+
+        Raises
+        ------
+        InputError
+            There is something else of that name, or it cannot be written.
+        """
+        with new_artifact(folder) as made:
+            files = [
+                export(part.executable, part.parameters, made / f"stage{s}.so") for s, part in enumerate(self.compiled)
+            ]
+            write_manifest(made, self, [[file.name for file in of] for of in files], self.times_only)
+        return Path(folder)
+
+
+def compile_pipeline(
+    model: Any,
+    topology: CompileOptions | Topology | str | os.PathLike[str],
+    stages: int | Literal["auto"] | None = None,
+    partitioner: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    input_shapes: InputShapes | None = None,
+    constants: Constants | None = None,
+    times_only: bool = False,
+    gpus: Mapping[str, int] | None = None,
+    plan: PipelinePlan | None = None,
+    name: str | None = None,
+    progress: Any = None,
+    **settings: Any,
+) -> ExportablePipeline:
+    """Import a model, cut it into stages and compile each.
+
+    Parameters
+    ----------
+    model, input_shapes, constants, name
+        As for `compile`; one set of shapes.
+    topology, stages, partitioner, options, settings
+        As in `CompileOptions`; ``topology`` may be such options. Emulated stages and transfers take the plan's time, slowed
+        down so far that the threads' own time does not matter.
+    times_only, gpus
+        As for `tvm_sched.pipeline.compiled.assemble`.
+    plan : PipelinePlan, optional
+        Take this plan, made for the same problem.
+
+    Raises
+    ------
+    TvmSchedError
+        `InputError` where what is given is wrong, others where the work fails.
+    """
+    given = {"stages": stages, "partitioner": partitioner, "options": options, **settings}
+    if not isinstance(topology, CompileOptions):
+        given["objective"] = "throughput"
+    chosen = CompileOptions.of(topology, **given)
+    check_before(chosen, "throughput")
+    imported = load_model(model, input_shapes, name, constants)
+    with compiling_for(chosen.processor, chosen.threads, chosen.precision), explained(f"model {imported.name!r}"):
+        mod = decide(imported, chosen, progress, plan=plan)
+        problem, plan = get_problem(mod), get_pipeline_plan(mod)
+        compiled = tuple(make_stages(mod, chosen.backend, parameters=chosen.parameters))
+    ready = assemble(problem, plan, [stage.link() for stage in compiled], times_only, gpus)
+    return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, times_only)

@@ -1,0 +1,1 @@
+"""Passes that decide: placement, submodels, streams, launch order, stages."""

@@ -1,0 +1,69 @@
+"""PartitionPipeline: partition the module's operators into stages, for throughput instead of latency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import tvm
+
+from ...pipeline import PipelinePlan, plan_pipeline
+from ..ir.attributes import PIPELINE, get_problem, leave
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.PartitionPipeline")
+class PartitionPipeline:
+    """Cut the model into pipeline stages on devices, so that batches that follow each other leave it as fast as can be.
+
+    Reads the attribute ``tvm_sched.problem``; leaves the plan as a JSON document in ``tvm_sched.pipeline``, for
+    `EmitPipeline`. It replaces `Place` and the passes after it, which are for latency.
+
+    Parameters
+    ----------
+    stages : int or "auto"
+        At most this many stages; "auto": as many as there are devices.
+    partitioner : str
+        Name of a registered partitioner.
+    options : mapping, optional
+        Its options.
+    devices, latency_ceiling, throughput_floor
+        As for `tvm_sched.pipeline.plan_pipeline`.
+    plan : PipelinePlan, optional
+        Take this plan, made for the same problem, instead of calling the partitioner.
+    progress : callable, optional
+        Called with what is being done, how many parts are done, and how many there are.
+    """
+
+    def __init__(
+        self,
+        stages: int | Literal["auto"] = "auto",
+        partitioner: str = "anytime",
+        options: Mapping[str, Any] | None = None,
+        *,
+        devices: Sequence[str] | None = None,
+        latency_ceiling: float | None = None,
+        throughput_floor: float | None = None,
+        plan: PipelinePlan | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.stages, self.partitioner, self.options, self.progress = stages, partitioner, options, progress
+        self.plan = plan
+        self.limits = {
+            "devices": devices,
+            "latency_ceiling": latency_ceiling,
+            "throughput_floor": throughput_floor,
+        }
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        if self.plan is not None:
+            return leave(mod, PIPELINE, self.plan)
+        plan = plan_pipeline(
+            get_problem(mod),
+            self.stages,
+            self.partitioner,
+            self.options,
+            progress=self.progress,
+            **self.limits,  # type: ignore[arg-type]
+        )
+        return leave(mod, PIPELINE, plan)

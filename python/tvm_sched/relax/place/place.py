@@ -1,0 +1,106 @@
+"""Place: run a scheduler on the module's problem."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tvm
+
+from ...errors import InputError
+from ...problem import Problem
+from ...schedule import Schedule, resolved
+from ...schedule.verifier import verify
+from ...schedulers import get, solve
+from ..ir.attributes import CHOICE, PARAMETERS, PROBLEM, SCHEDULE, SUBMODELS, get_problem, leave
+from ..options import SCHEDULER
+from ..problem.operator_graph import extract
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.Place")
+class Place:
+    """Choose the device of each operator, how each parameter gets there, and the order of everything.
+
+    Reads the attribute ``tvm_sched.problem``, and the submodels that `SplitByDominators` left if the scheduler solves
+    submodels; leaves the schedule as a JSON document in ``tvm_sched.schedule``. Where the problem has variants, the
+    ways that the schedule chooses are in ``tvm_sched.choice`` from then on, and problem and schedule are of these ways
+    alone.
+
+    Parameters
+    ----------
+    scheduler : str
+        Name of a registered scheduler.
+    options : mapping, optional
+        Its options. If they set the size of submodels, the scheduler splits the graph itself.
+    progress : callable, optional
+        Called with what is being done, how many parts are done, and how many there are.
+    schedule : Schedule, optional
+        Take this schedule, made for the same problem, instead of calling the scheduler.
+    """
+
+    def __init__(
+        self,
+        scheduler: str = SCHEDULER,
+        options: Mapping[str, Any] | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+        *,
+        schedule: Schedule | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.options = dict(options or {})
+        self.progress = progress
+        self.schedule = schedule
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        problem = get_problem(mod)
+        if self.schedule is not None:
+            return _with_schedule(mod, problem, _check_problem(self.schedule, problem))
+        sizes, submodels = self._submodels(mod)
+        schedule = solve(problem, self.scheduler, {**sizes, **self.options}, self.progress, submodels=submodels)
+        return _with_schedule(mod, problem, schedule)
+
+    def _submodels(self, mod: tvm.IRModule) -> tuple[dict[str, Any], list[list[str]] | None]:
+        """The sizes with which `SplitByDominators` split, and the operators of each submodel, where they count."""
+        if not mod.attrs or SUBMODELS not in mod.attrs:
+            return {}, None
+        known = get(self.scheduler).option_names
+        left = json.loads(str(mod.attrs[SUBMODELS]))
+        sizes = {name: value for name, value in left["options"].items() if name in known}
+        other = any(name in self.options and int(self.options[name]) != value for name, value in sizes.items())
+        return ({}, None) if other or not sizes else (sizes, left["submodels"])
+
+
+def _with_schedule(mod: tvm.IRModule, problem: Problem, schedule: Schedule) -> tvm.IRModule:
+    """The module with a schedule of its problem, and with what that chose among variants."""
+    if problem.variants is None:
+        return leave(mod, SCHEDULE, schedule)
+    chosen, without = resolved(problem, schedule)
+    without = without.replace(notes=without.notes | ({"choice": schedule.choice} if schedule.choice else {}))
+    mod = _with_parts(mod.with_attr(CHOICE, json.dumps(schedule.choice)))
+    return leave(leave(mod, PROBLEM, chosen), SCHEDULE, without)
+
+
+def _with_parts(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with the values of the parts of parameters that its kernels read."""
+    parts = extract(mod).parts
+    values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
+    for part in parts.values():
+        if part.parameter not in values:
+            raise InputError(
+                f"the schedule cuts parameter {part.parameter!r}, which has no value; bind it, or compile without variants"
+            )
+    cut = {name: part.of(values[part.parameter]) for name, part in parts.items()}
+    return mod.with_attr(PARAMETERS, {**values, **cut}) if cut else mod
+
+
+def _check_problem(schedule: Schedule, problem: Problem) -> Schedule:
+    """The schedule, if it is one of the problem."""
+    if schedule.problem != problem.digest:
+        raise InputError(
+            f"the schedule is for problem {schedule.problem}, but model and topology give problem {problem.digest}; "
+            "schedule them again, or give the model, shapes, topology and cost model it was made with"
+        )
+    verify(problem, schedule)
+    return schedule

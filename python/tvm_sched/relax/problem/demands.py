@@ -1,0 +1,163 @@
+"""Demands of operators on a GPU, from kernel launches, compiled code, and a model of NVIDIA's libraries."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import msgspec
+import tvm
+
+from ...cost_model.cubin import CompiledKernel
+from ...errors import InputError
+from ...planning import KernelCall
+from ...problem import Demand, Device, KernelResources, Operator, OpGraph, Topology
+from ...problem.demand import DemandSource
+from ..codegen.cuda.compile import compile_image, describe_launches
+from ..emit.kernel_calls import claimed_functions, kernel_names
+from ..emit.kernel_table import KernelTable
+from ..ir.attributes import LAUNCHES
+from ..lower.kernel_libraries import kernel_document
+from ..lower.kernel_libraries.handwritten_cuda.library import compile_sources
+from ..lower.kernel_libraries.nvidia.launches import library_launch
+from ..lower.kernel_libraries.nvidia.library import LIBRARY as NVIDIA
+from .operator_graph import Extraction
+
+REGISTERS = {False: 32, True: 64}
+"""Assumed of a kernel that is not compiled, by whether it is a product: TVM's schedules keep parts of these in registers."""
+_PRODUCT = re.compile(r"conv|matmul|dense|gemm|attention|einsum|linear")
+Launches = tuple[KernelResources, ...]
+
+
+def with_demands(mod: tvm.IRModule, calls: Extraction, topology: Topology, compiled: bool) -> Extraction:
+    """Add the demands of operators (`Operator.demand`) on the topology's GPUs to an extraction.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The model, lowered to kernels.
+    calls : Extraction
+        With all ways to compute it.
+    topology : Topology
+    compiled : bool
+        Whether nvcc compiles the kernels, so that registers and static shared memory are those of the code, which is kept
+        for the artifact. Else the launches are those of the attribute `LAUNCHES`, and `REGISTERS` are assumed.
+
+    Returns
+    -------
+    Extraction
+        As it was where the topology has no GPU, and where the launches of an operator are not known.
+
+    Raises
+    ------
+    InputError
+        A kernel cannot be compiled for GPUs.
+    """
+    devices = [device for device in topology.devices if device.kind == "cuda"]
+    every = [*calls.calls, *calls.alternative_calls]
+    claimed = claimed_functions(mod)
+    if not devices or any(call.packed or (call.external and call.function not in claimed) for call in every):
+        return calls
+    launches = _compiled_launches(mod, every, [d.arch for d in devices]) if compiled else _lowered_launches(mod)
+    used = {call.function for call in every}
+    launches |= _library_launches(mod, used & claimed, compiled)
+    if not used <= launches.keys():
+        return calls
+    graph = calls.all_ways().graph
+    demands: dict[str, Demand] = {}
+    for call, operator in zip(every, graph.operators, strict=True):
+        modelled = call.function in claimed and kernel_document(mod, call.function)[0] == NVIDIA.name
+        source: DemandSource = "library" if modelled else "cubin" if compiled else "launch"
+        demands[call.operator] = Demand(launches[call.function], _memory_bound(graph, operator, devices[0]), source)
+
+    def all_of(operators: Sequence[Operator]) -> tuple[Operator, ...]:
+        return tuple(msgspec.structs.replace(each, demand=demands[each.name]) for each in operators)
+
+    groups = tuple(
+        msgspec.structs.replace(
+            group,
+            alternatives=tuple(msgspec.structs.replace(a, operators=all_of(a.operators)) for a in group.alternatives),
+        )
+        for group in calls.groups
+    )
+    return replace(
+        calls, graph=msgspec.structs.replace(calls.graph, operators=all_of(calls.graph.operators)), groups=groups
+    )
+
+
+def launches_on_gpu(mod: tvm.IRModule, archs: Sequence[str]) -> dict[str, str]:
+    """How each kernel of a module would be launched, as JSON by its name, found by lowering; nvcc is not needed.
+
+    Kernels that would compute on the host are left out.
+    """
+    found = {}
+    for variable, function in mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            name = str(variable.name_hint)
+            with suppress(InputError):
+                found[name] = json.dumps(describe_launches({name: function}, archs)[name]["launches"])
+    return found
+
+
+def _compiled_launches(mod: tvm.IRModule, calls: Sequence[KernelCall], archs: Sequence[str]) -> dict[str, Launches]:
+    """Of each function that TVM compiles, with what nvcc says of it."""
+    table, claimed = KernelTable(), claimed_functions(mod)
+    names = table.add(mod, kernel_names(mod, calls), claimed)
+    if not table.kernels:
+        return {}
+    image = compile_image(table.kernels, archs)
+    of_kernel = {
+        name: _described(name, function["launches"], image.kernels) for name, function in image.functions.items()
+    }
+    return {name: of_kernel[kernel] for name, kernel in names.items() if name not in claimed}
+
+
+def _library_launches(mod: tvm.IRModule, functions: set[str], compiled: bool) -> dict[str, Launches]:
+    """Launches of functions that kernel libraries compute: our compiled kernels, a model of NVIDIA's libraries."""
+    found: dict[str, Launches] = {}
+    ours: dict[str, dict[str, Any]] = {}
+    for name in sorted(functions):
+        library, document = kernel_document(mod, name)
+        if library == NVIDIA.name:
+            found[name] = (library_launch(document),)
+        else:
+            ours[name] = document
+    if compiled and ours:
+        described, _, kernels = compile_sources(ours)
+        found |= {name: _described(name, function["launches"], kernels) for name, function in described.items()}
+    return found
+
+
+def _lowered_launches(mod: tvm.IRModule) -> dict[str, Launches]:
+    """Of each function, by the attribute `LAUNCHES`, with registers assumed."""
+    launches = mod.attrs[LAUNCHES] if mod.attrs and LAUNCHES in mod.attrs else {}
+    return {str(name): _described(str(name), json.loads(str(text)), {}) for name, text in launches.items()}
+
+
+def _described(name: str, launches: Sequence[Mapping[str, Any]], kernels: Mapping[str, CompiledKernel]) -> Launches:
+    """What launches take, by the compiled kernels as far as they are known."""
+    assumed = CompiledKernel(REGISTERS[bool(_PRODUCT.search(name))], 0, 0)
+    found = []
+    for launch in launches:
+        kernel, dynamic = kernels.get(launch["symbol"], assumed), launch["shared_bytes"]
+        blocks, threads = prod(launch["grid"]), prod(launch["block"])
+        found.append(KernelResources(blocks, threads, kernel.registers, kernel.shared_memory + dynamic, dynamic))
+    return tuple(found)
+
+
+def _memory_bound(graph: OpGraph, operator: Operator, device: Device) -> bool:
+    """As Opara's table of operators has it: products and convolutions are compute-intensive, what is fused to them too.
+
+    Of the others, which the table does not all name, those that take longer to compute than to be read and written.
+    """
+    if _PRODUCT.search(operator.kind):
+        return False
+    size = graph.index.size
+    names = graph.index.tensor_id
+    moved = sum(size[names[tensor]] for tensor in (*operator.inputs, *operator.outputs))
+    return operator.flops / device.peak_flops["float32"] <= moved / device.memory_bandwidth

@@ -1,0 +1,395 @@
+"""Extract the operator graph from the lowered Relax function ``main``, with the kernel call of each operator."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import tvm
+from tvm import relax
+
+from tvm_frontends.model import number_of_inputs
+
+from ...errors import InputError
+from ...planning import KernelCall
+from ...problem import Group, Operator, OpGraph, Tensor, all_ways, choose_graph
+from ..ir.attributes import CHOICE, model_name
+from ..lower.kernel_libraries import kernel_flops
+from ..toolchain.processor import BFLOAT16
+from ..variants.ways import Choice, Member, WayCollector, as_choice, graph_bindings, members
+from .flops import count_flops
+from .read_bytes import count_read_bytes
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a parameter: from ``begin`` up to ``end`` along an axis."""
+
+    parameter: str
+    axis: int
+    begin: int
+    end: int
+
+    def of(self, value: Any) -> Any:
+        """Cut this part out of a parameter's value."""
+        whole = value.numpy()
+        return tvm.runtime.tensor(whole.take(range(self.begin, self.end), self.axis))
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """An operator graph, with the kernel calls and other data that the rest of the compiler needs.
+
+    Attributes
+    ----------
+    graph : OpGraph
+    calls : list of KernelCall
+        One for each operator, in the order of the graph.
+    arguments : dict of str to (relax.Var, tuple of int)
+        Tensors that are inputs of ``main``: the argument, and the way into it where it is a tuple.
+    parameters : dict of str to relax.Var
+        Tensors that are parameters, by the name of the argument after the inputs.
+    result : nested tuple of str
+        What ``main`` returns, as names of tensors.
+    groups : tuple of Group
+        Operators that can be computed in other ways.
+    alternative_calls : tuple of KernelCall
+        One for each operator of their alternatives.
+    parts : dict of str to Part
+        Tensors that are parts of parameters.
+    """
+
+    graph: OpGraph
+    calls: list[KernelCall]
+    arguments: dict[str, tuple[relax.Var, tuple[int, ...]]]
+    parameters: dict[str, relax.Var]
+    result: Any
+    groups: tuple[Group, ...] = ()
+    alternative_calls: tuple[KernelCall, ...] = ()
+    parts: dict[str, Part] = field(default_factory=dict)
+
+    def resolve(self, choice: Mapping[str, str]) -> Extraction:
+        """The extraction for a choice of ways, without groups; groups that it does not name are as in the graph."""
+        graph, rows = choose_graph(self.graph, self.groups, choice)
+        every = [*self.calls, *self.alternative_calls]
+        kept = {tensor.name for tensor in graph.tensors}
+        parameters = {name: variable for name, variable in self.parameters.items() if name in kept}
+        parts = {name: part for name, part in self.parts.items() if name in kept}
+        calls = [every[row] for row in rows]
+        return Extraction(graph, calls, self.arguments, parameters, self.result, parts=parts)
+
+    def all_ways(self) -> Extraction:
+        """The operators of all ways at once (`tvm_sched.problem.all_ways`): what kernels are measured with."""
+        graph = all_ways(self.graph, self.groups)
+        calls = [
+            replace(call, inputs=operator.inputs, outputs=operator.outputs)
+            for call, operator in zip((*self.calls, *self.alternative_calls), graph.operators, strict=True)
+        ]
+        return Extraction(graph, calls, self.arguments, self.parameters, self.result, parts=self.parts)
+
+
+def extract(mod: tvm.IRModule) -> Extraction:
+    """Make the operator graph of a module's ``main``, in which every operation is a call of a kernel.
+
+    Each ``call_tir``, ``call_dps_packed`` and ``call_pure_packed`` is an operator; tuples, casts of types and other
+    names for a value are seen through. The order of operators is the order of the bindings, so the same module always
+    gives the same graph. Of kernels that can be computed in several ways it has the one that the module's attribute
+    `CHOICE` names, else that of the graph.
+
+    Raises
+    ------
+    InputError
+        Something in ``main`` that is no kernel call; the message names the operation, its binding and the reason.
+    """
+    choice = json.loads(str(mod.attrs[CHOICE])) if mod.attrs and CHOICE in mod.attrs else {}
+    return extract_variants(mod).resolve(choice)
+
+
+def extract_variants(mod: tvm.IRModule) -> Extraction:
+    """As `extract`, with all ways in which groups of operators can be computed."""
+    return _Extractor(mod).run()
+
+
+def get_graph(mod: tvm.IRModule) -> OpGraph:
+    """The operator graph of a module that `LowerToKernels` made."""
+    return extract(mod).graph
+
+
+@dataclass
+class _Extractor:
+    mod: tvm.IRModule
+    values: dict[relax.Var, Any] = field(default_factory=dict)  # nested tuples of tensor names, or None for shapes
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    operators: list[Operator] = field(default_factory=list)
+    calls: list[KernelCall] = field(default_factory=list)
+    arguments: dict[str, tuple[relax.Var, tuple[int, ...]]] = field(default_factory=dict)
+    parameters: dict[str, relax.Var] = field(default_factory=dict)
+    names: Counter[str] = field(default_factory=Counter)
+    flops: dict[str, int] = field(default_factory=dict)
+    read_bytes: dict[str, Mapping[int, int]] = field(default_factory=dict)
+    members: dict[relax.Var, Member] = field(default_factory=dict)
+    parts: dict[str, Part] = field(default_factory=dict)
+    member: Member | None = None  # of the binding at which this is
+    owned: dict[relax.Var, Choice] = field(default_factory=dict)
+    owner: Choice | None = None  # of the binding at which this is, where only the graph's way of a choice needs it
+    ways: WayCollector = field(default_factory=WayCollector)
+
+    def run(self) -> Extraction:
+        function = self.mod["main"]
+        inputs = number_of_inputs(function)
+        for position, variable in enumerate(function.params):
+            self.values[variable] = self._argument(variable, variable.ty, plain(variable.name), position >= inputs, ())
+        body = function.body
+        if not isinstance(body, relax.SeqExpr):
+            body = relax.SeqExpr([], body)
+        bindings = [binding for block in body.blocks for binding in block.bindings]
+        self.members, self.owned = members(bindings, body.body), graph_bindings(bindings, body.body)
+        for binding in bindings:
+            self.member, self.owner = self.members.get(binding.var), self.owned.get(binding.var)
+            self.values[binding.var] = self._bind(binding)
+        result = self._value(body.body, "the result of main")
+        flat = tuple(dict.fromkeys(flatten(result)))
+        if None in flat:
+            raise InputError(
+                "main returns a shape or number beside its tensors; a schedule's results are tensors: drop it"
+            )
+        graph = OpGraph(plain(model_name(self.mod)), tuple(self.operators), tuple(self.tensors.values()), flat)
+        groups, calls = self.ways.finish()
+        return Extraction(graph, self.calls, self.arguments, self.parameters, result, groups, calls, self.parts)
+
+    def _argument(self, variable: relax.Var, ty: Any, name: str, parameter: bool, way: tuple[int, ...]) -> Any:
+        if isinstance(ty, relax.TupleType):
+            parts = enumerate(ty.fields)
+            return tuple(self._argument(variable, part, f"{name}.{k}", parameter, (*way, k)) for k, part in parts)
+        if not isinstance(ty, relax.TensorType):
+            return None
+        name = self._unique_tensor(name)
+        self._add_tensor(name, ty, "parameter" if parameter else "input", f"argument {name!r}")
+        if parameter:
+            self.parameters[name] = variable
+        else:
+            self.arguments[name] = (variable, way)
+        return name
+
+    def _bind(self, binding: relax.Binding) -> Any:
+        where = f"binding {binding.var.name!r}"
+        value = binding.value
+        if (choice := as_choice(value)) is not None:
+            return self.values[choice.results[0]]
+        if isinstance(value, relax.Call):
+            return self._call(value, where)
+        return self._value(value, where)
+
+    def _value(self, expr: relax.Expr, where: str) -> Any:
+        if isinstance(expr, relax.Var):
+            return self.values[expr]
+        if isinstance(expr, relax.Tuple):
+            return tuple(self._value(part, where) for part in expr.fields)
+        if isinstance(expr, relax.TupleGetItem):
+            return self._value(expr.tuple_value, where)[expr.index]
+        if isinstance(expr, relax.ShapeExpr) or tvm.ir.is_prim_expr(expr) or isinstance(expr, tvm.ir.StringImm):
+            return None
+        if isinstance(expr, tvm.ir.GenericConst):
+            raise InputError(f"{where}: main contains a constant; run LowerToKernels, which makes it a parameter")
+        if isinstance(expr, relax.If):
+            raise InputError(
+                f"{where}: an if, whose branch is known only when the model runs; a schedule needs to know all operators"
+            )
+        raise InputError(f"{where}: a {type(expr).__name__} cannot be scheduled; only calls of kernels can")
+
+    def _call(self, call: relax.Call, where: str) -> Any:
+        operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+        if operation == "relax.call_tir":
+            if len(call.args) > 2:
+                raise InputError(
+                    f"{where}: the kernel {call.args[0].name_hint!r} takes symbolic sizes; bind all shapes first"
+                )
+            return self._operator(
+                call, plain(call.args[0].name_hint), call.args[1], where, external=False, packed=False
+            )
+        if operation == "relax.call_dps_packed":
+            return self._operator(call, _symbol(call.args[0]), call.args[1], where, external=True, packed=False)
+        if operation == "relax.strided_slice" and self.member is not None:
+            return self._part(call, where)
+        if operation == "relax.call_pure_packed":
+            arguments = relax.Tuple(list(call.args[1:]))
+            return self._operator(call, _symbol(call.args[0]), arguments, where, external=True, packed=True)
+        if not isinstance(call.ty, (relax.TensorType, relax.TupleType)):
+            raise InputError(
+                f"{where}: {describe(call)} gives no tensor ({call.ty}), and kernels take and give tensors only"
+            )
+        raise InputError(f"{where}: {describe(call)} cannot be scheduled: {_refusal_reason(operation)}")
+
+    def _operator(
+        self, call: Any, function: str, arguments: relax.Expr, where: str, *, external: bool, packed: bool
+    ) -> Any:
+        given = self._value(arguments, where)
+        inputs = flatten(given if isinstance(given, tuple) else (given,))
+        if None in inputs:
+            raise InputError(f"{where}: {function!r} takes a shape or number as an argument; kernels take tensors only")
+        kind = kernel_kind(function)
+        if self.member is not None:
+            prefix = f"{self._maker(self.member)}/{self.member.choice.names[self.member.way]}/"
+        else:
+            prefix = ""
+        self.names[prefix + kind] += 1
+        count = self.names[prefix + kind]
+        name = prefix + (kind if count == 1 else f"{kind}.{count}")
+        result = self._outputs(call.ty, name, (), where, f"{function!r}")
+        outputs = tuple(flatten(result if isinstance(result, tuple) else (result,)))
+        if function not in self.flops:
+            self.flops[function] = kernel_flops(self.mod, function) if external else count_flops(self.mod[function])
+        if not external and function not in self.read_bytes:
+            self.read_bytes[function] = count_read_bytes(self.mod[function])
+        parts = _read_bytes(inputs, self.read_bytes.get(function, {}))
+        operator = Operator(name, kind, tuple(inputs), outputs, self.flops.get(function, 0), parts)
+        call = KernelCall(name, function, external, packed, tuple(inputs), outputs)
+        if self.member is not None:
+            self.ways.add(self._maker(self.member), self.member, operator, call)
+        else:
+            self.operators.append(operator)
+            self.calls.append(call)
+            if self.owner is not None:
+                self.ways.add_of_graph(self.owner, name)
+        return result
+
+    def _part(self, call: relax.Call, where: str) -> str:
+        """The part of a parameter that a way reads."""
+        whole = self._value(call.args[0], where)
+        axis, begin, end = (int(call.args[k].fields[0]) for k in (1, 2, 3))
+        name = self._unique_tensor(f"{whole}/{axis}/{begin}:{end}")
+        self._add_tensor(name, call.ty, "parameter", where)
+        self.parameters[name] = self.parameters[whole]
+        self.parts[name] = Part(whole, axis, begin, end)
+        return name
+
+    def _maker(self, member: Member) -> str:
+        """The operator of the graph that makes what a way makes; it names the group."""
+        made = self.values[member.choice.results[0]]
+        return next(operator.name for operator in reversed(self.operators) if made in operator.outputs)
+
+    def _outputs(self, ty: Any, name: str, way: tuple[int, ...], where: str, function: str) -> Any:
+        if isinstance(ty, relax.TupleType):
+            return tuple(self._outputs(part, name, (*way, k), where, function) for k, part in enumerate(ty.fields))
+        if not isinstance(ty, relax.TensorType):
+            raise InputError(f"{where}: {function} returns {ty}; kernels return tensors or tuples of them")
+        if self.member is not None and self.member.last:
+            return self.values[self.member.choice.results[0]]
+        tensor = self._unique_tensor(f"{name}:{'.'.join(map(str, way)) or 0}")
+        self._add_tensor(tensor, ty, "activation", f"{where}: the result of {function}")
+        return tensor
+
+    def _add_tensor(self, name: str, ty: Any, kind: Any, where: str) -> None:
+        shape = static_shape(ty)
+        if shape is None and not isinstance(ty.shape, relax.ShapeExpr):
+            raise InputError(f"{where} is {ty}: its shape depends on data, and a schedule needs static shapes")
+        if shape is None:
+            raise InputError(
+                f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols: input_shapes=..., "
+                "--input-shape, or the pass relax.transform.BindSymbolicVars"
+            )
+        dtype = plain(ty.dtype.dtype)
+        made = Tensor(name, tensor_bytes(shape, dtype), kind, shape, dtype)
+        if self.member is not None:
+            self.ways.add_tensor(self._maker(self.member), self.member, made)
+        else:
+            self.tensors[name] = made
+
+    def _unique_tensor(self, name: str) -> str:
+        candidate, count = name, 1
+        while candidate in self.tensors or candidate in self.ways.tensors:
+            count += 1
+            candidate = f"{name}.{count}"
+        return candidate
+
+
+def _read_bytes(inputs: list[str], partial: Mapping[int, int]) -> dict[str, int] | msgspec.UnsetType:
+    """By tensor, of those that a kernel reads in part as each argument that they are."""
+    found: dict[str, int] = {}
+    for name in {inputs[position] for position in partial if position < len(inputs)}:  # others are results
+        positions = [position for position, other in enumerate(inputs) if other == name]
+        if len(positions) == 1:
+            found[name] = partial[positions[0]]
+    return dict(sorted(found.items())) or msgspec.UNSET
+
+
+def kernel_kind(function: str) -> str:
+    """What a kernel computes: its name without the numbers that make names unique, "fused" and "tir".
+
+    >>> kernel_kind("fused_conv2d3_add12_tir_tanh")
+    'conv2d_add_tanh'
+    >>> kernel_kind("onednn.matmul_bfloat16_relu_7")
+    'onednn.matmul_bfloat16_relu'
+    """
+    words = [word if word == BFLOAT16 else re.sub(r"\d+$", "", word) for word in function.split("_")]
+    if len(words) > 1 and words[0] == "fused":
+        words = words[1:]
+    return "_".join(word for word in words if word not in ("", "tir")) or function
+
+
+def tensor_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Bytes of a dense tensor; types of less than a byte are packed."""
+    kind = tvm.DataType(dtype)
+    elements = 1
+    for size in shape:
+        elements *= size
+    bits = 8 if dtype == "bool" else int(kind.bits) * int(kind.lanes)
+    return (elements * bits + 7) // 8
+
+
+def static_shape(ty: Any) -> tuple[int, ...] | None:
+    """The sizes of a tensor type, or None where one is not a number."""
+    if not isinstance(ty.shape, relax.ShapeExpr) or not all(isinstance(d, tvm.tirx.IntImm) for d in ty.shape.values):
+        return None
+    return tuple(int(d) for d in ty.shape.values)
+
+
+def plain(text: Any) -> str:
+    """Convert to `str`: long strings of TVM are of a subclass, which file writers refuse."""
+    return "".join(str(text))
+
+
+def flatten(value: Any) -> list[Any]:
+    """The leaves of nested tuples."""
+    if isinstance(value, tuple):
+        return [leaf for part in value for leaf in flatten(part)]
+    return [value]
+
+
+def describe(call: relax.Call) -> str:
+    """Name of what a call calls, for messages."""
+    if isinstance(call.op, tvm.ir.Op):
+        return str(call.op.name).replace("relax.", "R.", 1)
+    if isinstance(call.op, tvm.ir.GlobalVar):
+        return f"the call of function {call.op.name_hint!r}"
+    return f"the call of {call.op}"
+
+
+def _symbol(expr: Any) -> str:
+    return plain(getattr(expr, "global_symbol", None) or expr.name_hint)
+
+
+def _refusal_reason(operation: str) -> str:
+    if operation in ("relax.nonzero", "relax.unique", "relax.tensor_to_shape", "relax.vm.call_tir_dyn"):
+        return "the shape of its result depends on data, and a schedule needs static shapes"
+    if not operation:
+        return "it is not a call of a kernel, and it could not be inlined into main"
+    if operation == "relax.call_tir_inplace":
+        return "it writes into one of its inputs, so that copies on other devices would keep old values; use R.call_tir"
+    if operation.startswith(("relax.builtin.", "relax.memory.", "relax.vm.")):
+        return "memory is planned with the schedule; give the module as it is before TVM allocates (CallTIRRewrite)"
+    operator = tvm.ir.Op.get(operation)
+    if operator.has_attr("FLegalize") or operation in (
+        "relax.cumsum",
+        "relax.cumprod",
+        "relax.sort",
+        "relax.argsort",
+        "relax.topk",
+    ):
+        return "run LowerToKernels first; if it ran, TVM has no kernel for its types, layouts or attributes"
+    return "TVM has no kernel for it (no legalisation), and no packed function implements it"

@@ -1,0 +1,1 @@
+"""The tools that make machine code: processor levels, nvcc, the linker, and their failures."""

@@ -1,0 +1,1 @@
+"""Further ways to compute the kernels of a lowered module."""

@@ -1,0 +1,274 @@
+"""Find regions of ``main`` that can be computed by rows: parts of the batch, of the tokens, or of a picture.
+
+Each part needs all weights, so that a cold start loads them once for each device. It is of use where parameters are on the
+devices already, and where a kernel computes for longer than its weights take to load: large batches, convolutions of large
+pictures. Nothing is copied within a region; where rows of a convolution overlap, parts compute what their neighbours
+compute too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..problem.flops import count_flops
+from .kernel_parts import Interval
+from .main_calls import Called, MainCalls
+from .windows import Window, hull, window
+
+FLOPS_FOR_A_BYTE_LOADED = 2048
+"""Operations of a region for each byte of its weights, from which on rows are offered for cold starts: to compute them takes
+longer than to load the weights, on GPUs of 10 to 20 Tflop/s behind a bus of 10 to 20 GB/s."""
+
+FLOPS_FOR_A_BYTE_COPIED = 64
+"""Operations of a region for each byte that is copied to its parts and from them, from which on rows are offered: with
+less a GPU of 10 to 20 Tflop/s waits for links of 50 to 300 GB/s longer than it computes."""
+
+LEAST_FLOPS = 1 << 27
+"""Operations of a region from which on rows are offered: a GPU computes them while it starts a few kernels."""
+
+MOST_ROWS = 1.25
+"""Rows that may be computed for each row of a result: where parts overlap by all of them together, and where they are not
+equal in the time that the largest takes."""
+
+LEAST_CUT_OFF = 0.75
+"""Parts of activations that are larger, compared with all of it, are not cut off: the call reads all of it."""
+
+Needed = dict[relax.Var, "Interval | None"]
+"""What a part needs of results of calls; None: all."""
+
+
+@dataclass(frozen=True)
+class PartCall:
+    """A call of a region for one part.
+
+    Attributes
+    ----------
+    variable : relax.Var
+        Whose rows it makes.
+    called : Called
+    rows : Interval
+        Of the result.
+    given : tuple of Interval or None
+        Of each argument what the part has of it; None: all.
+    window : Window
+    """
+
+    variable: relax.Var
+    called: Called
+    rows: Interval
+    given: tuple[Interval | None, ...]
+    window: Window
+
+    @property
+    def type(self) -> relax.TensorType:
+        """Of what the call makes."""
+        return part_type(self.variable.ty, self.rows)
+
+
+@dataclass(frozen=True)
+class RowRegion:
+    """Calls that can be computed by rows.
+
+    Attributes
+    ----------
+    variables : tuple of relax.Var
+        The calls of which some way makes rows, in order; what the last one makes is read elsewhere, too.
+    parts : dict of str to tuple of tuple of PartCall
+        By way, ``batch/4`` along the first axis of the last call's result, ``rows/4`` along another one: the calls of each
+        part, in order; the last makes rows of the result.
+    """
+
+    variables: tuple[relax.Var, ...]
+    parts: dict[str, tuple[tuple[PartCall, ...], ...]]
+
+
+class RowSearch:
+    """Finds regions that can be computed by rows.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        As ``FuseOps`` leaves it.
+    counts : sequence of int
+        Numbers of parts.
+    is_weights : callable
+        Whether parts of an operand can be made without a kernel.
+    warm : bool
+        Whether parameters may be on the devices already; else regions have `FLOPS_FOR_A_BYTE_LOADED`.
+    """
+
+    def __init__(self, mod: tvm.IRModule, counts: Sequence[int], is_weights: Callable[[Any], bool], warm: bool) -> None:
+        self.counts, self.is_weights, self.warm = counts, is_weights, warm
+        self.calls = MainCalls(mod)
+        self._windows: dict[Any, Window | None] = {}
+        self._flops: dict[Any, int] = {}
+
+    def within(self, variables: Sequence[relax.Var]) -> RowRegion | None:
+        """Rows of what the last of some calls makes, by those that can be cut; None where that is not worth it."""
+        return self._region(variables[-1], frozenset(variables))
+
+    def others(self, taken: Collection[relax.Var]) -> dict[relax.Var, RowRegion]:
+        """Regions of calls that are not taken, by the variable of the last call; no two have a call in common.
+
+        Each ends with a heavy call and grows backwards: a call joins it whose result only the region reads.
+        """
+        found: dict[relax.Var, RowRegion] = {}
+        free = {variable for variable in self.calls.variables if variable not in taken}
+        for variable in reversed(self.calls.variables):
+            if variable in free and self.calls.is_heavy(variable):
+                region = self._region(variable, free)
+                if region is not None:
+                    found[variable] = region
+                    free.difference_update(region.variables)
+        return found
+
+    def _region(self, last: relax.Var, allowed: Collection[relax.Var]) -> RowRegion | None:
+        found: dict[str, tuple[tuple[PartCall, ...], ...]] = {}
+        for count in self.counts:
+            for axis, size in enumerate(static_shape(last)[:-1]):
+                if -(-size // count) * count > MOST_ROWS * size:
+                    continue
+                parts = self._parts(last, Interval(axis, 0, size), count, allowed)
+                if parts and self._is_worth_it(parts):
+                    found[f"{'rows' if axis else 'batch'}/{count}"] = parts
+                    break
+        inside = {call.variable for parts in found.values() for call in parts[0]}
+        return RowRegion(tuple(v for v in self.calls.variables if v in inside), found) if found else None
+
+    def _parts(
+        self, last: relax.Var, whole: Interval, count: int, allowed: Collection[relax.Var]
+    ) -> tuple[tuple[PartCall, ...], ...]:
+        """The calls of each part; none where the last call cannot be cut, or its weights are with it: that makes columns."""
+        ends = [whole.end * k // count for k in range(count + 1)]
+        needed: list[Needed] = [{last: Interval(whole.axis, *pair)} for pair in pairwise(ends)]
+        inside: dict[relax.Var, tuple[Called, list[Window]]] = {}
+        for place in reversed(range(self.calls.place[last] + 1)):
+            variable = self.calls.variables[place]
+            if inside and not self._may_join(variable, allowed, inside, needed):
+                continue
+            called = self.calls.called(self.calls.bindings[place])
+            windows = self._all_windows(called, [each[variable] for each in needed])
+            if called is not None and windows:
+                inside[variable] = called, windows
+                for each, made in zip(needed, windows, strict=True):
+                    _note(each, called.arguments, made.needs)
+            if not inside or (variable.same_as(last) and self._cuts_weights(*inside[last])):
+                return ()
+        return tuple(tuple(self._calls_of_part(inside, each, k)) for k, each in enumerate(needed))
+
+    def _may_join(
+        self, variable: relax.Var, allowed: Collection[relax.Var], inside: Mapping[relax.Var, Any], needed: list[Needed]
+    ) -> bool:
+        """Whether a call is allowed, only calls inside read it, and rows of it that overlap are few."""
+        if variable not in allowed or not self.calls.users.get(variable, {None}) <= inside.keys():
+            return False
+        rows, shape = [each.get(variable) for each in needed], static_shape(variable)
+        kept = [each for each in rows if each is not None]
+        if len(kept) < len(rows) or len({each.axis for each in kept}) > 1 or not shape:
+            return False
+        return sum(each.end - each.begin for each in kept) <= MOST_ROWS * shape[kept[0].axis]
+
+    def _all_windows(self, called: Called | None, rows: Sequence[Interval | None]) -> list[Window]:
+        """The windows of a call for all parts; none where it cannot be cut to all of them."""
+        found: list[Window] = []
+        if called is None or not _is_ordinary(called):
+            return found
+        for part in rows:
+            key = called.variable, part
+            if key not in self._windows:
+                self._windows[key] = None if part is None else window(called.kernel, part)
+            made = self._windows[key]
+            if made is None:
+                return []
+            found.append(made)
+        return found
+
+    def _cuts_weights(self, called: Called, windows: Sequence[Window]) -> bool:
+        """Whether a call needs only a part of its largest weights."""
+        weights = [(nbytes(a.ty), k) for k, a in enumerate(called.arguments) if self.is_weights(a)]
+        return bool(weights) and windows[0].needs[max(weights)[1]] is not None
+
+    def _calls_of_part(
+        self, inside: dict[relax.Var, tuple[Called, list[Window]]], needed: Needed, part: int
+    ) -> Iterator[PartCall]:
+        for variable in reversed(inside):
+            called, windows = inside[variable]
+            rows = needed[variable]
+            assert rows is not None
+            given = [
+                needed[argument] if argument in inside else self._cut_off(argument, interval)
+                for argument, interval in zip(called.arguments, windows[part].needs, strict=True)
+            ]
+            yield PartCall(variable, called, rows, tuple(given), windows[part])
+
+    def _cut_off(self, argument: Any, interval: Interval | None) -> Interval | None:
+        """What a part is given of an argument of which it needs an interval."""
+        shape = static_shape(argument)
+        if interval is None or not shape or not (self.is_weights(argument) or isinstance(argument, relax.Var)):
+            return None
+        return interval if interval.end - interval.begin <= LEAST_CUT_OFF * shape[interval.axis] else None
+
+    def _is_worth_it(self, parts: Sequence[Sequence[PartCall]]) -> bool:
+        """Whether a region computes enough for what it copies, and on a cold start for what it loads."""
+        copied: dict[Any, int] = {}
+        weights: dict[Any, int] = {}
+        flops = 0
+        made = {call.variable for call in parts[0]}
+        for k, part in enumerate(parts):
+            flops += sum(self._flops_of(call.called) for call in part) if k == 0 else 0
+            copied[k] = nbytes(part[-1].type)
+            for call in part:
+                for argument, interval in zip(call.called.arguments, call.given, strict=True):
+                    if self.is_weights(argument):
+                        weights[argument] = nbytes(argument.ty)
+                    elif isinstance(argument, relax.Var) and argument not in made and static_shape(argument):
+                        copied[k, argument, interval] = nbytes(part_type(argument.ty, interval))
+        enough = flops >= LEAST_FLOPS and flops >= FLOPS_FOR_A_BYTE_COPIED * sum(copied.values())
+        return enough and (self.warm or flops >= FLOPS_FOR_A_BYTE_LOADED * sum(weights.values()))
+
+    def _flops_of(self, called: Called) -> int:
+        if called.variable not in self._flops:
+            self._flops[called.variable] = count_flops(called.kernel)
+        return self._flops[called.variable]
+
+
+def static_shape(expr: Any) -> tuple[int, ...]:
+    """The shape of a tensor; empty where it has none that is known."""
+    shape = expr.ty.shape if isinstance(expr.ty, relax.TensorType) else None
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(n, tvm.tirx.IntImm) for n in shape.values):
+        return ()
+    return tuple(int(n) for n in shape.values)
+
+
+def part_type(whole: relax.TensorType, part: Interval | None) -> relax.TensorType:
+    """The type of a part of a tensor."""
+    shape = [int(extent) for extent in whole.shape.values]
+    if part is not None:
+        shape[part.axis] = part.end - part.begin
+    return relax.TensorType(shape, str(whole.dtype.dtype))
+
+
+def nbytes(ty: relax.TensorType) -> int:
+    """Bytes of a tensor of a type."""
+    return math.prod(int(n) for n in ty.shape.values) * tvm.DataType(str(ty.dtype.dtype)).bits // 8
+
+
+def _is_ordinary(called: Called) -> bool:
+    """Whether a kernel takes tensors of known sizes, one for each argument, and its result."""
+    given = called.kernel.params
+    sizes = [n for tensor in given for n in getattr(tensor, "shape", [None])]
+    return len(given) == len(called.arguments) + 1 and all(isinstance(n, tvm.tirx.IntImm) for n in sizes)
+
+
+def _note(needed: Needed, arguments: Sequence[Any], intervals: Sequence[Interval | None]) -> None:
+    """Note what a call needs of its arguments."""
+    for argument, interval in zip(arguments, intervals, strict=True):
+        if isinstance(argument, relax.Var):
+            needed[argument] = hull(needed[argument], interval) if argument in needed else interval

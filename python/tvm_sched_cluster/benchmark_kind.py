@@ -1,0 +1,126 @@
+"""Instances of clusters: a sequence of requests for services; as many as possible are placed before the first failure."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import msgspec
+
+from tvm_sched.bench.kinds.base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
+from tvm_sched.errors import InputError, SchedulerError
+from tvm_sched.files import content_digest
+from tvm_sched_check.clusters import check as independent_check
+
+from . import Allocation, Cluster, ClusterState, Request, Service, names, try_place, verify
+from .evidence import evidence
+from .registry import ALLOCATORS
+from .search import ClusterSearch
+
+STAGES = {
+    "service1": (2, 3),
+    "service2": (2, 4),
+    "service3": (1, 2),
+    "service4": (2, 4),
+    "service5": (6, 9),
+    "service6": (4, 5),
+}
+"""Least and most stages of the methods with fixed ones: RAMPA, Table IX."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A cluster, what may be asked for, and the sequence of requests."""
+
+    cluster: Cluster
+    services: tuple[Service, ...]
+    requests: tuple[Request, ...]
+    tables: dict[str, ClusterSearch] = field(default_factory=dict, compare=False)
+
+    @property
+    def search(self) -> ClusterSearch:
+        """The cluster's tables, made once."""
+        return self.tables.setdefault("search", ClusterSearch(self.cluster))
+
+
+class ClusterKind(Kind[Demand]):
+    """Services placed before the first one that finds no place."""
+
+    name, unit, most = "cluster", "services", True
+
+    def methods(self) -> Sequence[str]:
+        """The registered allocators."""
+        return names()
+
+    def is_random(self, method: str) -> bool:
+        """Whether it has a seed, or tries numbers of stages in random order."""
+        return has_seed(ALLOCATORS, method) or self._has_stages(method)
+
+    def _has_stages(self, method: str) -> bool:
+        return "stages" in ALLOCATORS.get(method).option_names
+
+    def digest(self, task: Demand) -> str:
+        """Of cluster, services and requests."""
+        body = (task.cluster.digest, [service.digest for service in task.services], task.requests)
+        return content_digest(msgspec.json.encode(msgspec.to_builtins(body)))
+
+    def solve(self, task: Demand, method: str, seconds: float, seed: int) -> Answer:
+        """Place request after request. Methods with fixed numbers of stages try as many of Table IX as time allows."""
+        begin = time.monotonic()
+        _, options = limited(ALLOCATORS, method, seconds, seed)
+        best = self._placed(task, method, options)
+        if self._has_stages(method):
+            for stages in combinations(seed):
+                if time.monotonic() - begin > seconds:
+                    break
+                best = max(best, self._placed(task, method, {**options, "stages": stages}), key=_count)
+        return Answer(_count(best), best.to_json(), time.monotonic() - begin)
+
+    def _placed(self, task: Demand, method: str, options: Mapping[str, Any]) -> Allocation:
+        state = ClusterState(task.cluster, task.services, task.search)
+        for request in task.requests:
+            if try_place(state, request, method, options) is None:
+                break
+        return state.allocation
+
+    def worth(self, task: Demand, solution: bytes, where: str) -> float:
+        """How many requests are placed: the first ones of the sequence, all together, by every rule."""
+        found = Allocation.from_json(solution, where)
+        verify(task.cluster, task.services, found)
+        placed = {placement.request: placement.service for placement in found.placements}
+        wanted = {request.name: request.service for request in task.requests[: len(placed)]}
+        if placed != wanted or found.failed or found.waiting:
+            raise InputError(f"{where}: not the first {len(placed)} requests of the sequence are placed, and no others")
+        return len(placed)
+
+    def proof(self, task: Demand) -> Proof:
+        """No allocator places more, whatever it knows in advance."""
+        found = evidence(task.search, task.services, task.requests)
+        return Proof(found.bound, "mixes", found.to_json())
+
+    def check(
+        self, task: Demand, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
+    ) -> Checked:
+        """Rules, figures and bound by `tvm_sched_check.clusters`."""
+        if proof.evidence is None:
+            return Checked()
+        found = checked_in_files(independent_check, {"solution": solution, "evidence": proof.evidence}, where, files)
+        if found.placed != self.worth(task, solution, where):
+            raise SchedulerError(f"{where}: package and tvm_sched_check.clusters differ: please report this")
+        return Checked("tvm_sched_check.clusters", found.proved)
+
+
+def combinations(seed: int) -> list[dict[str, int]]:
+    """All numbers of stages of Table IX, in random order."""
+    ranges = [range(least, most + 1) for least, most in STAGES.values()]
+    found = [dict(zip(STAGES, stages, strict=True)) for stages in itertools.product(*ranges)]
+    Random(seed).shuffle(found)
+    return found
+
+
+def _count(allocation: Allocation) -> int:
+    return len(allocation.placements)

@@ -1,0 +1,259 @@
+"""`Cluster`: racks of servers with GPUs of several kinds, and the switches, links and fibres between them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+
+from tvm_sched.errors import TopologyError
+from tvm_sched.files import content_digest
+
+
+class GpuKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of GPU.
+
+    Parameters
+    ----------
+    name : str
+    flops : float
+        Floating-point operations a second.
+    memory : int
+        Bytes.
+    memory_bandwidth : float
+        Bytes a second.
+    transfer_delay : float
+        Seconds that a GPU adds to each transfer, at either end.
+    model : str
+        Product.
+    """
+
+    name: str
+    flops: float
+    memory: int
+    memory_bandwidth: float
+    transfer_delay: float = 0.0
+    model: str = ""
+
+
+class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A switch; ``delay`` is the time in seconds that a transfer takes to pass it."""
+
+    name: str
+    delay: float = 0.0
+
+
+class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fibres between two switches, each of which carries one circuit.
+
+    Parameters
+    ----------
+    switches : tuple of str
+    bandwidth : float
+        Bytes a second of one fibre.
+    delay : float
+        Propagation in seconds.
+    fibres : int
+    """
+
+    switches: tuple[str, str]
+    bandwidth: float
+    delay: float = 0.0
+    fibres: int = 1
+
+    @property
+    def name(self) -> str:
+        """The two switches, as error messages and files name it."""
+        return "-".join(self.switches)
+
+
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``gpus`` GPUs of one kind that fail together."""
+
+    name: str
+    kind: str
+    gpus: int
+
+
+class Rack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Servers whose GPUs have a link each to the rack's switch.
+
+    Parameters
+    ----------
+    name, switch : str
+    servers : tuple of Server
+    bandwidth, delay : float
+        Of the link between a GPU and the switch: bytes a second, seconds.
+    """
+
+    name: str
+    switch: str
+    servers: tuple[Server, ...]
+    bandwidth: float
+    delay: float = 0.0
+
+
+class Gpu(NamedTuple):
+    """A GPU: its name, and positions of its kind, rack and pool."""
+
+    name: str
+    kind: int
+    rack: int
+    pool: int
+    server: str
+
+
+class Pool(NamedTuple):
+    """The GPUs of one kind in one rack, which are all alike."""
+
+    kind: int
+    rack: int
+    gpus: tuple[int, ...]
+
+
+class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """GPUs of several kinds in racks, joined by circuit switches.
+
+    Parameters
+    ----------
+    name : str
+    kinds : tuple of GpuKind
+    switches : tuple of Switch
+    links : tuple of Link
+    racks : tuple of Rack
+    source : str
+        Where the figures come from.
+
+    Raises
+    ------
+    TopologyError
+        A name twice, something named that is not there, a bandwidth or number that is not above 0; says where.
+    """
+
+    name: str
+    kinds: tuple[GpuKind, ...]
+    switches: tuple[Switch, ...]
+    racks: tuple[Rack, ...]
+    links: tuple[Link, ...] = ()
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of `text`."""
+        return content_digest(self.text.encode())
+
+    @property
+    def text(self) -> str:
+        """Everything that placements depend on, as JSON: not name and source."""
+        body = msgspec.to_builtins((self.kinds, self.switches, self.racks, self.links))
+        return msgspec.json.encode(body).decode()
+
+    @cached_property
+    def kind_id(self) -> dict[str, int]:
+        """Position of each kind."""
+        return {kind.name: k for k, kind in enumerate(self.kinds)}
+
+    @cached_property
+    def switch_id(self) -> dict[str, int]:
+        """Position of each switch."""
+        return {switch.name: s for s, switch in enumerate(self.switches)}
+
+    @cached_property
+    def link_id(self) -> dict[str, int]:
+        """Position of each link, by its name in either direction."""
+        forward = {link.name: i for i, link in enumerate(self.links)}
+        return {"-".join(reversed(link.switches)): i for i, link in enumerate(self.links)} | forward
+
+    @cached_property
+    def pools(self) -> tuple[Pool, ...]:
+        """GPUs by kind and rack."""
+        return self._inside[1]
+
+    @cached_property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All GPUs, rack after rack, server after server; named ``<server>-gpu<i>``."""
+        return self._inside[0]
+
+    @cached_property
+    def gpu_id(self) -> dict[str, int]:
+        """Position of each GPU."""
+        return {gpu.name: g for g, gpu in enumerate(self.gpus)}
+
+    @cached_property
+    def servers(self) -> dict[str, tuple[int, ...]]:
+        """Positions of the GPUs of each server."""
+        found: dict[str, list[int]] = {}
+        for g, gpu in enumerate(self.gpus):
+            found.setdefault(gpu.server, []).append(g)
+        return {name: tuple(members) for name, members in found.items()}
+
+    @cached_property
+    def _inside(self) -> tuple[tuple[Gpu, ...], tuple[Pool, ...]]:
+        gpus: list[Gpu] = []
+        members: dict[tuple[int, int], list[int]] = {}
+        pool_id: dict[tuple[int, int], int] = {}
+        for r, rack in enumerate(self.racks):
+            for server in rack.servers:
+                key = (self.kind_id[server.kind], r)
+                pool = pool_id.setdefault(key, len(pool_id))
+                for i in range(server.gpus):
+                    members.setdefault(key, []).append(len(gpus))
+                    gpus.append(Gpu(f"{server.name}-gpu{i}", key[0], r, pool, server.name))
+        return tuple(gpus), tuple(Pool(kind, rack, tuple(own)) for (kind, rack), own in members.items())
+
+
+def _check(cluster: Cluster) -> None:
+    for what, names in (
+        ("kind of GPU", [kind.name for kind in cluster.kinds]),
+        ("switch", [switch.name for switch in cluster.switches]),
+        ("rack", [rack.name for rack in cluster.racks]),
+        ("server", [server.name for rack in cluster.racks for server in rack.servers]),
+        ("link", ["-".join(sorted(link.switches)) for link in cluster.links]),
+    ):
+        for name, count in Counter(names).items():
+            if count > 1 or not name:
+                raise TopologyError(f"{what} {name!r} stands there {count} times; each needs a name of its own")
+    if not any(rack.servers for rack in cluster.racks):
+        raise TopologyError(f"cluster {cluster.name!r} has no GPUs")
+    for kind in cluster.kinds:
+        for field in ("flops", "memory", "memory_bandwidth"):
+            _number(f"{field} of GPU kind {kind.name!r}", getattr(kind, field), True)
+        _number(f"transfer_delay of GPU kind {kind.name!r}", kind.transfer_delay, False)
+    for switch in cluster.switches:
+        _number(f"delay of switch {switch.name!r}", switch.delay, False)
+    for link in cluster.links:
+        for end in link.switches:
+            _known("switch", end, cluster.switch_id, f"link {link.name!r}")
+        if link.switches[0] == link.switches[1]:
+            raise TopologyError(f"link {link.name!r} joins a switch with itself")
+        _path(f"link {link.name!r}", link.bandwidth, link.delay)
+        _number(f"fibres of link {link.name!r}", link.fibres, True)
+    for rack in cluster.racks:
+        _known("switch", rack.switch, cluster.switch_id, f"rack {rack.name!r}")
+        _path(f"rack {rack.name!r}", rack.bandwidth, rack.delay)
+        for server in rack.servers:
+            _known("kind of GPU", server.kind, cluster.kind_id, f"server {server.name!r}")
+            _number(f"gpus of server {server.name!r}", server.gpus, True)
+
+
+def _path(where: str, bandwidth: float, delay: float) -> None:
+    _number(f"bandwidth of {where}", bandwidth, True)
+    if bandwidth < 1:
+        raise TopologyError(f"bandwidth of {where} is {bandwidth!r} bytes a second; 1 or more is allowed")
+    _number(f"delay of {where}", delay, False)
+
+
+def _number(what: str, value: float, positive: bool) -> None:
+    if not (value > 0 if positive else value >= 0) or math.isinf(value):
+        raise TopologyError(f"{what} is {value!r}; a finite number {'above 0' if positive else 'from 0'} is allowed")
+
+
+def _known(what: str, name: str, known: dict[str, int], where: str) -> None:
+    if name not in known:
+        raise TopologyError(f"{where} names {what} {name!r}, which is not there; there are {', '.join(known)}")

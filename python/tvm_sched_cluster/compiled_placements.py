@@ -1,0 +1,61 @@
+"""Make cluster services of models, and compile pipelines of service placements."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from tvm_sched.errors import InputError
+from tvm_sched.problem.cpu import cpu_topology
+from tvm_sched.relax.api import make_problem
+from tvm_sched.relax.pipeline_api import ExportablePipeline, compile_pipeline
+
+from . import Cluster, Service, ServicePlacement
+from .pipelines import plan_of_placement, service_of_graph, stage_topology
+
+
+def service_of_model(
+    model: str | os.PathLike[str],
+    throughput: float,
+    latency: float,
+    name: str = "",
+    *,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    backend: str = "cuda",
+) -> Service:
+    """The service that a model file is, see `service_of_graph`.
+
+    Parameters
+    ----------
+    backend : {"cuda", "cpu", "emulated"}
+        What will run it: the same model is lowered to other operators for GPUs than for CPUs.
+    """
+    graph = make_problem(model, cpu_topology(1), input_shapes=input_shapes or None, backend=backend).graph
+    return service_of_graph(graph, throughput, latency, name, os.fspath(model), input_shapes)
+
+
+def compile_placement(
+    cluster: Cluster, service: Service, placement: ServicePlacement, backend: str
+) -> ExportablePipeline:
+    """Compile a service's model into the stages that it has been placed in.
+
+    Parameters
+    ----------
+    backend
+        As for `service_of_model`; one that was made for another backend has other parts.
+
+    Raises
+    ------
+    InputError
+        The service names no model, or was made of another one.
+    """
+    if not service.model_file:
+        raise InputError(
+            f"service {service.name!r} names no model_file, so there is nothing to deploy; make it with "
+            "`tvm-sched cluster service MODEL`"
+        )
+    topology, shapes = stage_topology(cluster, placement, backend), service.input_shapes or None
+    plan = plan_of_placement(
+        make_problem(service.model_file, topology, input_shapes=shapes, backend=backend), placement
+    )
+    return compile_pipeline(service.model_file, topology, plan=plan, input_shapes=shapes, backend=backend)

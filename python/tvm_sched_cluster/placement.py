@@ -1,0 +1,127 @@
+"""`ServicePlacement`: which GPU runs which operators of a service, over which circuits; `Allocation`: all placements."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from tvm_sched.anytime import Status
+from tvm_sched.files import convert, decode_document, encode_document, read_bytes, write_atomically
+
+from .service import Request
+
+FORMAT, VERSION = "tvm_sched.allocation", 1
+
+
+class ServiceStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A stage of a pipeline: the operators that one GPU runs, in their order."""
+
+    gpu: str
+    operators: tuple[str, ...]
+
+
+class Hop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A fibre of a link, which a circuit holds for itself; fibres count from 0."""
+
+    link: str
+    fibre: int
+
+
+class Circuit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The path of data from a stage's GPU to another's: the links between switches, none where they share one.
+
+    ``source`` and ``target`` are positions of stages. The GPUs' own links at both ends are not listed.
+    """
+
+    source: int
+    target: int
+    hops: tuple[Hop, ...] = ()
+
+
+class ServicePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A service that runs.
+
+    Parameters
+    ----------
+    request : str
+        Name of the deployment.
+    service : str
+    service_digest : str
+        `Service.digest` of what was placed.
+    stages : tuple of ServiceStage
+    circuits : tuple of Circuit
+    cycle_ns, latency_ns : int
+        Time between inputs, and from input to output: equations (3) and (2) of RAMPA.
+    allocator : str
+    seconds : float
+        What it took to find it.
+    status : {"optimal", "no better found", "time limit", "interrupted"}
+        How the search for it ended, see `tvm_sched.anytime.Status`.
+    """
+
+    request: str
+    service: str
+    service_digest: str
+    stages: tuple[ServiceStage, ...]
+    circuits: tuple[Circuit, ...]
+    cycle_ns: int
+    latency_ns: int
+    allocator: str = ""
+    seconds: float = 0.0
+    status: Status = "no better found"
+
+    @property
+    def throughput(self) -> float:
+        """Inputs a second: equation (1)."""
+        return 1e9 / self.cycle_ns if self.cycle_ns else float("inf")
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs that it holds."""
+        return tuple(stage.gpu for stage in self.stages)
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        """The fibres that it holds."""
+        return tuple(hop for circuit in self.circuits for hop in circuit.hops)
+
+
+class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The services that run on a cluster.
+
+    Parameters
+    ----------
+    cluster : str
+        `Cluster.digest`.
+    placements : tuple of ServicePlacement
+    failed : tuple of str
+        GPUs and links that have failed and hold nothing.
+    waiting : tuple of Request
+        Services that a failure ended and that have found no place since.
+    """
+
+    cluster: str
+    placements: tuple[ServicePlacement, ...]
+    failed: tuple[str, ...] = ()
+    waiting: tuple[Request, ...] = ()
+
+    def to_json(self) -> bytes:
+        """The allocation as a JSON document, see ``docs/formats/cluster.md``."""
+        return encode_document(self, FORMAT, VERSION)
+
+    @staticmethod
+    def from_json(text: bytes | str, where: str = "allocation") -> Allocation:
+        """Read and check a document's form; `verify` checks it against its cluster and services."""
+        data: dict[str, Any] = decode_document(text, FORMAT, VERSION, where)
+        return convert(data, Allocation, where)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the JSON document; an interrupted write leaves the old file whole."""
+        write_atomically(path, self.to_json())
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Allocation:
+        """Read a JSON document, as `from_json` does."""
+        return Allocation.from_json(read_bytes(path), os.fspath(path))

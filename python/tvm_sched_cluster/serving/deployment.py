@@ -1,0 +1,143 @@
+"""`Deployment`: which artifact, the resources of each stage, and how many requests at once; its file format."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tvm_sched.errors import FormatError, InputError
+from tvm_sched.files import read_bytes
+from tvm_sched.pipeline import Manifest, load_manifest
+from tvm_sched.toml_files import parse_toml
+
+FORMAT, VERSION = "tvm_sched.deployment", 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Resources that a stage takes of its node, and labels that the node must have.
+
+    Parameters
+    ----------
+    resources : dict of str to float
+        Ray's resources: ``CPU``, ``GPU``, and those that label kinds of devices, such as ``{"h100": 1}``. At least one.
+    labels : dict of str to str
+        Labels that the node must have, such as ``{"server": "rack0-server1"}``.
+    """
+
+    resources: dict[str, float]
+    labels: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if not self.resources:
+            raise FormatError("a stage needs at least one resource, such as {h100 = 1}")
+        for name, amount in self.resources.items():
+            if not 0 < amount < math.inf:
+                raise FormatError(f"resource {name!r} is {amount}; a number above 0 is allowed")
+
+    def __str__(self) -> str:
+        """What it needs, for messages: ``GPU 1, h100 1``."""
+        needs = [f"{name} {amount:g}" for name, amount in sorted(self.resources.items())]
+        return ", ".join([*needs, *(f"label {name}={value}" for name, value in sorted(self.labels.items()))])
+
+
+class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pipeline artifact on a cluster, see ``docs/serving.md``.
+
+    Parameters
+    ----------
+    name : str
+        Unique on the cluster: letters, digits, ``.``, ``_`` and ``-``.
+    artifact : str
+        The folder, on the machine that deploys it: nodes get their stages' files from there.
+    stages : tuple of StagePlacement
+        One for each stage of the artifact.
+    strategy : {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}
+        How Ray puts the stages on nodes: on few ones, on many; strictly or as well as it can.
+    max_in_flight : int
+        Requests in the pipeline at once; 0: four for each stage.
+    max_waiting : int
+        Requests that wait for a place in the pipeline; others are refused as busy.
+    timeout : float
+        Seconds that a request may take in all, unless it brings its own limit.
+    retries : int
+        How often a request is sent through the pipeline again after it has lost a stage.
+    cluster : str
+        Name of the cluster whose allocation it belongs to, see `tvm_sched_cluster.serving.follow`; empty: of none.
+    """
+
+    name: str
+    artifact: str
+    stages: tuple[StagePlacement, ...]
+    strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
+    max_in_flight: int = 0
+    max_waiting: int = 64
+    timeout: float = 60.0
+    retries: int = 3
+    cluster: str = ""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise FormatError(
+                f"name is {self.name!r}; letters, digits, '.', '_' and '-' are allowed, a letter or digit first"
+            )
+        for field in ("max_in_flight", "max_waiting", "retries"):
+            if getattr(self, field) < 0:
+                raise FormatError(f"{field} is {getattr(self, field)}; 0 or more is allowed")
+        if not 0 < self.timeout < math.inf:
+            raise FormatError(f"timeout is {self.timeout}; a number of seconds above 0 is allowed")
+
+    @property
+    def places(self) -> int:
+        """Requests in the pipeline at once."""
+        return self.max_in_flight or 4 * len(self.stages)
+
+    def manifest(self) -> Manifest:
+        """The artifact's manifest.
+
+        Raises
+        ------
+        InputError
+            The artifact is none, or has another number of stages.
+        """
+        manifest = load_manifest(self.artifact)
+        if len(manifest.stages) != len(self.stages):
+            raise InputError(
+                f"deployment {self.name!r} places {len(self.stages)} stages; {self.artifact} has {len(manifest.stages)}"
+            )
+        return manifest
+
+
+def load_deployment(path: str | os.PathLike[str]) -> Deployment:
+    """Read a deployment file, or make the deployment of an artifact: each stage on any CPU or GPU, as it needs.
+
+    Raises
+    ------
+    InputError
+        It is neither, or breaks a rule.
+    """
+    source = Path(path)
+    if source.is_dir():
+        return _of_artifact(source)
+    if source.suffix.lower() != ".toml":
+        raise InputError(f"{source}: neither a deployment file (.toml) nor the folder of a pipeline artifact")
+    deployment = parse_toml(read_bytes(source), FORMAT, VERSION, Deployment, str(source))
+    artifact = source.absolute().parent / deployment.artifact
+    return msgspec.structs.replace(deployment, artifact=str(artifact))
+
+
+def uses_gpu(manifest: Manifest, s: int) -> bool:
+    """Whether a stage runs on a real GPU."""
+    return manifest.stages[s].kind == "cuda" and manifest.emulation is None
+
+
+def _of_artifact(folder: Path) -> Deployment:
+    manifest = load_manifest(folder)
+    used = ["GPU" if uses_gpu(manifest, s) else "CPU" for s in range(len(manifest.stages))]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.absolute().name.removesuffix(".pipeline")).lstrip("._-")
+    return Deployment(name or "pipeline", str(folder.absolute()), tuple(StagePlacement({kind: 1.0}) for kind in used))
