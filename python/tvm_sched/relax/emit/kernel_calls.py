@@ -11,7 +11,7 @@ from ...execution_plan import KernelCall
 from ...problem import Topology
 from ..codegen.cpu.kernels import compile_kernels
 from ..codegen.cuda import compile_cuda_kernels, needed_architectures
-from ..toolchain.processor import needs_of
+from ..toolchain.compile_target import needs_of
 
 Compiler = Callable[[Mapping[str, tvm.tirx.PrimFunc], tvm.target.Target], tvm.runtime.Module]
 
@@ -25,7 +25,7 @@ def compile_for(
 ) -> list[tvm.runtime.Module]:
     """Compile kernels for a backend, by the names under which they are looked up.
 
-    ``targets``: of the host's kernels, by what is added to their names (`kernel_targets`). ``compiler`` makes these: by
+    ``targets``: of the host's kernels, by what is added to their names (`CompileTarget.hosts`). ``compiler`` makes these: by
     default code that runs and can be exported; `tvm_sched.relax.codegen.cpu.kernel_objects` has others, for one of the two.
     """
     if not kernels:

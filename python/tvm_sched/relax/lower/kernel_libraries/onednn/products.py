@@ -10,7 +10,7 @@ from typing import Any
 
 from ....._library import function as library_function
 from ....ir.tensor_types import static_shape
-from ....toolchain.processor import BFLOAT16
+from ....toolchain.compile_target import BFLOAT16
 from ..rewrite import constant_value, is_float32, operation
 from .chain import Chain
 from .describe import channels_last, dense, permuted, transposed_window, window
