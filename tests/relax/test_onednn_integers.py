@@ -9,9 +9,10 @@ from tvm import relax
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries import get_library
 from tvm_sched.relax.lower.kernel_libraries.onednn import integers
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 pytestmark = pytest.mark.skipif(
-    get_library("onednn").why_not() is not None or not integers._has_instructions(),
+    get_library("onednn").why_not() is not None or not integers.has_instructions(CompileTarget()),
     reason="oneDNN cannot be used here, or the processor has no instructions for sums of 8-bit products",
 )
 IMAGE = (2, 6, 13, 11)

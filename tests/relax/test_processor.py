@@ -14,7 +14,7 @@ from tvm import relax
 from tvm_sched.cost_model import roofline
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, passes
-from tvm_sched.relax.emit import kernel_calls
+from tvm_sched.relax.emit import backend_kernels
 from tvm_sched.relax.lower.kernel_libraries import KERNELS
 from tvm_sched.relax.toolchain import compile_target
 from tvm_sched.relax.toolchain.compile_target import LEVELS, CompileTarget, features_of
@@ -99,7 +99,7 @@ def test_kernels_do_without_what_is_hidden_of_the_processor(monkeypatch):
 
 def test_a_processor_that_lacks_something_is_told(tmp_path, monkeypatch):
     needs = {"processor": {"name": "one-of-2040", "features": ["sse2040"]}}
-    monkeypatch.setattr(kernel_calls, "needs_of", lambda _: needs)
+    monkeypatch.setattr(backend_kernels, "needs_of", lambda _: needs)
     compiled = compile(_model(), "cpu1", "single")
     said = r"one-of-2040.*lacks sse2040.*--processor"
     with pytest.raises(RuntimeError, match=said):
@@ -148,7 +148,7 @@ def test_levels_that_this_processor_lacks_are_left_out(tmp_path, monkeypatch):
     few = {"name": "here", "features": [], "suffix": ""}
     more = {"name": "one-of-2040", "features": ["sse2040"], "suffix": "__2040"}
     needs = {"processor": {"name": "here", "features": [], "levels": [few, more]}}
-    monkeypatch.setattr(kernel_calls, "needs_of", lambda _: needs)
+    monkeypatch.setattr(backend_kernels, "needs_of", lambda _: needs)
     path = _portable(tmp_path)
     assert load(path).processor() == "here"
     monkeypatch.setenv("TVM_SCHED_PROCESSOR", "one-of-2040")

@@ -24,8 +24,8 @@ from ..runtime import ScheduledModule
 from ..schedule import Schedule
 from .codegen.cpu.kernel_objects import static_kernels
 from .codegen.cpu.kernels import compile_kernels
-from .emit import make_executor
 from .emit.emit_executor import attach_executor
+from .emit.executor import make_executor
 from .emit.export import EMBED_LIMIT, export
 from .emit.shared_values import SharedValues
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule

@@ -44,7 +44,7 @@ from .targets import check_embeds, read_target
 from .toolchain.compile_target import CompileTarget
 from .toolchain.failures import explained
 from .toolchain.nvcc import has_nvcc
-from .variants.offer import OfferVariants, pieces_for
+from .variants.offer_variants import OfferVariants, pieces_for
 
 __all__ = [
     "AllocateStreams",

@@ -18,8 +18,8 @@ from ..pipeline.artifact import new_artifact, write_manifest
 from ..pipeline.compiled import CompiledPipeline, assemble
 from ..problem import Topology
 from .api import check_before, decide
+from .emit.emit_pipeline import CompiledStage, make_stages
 from .emit.export import export
-from .emit.stages import CompiledStage, make_stages
 from .ir.attributes import get_pipeline_plan, get_problem
 from .options import CompileOptions
 from .toolchain.failures import explained

@@ -10,7 +10,7 @@ from tvm import relax
 
 from ...schedule.verifier import verify
 from ..ir.attributes import PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
-from . import make_executor
+from .executor import make_executor
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.EmitExecutor")

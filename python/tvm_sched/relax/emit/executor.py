@@ -24,8 +24,8 @@ from ..lower.dynamic_tail import ENTRY as TAIL_ENTRY
 from ..lower.dynamic_tail import refuse_tail, tail_operators
 from ..lower.kernel_libraries import claimed_functions
 from ..problem.operator_graph import Extraction, extract
-from .kernel_calls import Compiler, compile_for, needs_for
-from .module import lower, make_runtime_module
+from .backend_kernels import Compiler, compile_for, needs_for
+from .runtime_module import lower, make_runtime_module
 from .shared_values import same_bits
 
 ENTRY = "tvm_sched.main"

@@ -18,8 +18,8 @@ from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import PARAMETERS, get_compile_target
 from ..ir.kernel_table import kernel_names
 from ..lower.kernel_libraries import claimed_functions
-from .kernel_calls import Compiler, compile_for, needs_for
-from .module import Shares, lower, make_runtime_module
+from .backend_kernels import Compiler, compile_for, needs_for
+from .runtime_module import Shares, lower, make_runtime_module
 
 
 def compile_calls(
