@@ -1,4 +1,4 @@
-"""Models of one ONNX node, run here and by ONNX Runtime."""
+"""Models of one ONNX node: our results, and the right ones, by exact arithmetic or by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 import tvm_sched.relax
+
+from . import exact
+
+_QUANTISING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
 
 def node_model(operator: str, values: list[Any], inputs: list[int], outputs: int, **attributes: Any) -> Any:
@@ -31,20 +35,26 @@ def node_model(operator: str, values: list[Any], inputs: list[int], outputs: int
 
 
 def run_both(
-    operator: str, values: list[Any], inputs: list[int], outputs: int = 1, **attributes: Any
+    operator: str, values: list[Any], inputs: list[int], outputs: int = 1, processor: str = "native", **attributes: Any
 ) -> tuple[list[Any], list[Any], Any]:
-    """Our results, ONNX Runtime's, and the compiled model."""
-    import onnxruntime
+    """Our results, the right ones, and the compiled model.
 
+    The right ones are exact for operators on 8-bit integers, where ONNX Runtime's depend on the processor.
+    """
     model = node_model(operator, values, inputs, outputs, **attributes)
     feeds = {f"i{k}": values[k] for k in inputs}
-    right = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    if operator in _QUANTISING or any(value is not None and value.dtype.itemsize == 1 for value in values):
+        right = exact.results(operator, values, attributes, outputs)
+    else:
+        import onnxruntime
+
+        right = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
     for info, value in zip(model.graph.output, right, strict=True):
         info.CopyFrom(
             helper.make_tensor_value_info(info.name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
         )
     onnx.checker.check_model(model)
-    compiled = tvm_sched.relax.compile(model, "cpu1", "single")
+    compiled = tvm_sched.relax.compile(model, "cpu1", "single", processor=processor)
     result = compiled.run(*feeds.values())
     return (result if isinstance(result, list) else [result]), right, compiled
 

@@ -1,4 +1,4 @@
-"""Quantised operators against ONNX Runtime: integers exactly."""
+"""Quantised operators against exact arithmetic."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm_sched.relax.toolchain.processor import compiling_for, runs_here
 
 import tvm_sched.relax
 from tvm_sched.errors import InputError
@@ -93,6 +94,20 @@ def test_matmul_integer(values: list[Any], inputs: list[int], kernel: bool) -> N
     check_close(mine, right, 0)
     tensors = {tensor.dtype for tensor in compiled.problem.graph.tensors}
     assert ("float32" in tensors) == kernel
+
+
+@pytest.mark.parametrize("processor", ["native", "x86-64-v2", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("terms", [8, 400])
+def test_sums_do_not_saturate(terms: int, constant: bool, processor: str) -> None:
+    """Pairs of these products exceed 16 bits, where AVX2's instruction for 8-bit integers saturates."""
+    values = [np.full((16, terms), 255, "uint8"), np.repeat(np.array([[127], [-128]], "int8"), terms, 1).T.copy()]
+    with compiling_for(processor):
+        if not runs_here():
+            pytest.skip(f"this processor does not run kernels for {processor}")
+    mine, right, _ = run_both("MatMulInteger", values, [0] if constant else [0, 1], processor=processor)
+    np.testing.assert_array_equal(right[0], np.tile(np.array([127, -128]) * 255 * terms, (16, 1)))
+    check_close(mine, right, 0)
 
 
 def test_conv_integer() -> None:

@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime's optimiser fuses, against ONNX Runtime, or against NumPy where it has no kernel for CPUs."""
+"""Operators that ONNX Runtime's optimiser fuses, against ONNX Runtime, NumPy (no kernel for CPUs) or exact sums (8 bits)."""
 
 from __future__ import annotations
 
