@@ -4,8 +4,9 @@
 distribution              what is in it                                wheel
 ========================= ============================================ ======================
 ``tvm-sched-runtime``     the libraries, what loads and runs artifacts ``py3-none-linux_...``
-``tvm-sched``, split      the rest; depends on the runtime             ``py3-none-any``
-``tvm-sched``, whole      both: ``pip install .`` and ``-e .``         ``py3-none-linux_...``
+``tvm-frontends``         import of models into TVM                    ``py3-none-any``
+``tvm-sched``, split      the rest; depends on the others              ``py3-none-any``
+``tvm-sched``, whole      all: ``pip install .`` and ``-e .``          ``py3-none-linux_...``
 ========================= ============================================ ======================
 
 The libraries know Python through tvm_ffi alone, so that one wheel serves every CPython.
@@ -57,6 +58,17 @@ RUNTIME_MODULES = (
 """And single modules; of a package, its ``__init__`` alone."""
 _BUNDLED = ("onednn-cpu-tbb",)
 """Requirements that the runtime's wheel brings itself."""
+
+
+OWN_PACKAGES = {"tvm_frontends": "tvm-frontends"}
+"""Import packages that are distributions of their own."""
+
+
+def distribution_of(module: str) -> str:
+    """Return the distribution that a module, or a file beside it, belongs to."""
+    if in_runtime(module):
+        return "tvm-sched-runtime"
+    return OWN_PACKAGES.get(module.partition(".")[0], "tvm-sched")
 
 
 def in_runtime(module: str) -> bool:
@@ -178,26 +190,35 @@ class Runtime(Whole):
 
     def __init__(self, attributes: dict[str, object] | None = None) -> None:
         super().__init__(attributes)
-        self.cmdclass["build_py"] = _part(of_runtime=True)
+        self.cmdclass["build_py"] = _part("tvm-sched-runtime")
 
 
-class Split(OwnFolder):
-    """``tvm-sched`` without what ``tvm-sched-runtime`` has."""
+class Frontends(OwnFolder):
+    """``tvm-frontends``."""
 
     def __init__(self, attributes: dict[str, object] | None = None) -> None:
         super().__init__(attributes)
-        self.cmdclass["build_py"] = _part(of_runtime=False)
+        self.cmdclass["build_py"] = _part("tvm-frontends")
+
+
+class Split(OwnFolder):
+    """``tvm-sched`` without what the other distributions have."""
+
+    def __init__(self, attributes: dict[str, object] | None = None) -> None:
+        super().__init__(attributes)
+        self.cmdclass["build_py"] = _part("tvm-sched")
 
     def parse_config_files(self, *arguments: object, **named: object) -> None:
-        """Read ``pyproject.toml``; then the runtime is required in place of what it brings."""
+        """Read ``pyproject.toml``; then the other distributions are required in place of what they bring."""
         super().parse_config_files(*arguments, **named)
         requirements = [text for text in self.install_requires if not text.startswith(_BUNDLED)]
-        self.install_requires = [f"tvm-sched-runtime=={self.metadata.version}", *requirements]
+        others = sorted({"tvm-sched-runtime", *OWN_PACKAGES.values()})
+        self.install_requires = [*(f"{name}=={self.metadata.version}" for name in others), *requirements]
         self.metadata.install_requires = self.install_requires  # written into the wheel from there
 
 
-def _part(of_runtime: bool) -> type[build_py]:
-    """The command that copies the Python files of one of the two distributions."""
+def _part(distribution: str) -> type[build_py]:
+    """The command that copies the Python files of one distribution."""
 
     class Part(build_py):
         def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
@@ -205,10 +226,10 @@ def _part(of_runtime: bool) -> type[build_py]:
             return [
                 (package, name, file)
                 for package, name, file in found
-                if in_runtime(package if name == "__init__" else f"{package}.{name}") == of_runtime
+                if distribution_of(package if name == "__init__" else f"{package}.{name}") == distribution
             ]
 
         def find_data_files(self, package: str, src_dir: str) -> list[str]:
-            return list(super().find_data_files(package, src_dir)) if in_runtime(package) == of_runtime else []
+            return list(super().find_data_files(package, src_dir)) if distribution_of(package) == distribution else []
 
     return Part

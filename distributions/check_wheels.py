@@ -68,7 +68,7 @@ class WheelEnvironment(Environment):
 
 
 def main() -> None:
-    """Check both wheels."""
+    """Check the wheels."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="what makes the environments (default: this Python)")
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="folder of the wheels (default: dist)")
@@ -77,11 +77,13 @@ def main() -> None:
     options = parser.parse_args()
     (runtime_wheel,) = options.dist.resolve().glob("tvm_sched_runtime-*.whl")
     (wheel,) = options.dist.resolve().glob("tvm_sched-*.whl")
+    (frontends_wheel,) = options.dist.resolve().glob("tvm_frontends-*.whl")
     with _folder(options.keep) as folder:
         if options.runtime_only:
             compiler = Environment(Path(sys.executable).parent, folder / "compiler")
         else:
-            compiler = WheelEnvironment(options.python, folder / "compiler", f"{wheel}[onnx]", str(runtime_wheel))
+            wheels = (f"{wheel}[onnx]", str(frontends_wheel), str(runtime_wheel))
+            compiler = WheelEnvironment(options.python, folder / "compiler", *wheels)
         models = _compile(compiler, folder)
         runtime = WheelEnvironment(options.python, folder / "runtime", str(runtime_wheel))
         print(runtime.run("python", ROOT / "distributions" / "check_runtime.py"), end="")

@@ -76,7 +76,7 @@ def test_constants_become_parameters():
     lowered = passes.LowerToKernels(libraries=())(mod)
     graph = get_graph(lowered)
     assert {tensor.kind for tensor in graph.tensors} == {"parameter"}  # all work was done by the compiler
-    assert len(lowered.attrs["tvm_sched.parameters"]) == len(graph.tensors)
+    assert len(lowered.attrs["tvm_frontends.parameters"]) == len(graph.tensors)
 
 
 def test_same_module_same_graph():
@@ -120,12 +120,12 @@ def test_folding_names_and_values():
             return y
 
     value = np.arange(12, dtype="float32").reshape(3, 4)
-    mod = Dense.with_attr("tvm_sched.parameters", {"weight": tvm.runtime.tensor(value)})
+    mod = Dense.with_attr("tvm_frontends.parameters", {"weight": tvm.runtime.tensor(value)})
     folded = passes.LowerToKernels(libraries=())(mod)
-    assert list(folded.attrs["tvm_sched.parameters"]) == ["weight.permute_dims"]
-    np.testing.assert_array_equal(folded.attrs["tvm_sched.parameters"]["weight.permute_dims"].numpy(), value.T)
+    assert list(folded.attrs["tvm_frontends.parameters"]) == ["weight.permute_dims"]
+    np.testing.assert_array_equal(folded.attrs["tvm_frontends.parameters"]["weight.permute_dims"].numpy(), value.T)
     assert [operator.kind for operator in get_graph(folded).operators] == ["matmul"]
     kept = passes.LowerToKernels(fold=False)(mod)
-    assert list(kept.attrs["tvm_sched.parameters"]) == ["weight"]
+    assert list(kept.attrs["tvm_frontends.parameters"]) == ["weight"]
     assert len(get_graph(kept).operators) == 2
     assert [t.kind for t in get_graph(kept).tensors if t.name == "weight"] == ["parameter"]

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
-from relax.operators import exact
+from frontends.onnx import exact
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries import get_library
 from tvm_sched.relax.lower.kernel_libraries.onednn import integers
@@ -108,7 +108,7 @@ CASES = {
 
 def has_exact_kernels():
     """Whether oneDNN has exact kernels here: its own limit (ONEDNN_MAX_CPU_ISA) may hide instructions."""
-    if get_library("onednn").why_not() is not None or not integers._has_instructions():
+    if get_library("onednn").why_not() is not None or not integers.has_instructions(CompileTarget()):
         return False
     operands = [dense((16, 64)), dense((64, 64), parameter=True), dense((16, 64))]
     typed = [{**each, "type": dtype} for each, dtype in zip(operands, ("uint8", "int8", "int32"), strict=True)]

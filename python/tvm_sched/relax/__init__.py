@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tvm_frontends import ImportedModel, load_model
+    from tvm_frontends import ImportedModel
 
     from . import passes
     from .api import CompiledModel, compile, make_problem
     from .inspection import inspect_model
     from .ir.attributes import get_pipeline_plan, get_problem, get_schedule
+    from .models import load_model
     from .options import CompileOptions
     from .passes import pipeline
     from .pipeline_api import ExportablePipeline, compile_pipeline
@@ -29,7 +30,7 @@ _WHERE = {
     "get_problem": "ir.attributes",
     "get_schedule": "ir.attributes",
     "inspect_model": "inspection",
-    "load_model": "tvm_frontends",
+    "load_model": "models",
     "make_problem": "api",
     "passes": "passes",
     "pipeline": "passes",

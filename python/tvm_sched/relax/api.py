@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm
 
-from tvm_frontends import ImportedModel, load_model, open_model
+from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes, StaticShapes
 
@@ -29,6 +29,7 @@ from .emit.executor import make_executor
 from .emit.export import EMBED_LIMIT, export
 from .emit.shared_values import SharedValues
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule
+from .models import load_model, open_model
 from .options import CompileOptions
 from .passes import build_rest, compile_target, decision_passes, problem_passes
 from .profiling.slow_kernels import SlowKernel, slow_kernels

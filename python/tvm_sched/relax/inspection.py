@@ -15,9 +15,11 @@ from ..errors import InputError
 from ..problem import Demand
 
 if TYPE_CHECKING:
-    from tvm_frontends import ImportedModel, ModelSource
+    from tvm_frontends import ImportedModel
     from tvm_frontends.constants import Constants
     from tvm_frontends.shapes import DeclaredInput, InputShapes
+
+    from .models import OpenModel
 
 
 class Tensor(msgspec.Struct, frozen=True):
@@ -100,10 +102,11 @@ def inspect_model(
     InputError
         The model cannot be read, or what is given for its inputs is wrong.
     """
-    from tvm_frontends import open_model  # imports TVM, which readers of an `Inspection` need not have
-    from tvm_frontends.model import ModelWarning
+    from tvm_frontends.errors import ModelWarning  # imports TVM, which readers of an `Inspection` need not have
     from tvm_frontends.relax_modules import describe_module
     from tvm_frontends.shapes import symbols_of
+
+    from .models import open_model
 
     begin = time.perf_counter()
     source = open_model(model, name)
@@ -153,5 +156,5 @@ def _tensor(item: DeclaredInput) -> Tensor:
     return Tensor(item.name, item.dtype, shape)
 
 
-def _without_source(message: str, source: ModelSource) -> str:
+def _without_source(message: str, source: OpenModel) -> str:
     return message.removeprefix(f"{source.where}: ")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tvm_frontends import load_model
 from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes
 
@@ -21,6 +20,7 @@ from .api import check_before, decide
 from .emit.emit_pipeline import CompiledStage, make_stages
 from .emit.export import export
 from .ir.attributes import get_pipeline_plan, get_problem
+from .models import load_model
 from .options import CompileOptions
 from .toolchain.failures import explained
 

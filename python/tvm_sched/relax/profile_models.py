@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 
-from tvm_frontends import load_model
 from tvm_frontends.shapes import InputShapes
 
 from ..cost_model.database import Database
@@ -25,6 +24,7 @@ from ..runtime.tensors import random_value
 from .api import CompiledModel, compile
 from .codegen.prepare_kernels import PrepareKernels
 from .lower.lower_to_kernels import LowerToKernels
+from .models import load_model
 from .problem.operator_graph import Extraction, extract
 from .profiling.cpu_bench import CpuBench
 from .profiling.cuda_bench import CudaBench

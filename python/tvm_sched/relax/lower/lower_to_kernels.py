@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax
 
-from tvm_frontends.model import PARAMETERS, ModelWarning, data_address, lift_constants, main_constants, number_of_inputs
+from tvm_frontends.errors import ModelWarning
+from tvm_frontends.model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
 
 from ...errors import InputError
 from ..ir.attributes import DEVICE_KIND, get_compile_target
@@ -28,7 +29,7 @@ class LowerToKernels:
 
     Operators are decomposed, legalised to PrimFuncs and fused; calls on parameters alone are computed now. Then
     constants of ``main`` become arguments after the inputs (the function attribute ``num_input`` says how many inputs
-    there are), and their values go into the module attribute ``tvm_sched.parameters``, by name.
+    there are), and their values go into the module attribute ``tvm_frontends.parameters``, by name.
 
     Parameters whose values the attribute holds already (an imported model's) keep their names; what was folded is named
     after the parameter it comes from (``conv1.bias.reshape``).
