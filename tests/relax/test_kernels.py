@@ -13,7 +13,7 @@ from tvm_sched.relax import passes
 from tvm_sched.relax.codegen.cpu.cpu_schedule import schedule_for_cpu
 from tvm_sched.relax.codegen.cpu.kernels import compile_kernels, prepare_kernel
 from tvm_sched.relax.ir.flops import count_flops
-from tvm_sched.relax.toolchain.processor import host_target
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 
 def single_kernel(emit, *shapes, dtype="float32"):
@@ -70,7 +70,7 @@ WHOLE_NUMBERS = ("matmul", "conv2d, stride 2", "max_pool2d", "sum over rows", "s
 
 def call(function, inputs, shape, dtype, host=None):
     result = tvm.runtime.empty(shape, dtype)
-    compiled = compile_kernels({"kernel": function}, host or host_target())
+    compiled = compile_kernels({"kernel": function}, host or CompileTarget().host)
     compiled["kernel"](*(tvm.runtime.tensor(x) for x in inputs), result)
     return result.numpy()
 

@@ -20,7 +20,7 @@ from tvm_sched.relax.passes import (
     build_rest,
 )
 from tvm_sched.relax.problem.operator_graph import extract_variants
-from tvm_sched.relax.variants import products
+from tvm_sched.relax.variants import cut_products
 from tvm_sched.schedule import verify, with_choice
 from tvm_sched.schedulers import solve
 
@@ -28,7 +28,7 @@ from tvm_sched.schedulers import solve
 @pytest.fixture(autouse=True)
 def small_weights(monkeypatch):
     """Weights of any size are worth cutting."""
-    monkeypatch.setattr(products, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(cut_products, "LEAST_WEIGHTS", 0)
 
 
 def groups_of(mod, pieces=(2, 4)):

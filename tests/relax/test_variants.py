@@ -24,7 +24,7 @@ from tvm_sched.relax.passes import (
     build_rest,
 )
 from tvm_sched.relax.problem.operator_graph import extract, extract_variants
-from tvm_sched.relax.variants import products
+from tvm_sched.relax.variants import cut_products
 from tvm_sched.schedule import verify
 
 SIZE = 32
@@ -57,7 +57,7 @@ def expected(x):
 @pytest.fixture
 def small_products(monkeypatch):
     """Products of any size are worth cutting."""
-    monkeypatch.setattr(products, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(cut_products, "LEAST_WEIGHTS", 0)
 
 
 def test_the_end_of_a_fused_kernel_that_waits_for_another_product_is_offered_apart():
@@ -130,11 +130,11 @@ def test_columns_that_cannot_be_divided_evenly(columns, small_products):
 
 
 def test_unequal_pieces_begin_at_aligned_columns():
-    product = products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((50257, 8), "float32"))
+    product = cut_products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((50257, 8), "float32"))
     assert product.pieces(4) == [(0, 12576), (12576, 25152), (25152, 37728), (37728, 50257)]
-    even = products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((32000, 8), "float32"))
+    even = cut_products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((32000, 8), "float32"))
     assert even.pieces(2) == [(0, 16000), (16000, 32000)]
-    few = products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((9, 8), "float32"))
+    few = cut_products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((9, 8), "float32"))
     assert few.pieces(4) == [(0, 2), (2, 4), (4, 6), (6, 9)]
 
 
@@ -199,8 +199,10 @@ def test_what_is_no_product_is_not_cut(small_products):
     lowered = LowerToKernels(libraries=())(gated_module())
     (kernel,) = (f for v, f in lowered.functions_items() if "tanh" in v.name_hint)
     operand = relax.Var("x", relax.TensorType((SIZE, SIZE), "float32"))
-    assert products.as_product(kernel, operand, operand) is None
-    assert products.as_product(products.Product(True, operand.ty, operand.ty).kernel(), operand, operand).transposed
+    assert cut_products.as_product(kernel, operand, operand) is None
+    assert cut_products.as_product(
+        cut_products.Product(True, operand.ty, operand.ty).kernel(), operand, operand
+    ).transposed
 
 
 def test_variants_can_be_left_out():

@@ -102,7 +102,7 @@ def inspect_model(
     InputError
         The model cannot be read, or what is given for its inputs is wrong.
     """
-    from tvm_frontends.errors import ModelWarning  # these import TVM, which readers of an `Inspection` need not have
+    from tvm_frontends.errors import ModelWarning  # imports TVM, which readers of an `Inspection` need not have
     from tvm_frontends.relax_modules import describe_module
     from tvm_frontends.shapes import symbols_of
 

@@ -13,6 +13,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from .._library import use_cores
 from ..cost_model import default_cost_model
 from ..cost_model.occupancy_model import BY_LAUNCHES
 from ..pipeline import PipelinePlan
@@ -26,7 +27,8 @@ from .codegen.describe_launches import DescribeLaunches
 from .codegen.prepare_kernels import PrepareKernels
 from .emit.emit_executor import EmitExecutor
 from .emit.emit_pipeline import EmitPipeline
-from .ir.attributes import model_name
+from .ir.attributes import get_compile_target, model_name
+from .ir.set_compile_target import SetCompileTarget
 from .lower.lower_to_kernels import LowerToKernels
 from .lower.split_tail import SplitTail
 from .options import DEFAULTS, CompileOptions, check_names
@@ -39,10 +41,10 @@ from .problem.estimate_latencies import EstimateLatencies
 from .profiling.calibration import KernelTimer
 from .profiling.measured_choice import MeasureSchedules
 from .targets import check_embeds, read_target
+from .toolchain.compile_target import CompileTarget
 from .toolchain.failures import explained
 from .toolchain.nvcc import has_nvcc
-from .toolchain.processor import compiling_for, host_target
-from .variants.offer import OfferVariants, pieces_for
+from .variants.offer_variants import OfferVariants, pieces_for
 
 __all__ = [
     "AllocateStreams",
@@ -57,9 +59,11 @@ __all__ = [
     "PartitionPipeline",
     "Place",
     "PrepareKernels",
+    "SetCompileTarget",
     "SplitByDominators",
     "SplitTail",
     "build_rest",
+    "compile_target",
     "decision_passes",
     "emit_passes",
     "pass_list",
@@ -95,7 +99,7 @@ def pipeline(
     def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, given)
         check_embeds(chosen)
-        with compiling_for(chosen.processor, chosen.threads, chosen.precision), explained(f"model {model_name(mod)!r}"):
+        with use_cores(chosen.threads), explained(f"model {model_name(mod)!r}"):
             return build_rest(tvm.transform.Sequential(pass_list(chosen))(mod))
 
     return run
@@ -121,6 +125,11 @@ def pass_list(options: CompileOptions) -> list[tvm.transform.Pass]:
     return [*problem_passes(options), *decision_passes(options), *emit_passes(options)]
 
 
+def compile_target(options: CompileOptions) -> CompileTarget:
+    """Return what kernels are compiled for; raise `InputError` where this machine cannot compile for it."""
+    return CompileTarget.of(options.processor, options.threads, options.precision, options.cache)
+
+
 def offers_variants(options: CompileOptions) -> bool:
     """Whether kernels are offered in several ways: where a schedule chooses, and more than one device can gain by it."""
     several = len(options.topology.devices) > 1
@@ -143,6 +152,7 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
     variants = [OfferVariants(pieces_for(options.topology), rows=options.offers_rows)]
     archs = [] if compiles else _archs_to_describe(options, cost_model)
     return [
+        SetCompileTarget(compile_target(options)),
         LowerToKernels(
             device_kind="cuda" if options.backend == "cuda" else "cpu",
             libraries=() if emulates_gpus(options) else None,
@@ -217,7 +227,7 @@ def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:
 
 def build_rest(mod: tvm.IRModule) -> tvm.IRModule:
     """TVM's build pipeline on the function that calls the executor, and on all other functions."""
-    host = host_target()
+    host = get_compile_target(mod).host
     with host:
         mod = relax.get_pipeline("default_build")(mod)
     result = mod.clone()

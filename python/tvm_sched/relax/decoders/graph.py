@@ -16,7 +16,7 @@ from ..ir.attributes import NAME
 from ..lower.lower_to_kernels import LowerToKernels
 from ..problem.demands import with_demands
 from ..problem.operator_graph import extract_variants
-from ..variants.offer import OfferVariants
+from ..variants.offer_variants import OfferVariants
 from .layers import Decoder
 
 PHASES = ("full", "prefill", "decode")

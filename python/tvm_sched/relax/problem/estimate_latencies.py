@@ -11,7 +11,7 @@ from ...cost_model import default_cost_model, get_cost_model
 from ...cost_model.calibrated_model import NAME as CALIBRATED
 from ...cost_model.calibrated_model import is_of_this_machine
 from ...problem import Costs, OpGraph, Topology, load_topology, problem_of
-from ..ir.attributes import DEVICE_KIND, PROBLEM, leave
+from ..ir.attributes import DEVICE_KIND, PROBLEM, get_compile_target, leave
 from .demands import ImageCompiler, with_demands
 from .kernel_rates import BY_RATE, with_kernel_types
 from .operator_graph import Extraction, extract_variants
@@ -61,7 +61,7 @@ class EstimateLatencies:
         calls = with_demands(mod, extract_variants(mod), self.topology, self.compile_image)
         costs = self.cost_model
         if self.by_rate and DEVICE_KIND in mod.attrs:
-            costs = with_kernel_types(costs)
+            costs = with_kernel_types(costs, get_compile_target(mod).precision)
         if (measure := self.measure) is not None and calls.graph.operators:
 
             def costs(graph: OpGraph, topology: Topology) -> Costs:

@@ -22,7 +22,7 @@ from ..ir.calls import describe, kernel_kind, plain
 from ..ir.flops import count_flops
 from ..ir.tensor_types import bytes_of, dtype_of, static_shape
 from ..lower.kernel_libraries import kernel_flops
-from ..variants.ways import Choice, Member, WayCollector, as_choice, graph_bindings, members
+from ..variants.alternatives import Choice, Member, WayCollector, as_choice, graph_bindings, members
 from .read_bytes import count_read_bytes
 
 

@@ -25,7 +25,7 @@ from ...schedule import Schedule
 from ...schedulers import solve
 from ...streams import ALLOCATORS, BEST, choose_launch_order, choose_streams
 from ..emit.runnable import link_calls, make_runnable
-from ..ir.attributes import PROBLEM, SCHEDULE, get_problem, get_schedule, leave
+from ..ir.attributes import PROBLEM, SCHEDULE, get_compile_target, get_problem, get_schedule, leave
 from ..problem.operator_graph import extract
 from .calibration import kernel_keys
 from .comparison import CLOSE, MARGIN, compare, settle
@@ -154,14 +154,15 @@ def choose_fastest(
         )
     seconds = SECONDS if seconds is None else seconds
     key = _key(mod, problem, schedule, (seconds, streams, launch_order))
-    known = choice_cache().find([key]).get(key)
+    cache = choice_cache(get_compile_target(mod).cache)
+    known = cache.find([key]).get(key)
     if known is not None:
         return _restore(known, problem)
     load = OtherLoad()
     choice = Choice(mod, problem.topology, seconds, progress or (lambda *_: None))
     chosen = choice.run(problem, schedule, streams, launch_order)
     if load.share() <= QUIET_LOAD:
-        choice_cache().keep({key: msgspec.json.encode([each.to_json().decode() for each in chosen])})
+        cache.keep({key: msgspec.json.encode([each.to_json().decode() for each in chosen])})
     return chosen
 
 

@@ -18,8 +18,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ....ir.attributes import get_compile_target
 from ....ir.tensor_types import dtype_of, static_shape
-from ....toolchain.processor import features_of, host_target
+from ....toolchain.compile_target import CompileTarget, features_of
 from ..rewrite import RESHAPES, Rewriter, axis_order, constant_value, operation
 from .describe import channels_last, dense, window
 from .products import CONVOLUTIONS, implementation, known_layouts, layouts
@@ -70,7 +71,11 @@ class IntegerProduct:
 def integer_product(rewriter: Rewriter, call: Any) -> IntegerProduct | None:
     """The kernel for a call on integers in wider types; None where it is none of these, or has no fast one here."""
     name = operation(call)
-    if dtype_of(call) not in SUMS or (name != "matmul" and name not in CONVOLUTIONS) or not _has_instructions():
+    if (
+        dtype_of(call) not in SUMS
+        or (name != "matmul" and name not in CONVOLUTIONS)
+        or not has_instructions(get_compile_target(rewriter.mod))
+    ):
         return None
     source = _source(rewriter, call.args[0])
     value = None if source is None else _known(rewriter, call.args[1])
@@ -121,7 +126,7 @@ def _are_multiples(rows: Any, scales: Any) -> Any:
 
 def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
     """Whether `integer_product` may find one once channels are last."""
-    if dtype_of(call) not in SUMS or not _has_instructions():
+    if dtype_of(call) not in SUMS or not has_instructions(get_compile_target(rewriter.mod)):
         return False
     found = _source(rewriter, call.args[0])
     if found is None or _number(found.zero) is None:
@@ -129,8 +134,9 @@ def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
     return _bytes(_known(rewriter, call.args[1])) is not None
 
 
-def _has_instructions() -> bool:
-    return not set(INSTRUCTIONS).isdisjoint(features_of(host_target()))
+def has_instructions(target: CompileTarget) -> bool:
+    """Whether the processors that kernels are compiled for have instructions for products of 8-bit integers."""
+    return not set(INSTRUCTIONS).isdisjoint(features_of(target.host))
 
 
 def _is_exact(name: str) -> bool:

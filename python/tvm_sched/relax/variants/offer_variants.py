@@ -1,8 +1,8 @@
 """Offer other ways to compute fused kernels: with a separate end, products in pieces, regions in parallel parts.
 
-`OfferVariants` puts them into ``main`` beside the fused kernels, joined by calls of `ways.CALL`, which stand for one of
-their arguments; `tvm_sched.relax.problem.operator_graph` reads them as groups of a problem with variants, and takes the
-kernels of what was chosen.
+`OfferVariants` puts them into ``main`` beside the fused kernels, joined by calls of `alternatives.CALL`. Such a call stands
+for one of its arguments. `tvm_sched.relax.problem.operator_graph` reads them as groups of a problem with variants, and takes
+the kernels of the alternatives that were chosen.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tvm_frontends.model import number_of_inputs
 from ...problem import Topology
 from ..ir.tensor_types import dtype_of, known_shape
 from ..lower.kernel_libraries.rewrite import Rewriter
+from .alternatives import CALL
+from .cut_products import Channels, Product, addition, as_channels, as_product, concatenation, part_of
 from .fused_functions import HEAVY, Core, core_of, fuse, heavy_binding, kernel_calls, needs, pattern, typed
 from .kernel_parts import Interval
-from .products import Channels, Product, addition, as_channels, as_product, concatenation, part_of
 from .row_regions import PartCall, RowRegion, RowSearch, part_type
 from .tensor_parallel import Region, find_regions
-from .ways import CALL
 
 WHOLE, FUSED, APART, TENSOR = "whole", "fused", "apart", "tensor"
 

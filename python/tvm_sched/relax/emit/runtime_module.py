@@ -13,10 +13,9 @@ from ...execution_plan import Calls, emit_plan
 from ...problem import Problem
 from ...schedule import Schedule
 from ...streams import core_shares
+from ..ir.attributes import get_compile_target
 from ..lower.kernel_libraries import KERNELS, kernel_document, make_modules
 from ..lower.kernel_libraries.nvidia.library import LIBRARY as NVIDIA
-from ..toolchain.processor import threads_in_artifact
-from .kernel_calls import function_cores
 
 Shares = Mapping[str, tuple[int, int]]
 """Share of the machine's cores by function, or by operator."""
@@ -82,7 +81,7 @@ def lower(
     shares = core_shares(problem, schedule)
     if cores:
         shares = {call.operator: cores.get(call.function, (1, 1)) for call in calls.calls}
-    libraries = make_modules(mod, functions, function_cores(calls.calls, shares))
+    libraries = make_modules(mod, functions, {call.function: shares[call.operator] for call in calls.calls})
     plan = emit_plan(
         problem,
         schedule,
@@ -95,7 +94,7 @@ def lower(
         states=states,
         workspaces=_with_workspaces(mod, calls) if backend == "cuda" else (),
     )
-    return {**plan, **threads_in_artifact()}, libraries
+    return {**plan, **get_compile_target(mod).in_artifact()}, libraries
 
 
 def _with_workspaces(mod: tvm.IRModule, calls: Calls) -> list[str]:

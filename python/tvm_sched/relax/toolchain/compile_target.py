@@ -1,11 +1,9 @@
-"""The processor levels and the number of threads that kernels are compiled for."""
+"""`CompileTarget`: the processors, the number of threads and the number format that kernels are compiled for."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import tvm
 
 from ..._library import function as library_function
-from ..._library import use_cores
 from ...errors import InputError
 from ...runtime.machine import check_threads
 
@@ -28,50 +25,74 @@ _WITH_BFLOAT16 = frozenset({"avx512bf16", "amx-bf16"})
 
 
 @dataclass(frozen=True)
-class _Machine:
-    """``processors``: LLVM's names, each of more than the one before; ``threads``: 0 for all cores of where it is loaded."""
+class CompileTarget:
+    """What the kernels of a module are compiled for; `of` makes it of the values that `CompileOptions` takes.
+
+    Attributes
+    ----------
+    processors : tuple of str
+        ``("native",)``, or levels of x86-64, each of which has more instructions than the one before it.
+    threads : int, optional
+        Threads of all CPU devices together, unless loading the artifact sets another number. None: all cores.
+    precision : {"float32", "bfloat16", "tf32"}
+        Number format in which float32 products and convolutions with weights multiply. Their sums are float32.
+    cache : bool
+        Whether the caches on disk are read and written.
+    """
 
     processors: tuple[str, ...] = (NATIVE,)
-    threads: int = 0
+    threads: int | None = None
     precision: str = FLOAT32
+    cache: bool = True
 
+    @classmethod
+    def of(
+        cls, processor: str = NATIVE, threads: int | None = None, precision: str = FLOAT32, cache: bool = True
+    ) -> CompileTarget:
+        """Make a target of the options of the same names in `CompileOptions`.
 
-_HERE = _Machine()
-_chosen: ContextVar[_Machine] = ContextVar("tvm_sched_machine", default=_HERE)
+        Raises
+        ------
+        InputError
+            For another processor or number, or where the processor has no instructions for the precision.
+        """
+        processors = _processors(processor)
+        check_threads(threads)
+        _check_precision(precision, processors[0])
+        return cls(processors, threads, precision, cache)
 
+    @property
+    def host(self) -> tvm.target.Target:
+        """The target of code for CPUs that exists once: of the processor, or of the least of several levels."""
+        return _target(self.processors[0])
 
-@contextmanager
-def compiling_for(processor: str = NATIVE, threads: int | None = None, precision: str = FLOAT32) -> Iterator[None]:
-    """Compile kernels for a processor, and modules that use this many threads where loading says nothing else.
+    @property
+    def hosts(self) -> dict[str, tvm.target.Target]:
+        """The targets of kernels for CPUs, by the suffix of the kernels' names, which is empty if there is one target.
 
-    Parameters
-    ----------
-    processor : str
-        ``"native"``, this machine's; a level (`LEVELS`), any of it; several levels with commas, or ``"portable"`` for all:
-        kernels for each, of which those of the highest that a machine has run there.
-    threads : int, optional
-        Of all devices of a topology of CPUs together, at least 1.
-    precision : {"float32", "bfloat16", "tf32"}
-        In which products and convolutions with weights multiply: bfloat16 is for CPUs, TF32 for GPUs.
+        Each has more instructions than the one before it; `cpp/runtime/processor.cc` chooses among them where an artifact
+        is loaded.
+        """
+        return {_suffix(name) if len(self.processors) > 1 else "": _target(name) for name in self.processors}
 
-    Raises
-    ------
-    InputError
-        For another processor or number, or where the processor has no instructions for the precision.
-    """
-    processors = _processors(processor)
-    check_threads(threads)
-    _check_precision(precision, processors[0])
-    token = _chosen.set(_Machine(processors, threads or 0, precision))
-    try:
-        with use_cores(threads):
-            yield
-    finally:
-        _chosen.reset(token)
+    @property
+    def host_here(self) -> tvm.target.Target:
+        """The target whose kernels run on this machine: the last of `hosts` that it can run, or the first of them."""
+        here = set(features_of(_target(NATIVE)))
+        fitting = [target for target in self.hosts.values() if set(features_of(target)) <= here]
+        return fitting[-1] if fitting else self.host
+
+    def runs_here(self) -> bool:
+        """Whether this machine can run what is compiled for the target."""
+        return set(features_of(self.host)) <= set(features_of(_target(NATIVE)))
+
+    def in_artifact(self) -> dict[str, int]:
+        """Return ``{"threads": n}`` for a plan or a document of kernels, if a number was given."""
+        return {"threads": self.threads} if self.threads else {}
 
 
 def _processors(given: str) -> tuple[str, ...]:
-    """What `compiling_for` takes, as names in ascending order."""
+    """Return the processors that the option ``processor`` names, in ascending order."""
     if given == NATIVE:
         return (NATIVE,)
     names = LEVELS if given == PORTABLE else tuple(name.strip() for name in given.split(","))
@@ -88,43 +109,6 @@ def _check_precision(precision: str, processor: str) -> None:
             f"precision is 'bfloat16', and the processor ({processor}) has no instructions for it (AVX512-BF16 or AMX): "
             "oneDNN would emulate them, slower than float32; leave it out, or compile on and for a processor that has them"
         )
-
-
-def precision() -> str:
-    """The type in which products and convolutions with weights multiply; their sums are float32."""
-    return _chosen.get().precision
-
-
-def threads_in_artifact() -> dict[str, int]:
-    """``{"threads": n}`` for a plan or a document of kernels, if a number was given."""
-    threads = _chosen.get().threads
-    return {"threads": threads} if threads else {}
-
-
-def host_target() -> tvm.target.Target:
-    """The target of code for CPUs that is there once: of the processor that was chosen, the least of several."""
-    return _target(_chosen.get().processors[0])
-
-
-def kernel_targets() -> dict[str, tvm.target.Target]:
-    """The targets of kernels for CPUs, by what is added to the kernels' names; nothing is where there is one target.
-
-    Each needs more than the one before it; `cpp/runtime/processor.cc` chooses among them where an artifact is loaded.
-    """
-    names = _chosen.get().processors
-    return {_suffix(name) if len(names) > 1 else "": _target(name) for name in names}
-
-
-def target_here() -> tvm.target.Target:
-    """The target whose kernels run on this machine: the last of `kernel_targets` that it can run, or the first of them."""
-    here = set(features_of(_target(NATIVE)))
-    fitting = [target for target in kernel_targets().values() if set(features_of(target)) <= here]
-    return fitting[-1] if fitting else host_target()
-
-
-def runs_here() -> bool:
-    """Whether this machine can run what is compiled for the processor that was chosen."""
-    return set(features_of(host_target())) <= set(features_of(_target(NATIVE)))
 
 
 def _suffix(processor: str) -> str:
@@ -154,7 +138,7 @@ def features_of(target: tvm.target.Target) -> tuple[str, ...]:
 def needs_of(targets: Mapping[str, tvm.target.Target]) -> dict[str, Any]:
     """Metadata of an artifact on the processor that its kernels need; ``cpp/runtime/processor.cc`` reads it.
 
-    ``targets`` are as `kernel_targets` gives them. Of several, the artifact needs the first, and ``levels`` are all.
+    ``targets`` are as `CompileTarget.hosts` has them. Of several, the artifact needs the first, and ``levels`` are all.
     """
     first = next(iter(targets.values()))
     if first.kind.name != "llvm":
