@@ -1,5 +1,5 @@
 // The object "tvm_sched.ClusterSearch": a cluster, made once, with the searches that place chains.
-// Python's half is `NativeClusterSearch` in python/tvm_sched_cluster/search/native_search.py.
+// Python's half is `NativeClusterSearch` in python/tvm_sched_cluster/native.py.
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/tvm_ffi.h>
 
