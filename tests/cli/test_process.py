@@ -35,7 +35,7 @@ def test_the_command_imports_nothing_heavy():
     [
         ("tvm_sched.schedulers", "tvm_sched.schedule.native"),
         ("tvm_sched.pipeline", "tvm_sched.pipeline.native"),
-        ("tvm_sched_cluster", "tvm_sched_cluster.search.native_search"),
+        ("tvm_sched_cluster", "tvm_sched_cluster.search.native"),
     ],
 )
 def test_solvers_and_frameworks_are_imported_where_they_are_used(package, native):

@@ -24,7 +24,18 @@ _SCALE = 1 << 40
 
 
 class ClusterEvidence(NamedTuple):
-    """Cluster and services as the texts whose digests allocations name, requests in order, the bound, and prices."""
+    """The evidence of a bound.
+
+    Attributes
+    ----------
+    cluster, services
+        Texts of the cluster and of each service; allocations name their digests.
+    requests
+        Name and service of each request, in order.
+    bound : int
+    prices
+        Integer prices of GPUs, cuts and fibres.
+    """
 
     cluster: str
     services: dict[str, str]
@@ -42,7 +53,7 @@ class ClusterEvidence(NamedTuple):
 
 
 def evidence(search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request]) -> ClusterEvidence:
-    """The evidence of `bound_of_requests`: prices at which one more request would need more than the cluster has.
+    """Return the evidence of `bound_of_requests`: prices at which one more request costs more than the whole cluster.
 
     Raises
     ------

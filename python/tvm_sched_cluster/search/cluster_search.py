@@ -83,7 +83,7 @@ class ClusterSearch:
         self.kind_gpus = _row(
             sum(len(pool.gpus) for pool in cluster.pools if pool.kind == k) for k in range(len(cluster.kinds))
         )
-        from .native_search import NativeClusterSearch  # loads the library
+        from .native import NativeClusterSearch  # loads the library
 
         self._native = NativeClusterSearch.make(_arrays(cluster))
 
