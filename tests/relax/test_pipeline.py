@@ -14,7 +14,7 @@ from relax import cases
 from relax.cases import CASES, SQUARE, VECTOR
 from relax.compare import assert_same, leaves, run
 from tvm_sched.errors import InputError
-from tvm_sched.relax import compile, get_graph, get_problem, get_schedule, passes, target
+from tvm_sched.relax import CompileOptions, compile, get_graph, get_problem, get_schedule, passes, run_passes, target
 from tvm_sched.relax.profiling.calibration import KernelTimer
 from tvm_sched.runtime import ScheduledModule
 
@@ -74,6 +74,25 @@ def test_passes_alone_leave_their_attributes():
     assert_same(
         run(tvm.compile(mod, "llvm", relax_pipeline=None), SQUARE), run(tvm.compile(cases.Branches, "llvm"), SQUARE)
     )
+
+
+def test_passes_run_up_to_one_of_them():
+    mod = run_passes(cases.Branches, "cpu2", "EstimateLatencies", cost_model="roofline")
+    assert get_problem(mod).graph == get_graph(mod)
+    assert "tvm_sched.schedule" not in mod.attrs
+    assert "R.matmul" not in run_passes(cases.Operators, "cpu2", "LowerToKernels").script()
+    placed = run_passes(cases.Branches, "cpu2", "Place", cost_model="roofline", scheduler="single")
+    assert get_schedule(placed).scheduler == "single"
+    with pytest.raises(InputError, match=r"no pass 'Placed' runs for these options.*SetCompileTarget, LowerToKernels"):
+        run_passes(cases.Branches, "cpu2", "Placed")
+    names = [str(each.info.name) for each in passes.pass_list(CompileOptions.of("cpu2", scheduler="single"))]
+    assert names == [
+        f"tvm_sched.{name}"
+        for name in (
+            *("SetCompileTarget", "LowerToKernels", "PrepareKernels", "EstimateLatencies"),
+            *("Place", "AllocateStreams", "OrderLaunches", "EmitExecutor"),
+        )
+    ]
 
 
 def test_pass_without_its_attribute_names_the_pass():
