@@ -100,6 +100,13 @@ def test_pass_without_its_attribute_names_the_pass():
         passes.Place("single")(passes.LowerToKernels()(cases.Branches))
 
 
+def test_kernels_that_are_not_prepared_are_refused():
+    """Their indices are not bounded, and their loops may be parallel."""
+    chain = [passes.LowerToKernels(libraries=()), passes.EstimateLatencies("cpu2", "roofline"), passes.Place("single")]
+    with pytest.raises(InputError, match="run PrepareKernels after LowerToKernels"):
+        passes.EmitExecutor()(tvm.transform.Sequential(chain)(cases.Branches))
+
+
 def test_named_pipeline():
     executable = tvm.compile(cases.SameTwice, "tvm_sched/cpu2", relax_pipeline="tvm_sched")
     assert_same(run(executable, VECTOR), run(tvm.compile(cases.SameTwice, "llvm"), VECTOR))

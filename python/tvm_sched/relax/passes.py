@@ -155,7 +155,7 @@ def compile_target(options: CompileOptions) -> CompileTarget:
 
 
 def offers_variants(options: CompileOptions) -> bool:
-    """Whether kernels are offered in several ways: where a schedule chooses, and more than one device can gain by it."""
+    """Whether alternatives are offered: where a schedule chooses, and more than one device can gain by it."""
     several = len(options.topology.devices) > 1
     return options.variants and several and options.objective == "latency" and not options.measuring
 

@@ -56,7 +56,7 @@ def with_demands(
     mod : tvm.IRModule
         The model, lowered to kernels.
     calls : Extraction
-        With all ways to compute it.
+        With the alternatives of all groups.
     topology : Topology
     compile_image : callable, optional
         Compiles the kernels, so that registers and static shared memory are those of the code
@@ -87,7 +87,7 @@ def with_demands(
     launches |= _library_launches(mod, used & claimed, compiled)
     if not used <= launches.keys():
         return calls
-    graph = calls.all_ways().graph
+    graph = calls.with_all_alternatives().graph
     demands: dict[str, Demand] = {}
     for call, operator in zip(every, graph.operators, strict=True):
         modelled = call.function in claimed and kernel_document(mod, call.function)[0] == NVIDIA.name

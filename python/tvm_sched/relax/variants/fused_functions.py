@@ -83,8 +83,8 @@ def fused_kernel(mod: tvm.IRModule, variable: tvm.ir.GlobalVar) -> tvm.tirx.Prim
     return made[call.args[0]]
 
 
-def typed(call: relax.Call, ty: Any) -> relax.Call:
-    """A call with an explicit type, as nothing has inferred it."""
+def with_type(call: relax.Call, ty: Any) -> relax.Call:
+    """Give a call its type, which nothing has inferred."""
     relax.expr._update_type(call, ty)
     return call
 

@@ -79,10 +79,10 @@ class RowRegion:
     Attributes
     ----------
     variables : tuple of relax.Var
-        The calls of which some way makes rows, in order; what the last one makes is read elsewhere, too.
+        The calls that some alternative computes by rows, in order; what the last one makes is read elsewhere, too.
     parts : dict of str to tuple of tuple of PartCall
-        By way, ``batch/4`` along the first axis of the last call's result, ``rows/4`` along another one: the calls of each
-        part, in order; the last makes rows of the result.
+        By alternative: ``batch/4`` along the first axis of the last call's result, ``rows/4`` along another one: the calls of
+        each part, in order; the last makes rows of the result.
     """
 
     variables: tuple[relax.Var, ...]
