@@ -121,8 +121,8 @@ class _Offers(Rewriter):
             needed = _union(before.get(variable, 0) for variable in used)
             if (split := self._split(binding.value, before, heavy)) is not None:
                 self.splits[binding.var] = split
-            if pieces and (found := self._in_parts(binding)) is not None:
-                self.products[binding.var] = found
+            if pieces and (product := self._in_parts(binding)) is not None:
+                self.products[binding.var] = product
             before[binding.var] = needed | 1 << position
             heavy |= self._is_heavy(binding.value) << position
         roots = {variable: each.core for variable, each in self.products.items()}
@@ -139,11 +139,11 @@ class _Offers(Rewriter):
             elif variable in self.products and variable not in inner:
                 self.groups[variable] = (variable,)
         for last, members in self.groups.items():
-            if (found := search.within(members)) is not None:
-                self.rows[last] = found
+            if (region := search.within(members)) is not None:
+                self.rows[last] = region
         others = search.others({each for members in self.groups.values() for each in members})
         self.rows |= others
-        self.groups |= {last: found.variables for last, found in others.items()}
+        self.groups |= {last: region.variables for last, region in others.items()}
         taken = {each for members in self.groups.values() for each in members}
         self.groups |= {variable: (variable,) for variable in self.splits if variable not in taken}
 
@@ -161,15 +161,15 @@ class _Offers(Rewriter):
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.GlobalVar):
             return None
         function = self.mod[value.op]
-        found = heavy_binding(self.mod, function)
-        if found is None or not isinstance(value.ty, relax.TensorType):
+        operation = heavy_binding(self.mod, function)
+        if operation is None or not isinstance(value.ty, relax.TensorType):
             return None
         needed = needs(function)
-        core = needed[found.var]
+        core = needed[operation.var]
         given = dict(zip(function.params, value.args, strict=True))
         early = _union(before.get(given[p], 0) for p in core if p in given)
         late = {p for p, a in given.items() if p not in core and before.get(a, 0) & ~early & heavy}
-        return _cut(function, needed, late, found.var) if late else None
+        return _cut(function, needed, late, operation.var) if late else None
 
     def _is_weights(self, expr: Any) -> bool:
         """Whether parts of an operand can be made: it is a parameter with a value, or nothing is to be compiled."""
@@ -212,11 +212,11 @@ class _Offers(Rewriter):
 
     def _cuts(self, members: Sequence[relax.Var]) -> dict[str, list[int]]:
         """By kind of cut the numbers of pieces into which some of the calls can be cut."""
-        found: dict[str, set[int]] = {}
+        counts_of: dict[str, set[int]] = {}
         for each in members:
             if each in self.products:
-                found.setdefault(self.products[each].cut.name, set()).update(self.products[each].counts)
-        return {name: sorted(counts) for name, counts in found.items()}
+                counts_of.setdefault(self.products[each].cut.name, set()).update(self.products[each].counts)
+        return {name: sorted(counts) for name, counts in counts_of.items()}
 
     def _anew(self, members: Sequence[relax.Var], kind: str, count: int) -> Any:
         """Compute some calls that follow each other anew, each as ``kind`` says where it can be; return their result."""
@@ -304,15 +304,15 @@ class _Offers(Rewriter):
         cut: dict[Any, Any],
     ) -> Any:
         """The call of a kernel on what ``env`` has of its arguments, and on parts of the others, each cut off once."""
-        found = []
+        operands = []
         for argument, interval in zip(arguments, given, strict=True):
             if isinstance(argument, relax.Var) and argument in env:
-                found.append(env[argument])
+                operands.append(env[argument])
                 continue
             if (argument, interval) not in cut:
                 cut[argument, interval] = self._part(argument, interval)
-            found.append(cut[argument, interval])
-        return self.emit(relax.call_tir(kernel, found, ty))
+            operands.append(cut[argument, interval])
+        return self.emit(relax.call_tir(kernel, operands, ty))
 
     def _part(self, argument: Any, part: Interval | None) -> Any:
         """A part of an operand: of weights, or of an activation, which a kernel cuts off."""
