@@ -281,7 +281,7 @@ class _Assignment:
                 return ()
             raise ModelError(
                 f"{self.where}: the model does not say how many dimensions input {item.name!r} has, and a schedule needs "
-                f"static shapes; pass them, e.g. --input-shape {item.name}:1,3,224,224 "
+                f"static shapes; pass them, e.g. --shape {item.name}:1,3,224,224 "
                 f"(input_shapes={{{item.name!r}: (1, 3, 224, 224)}})"
             )
         shape: Sequence[Dimension] = [None] * self.ranks[item.name] if item.shape is None else item.shape
@@ -319,7 +319,7 @@ class _Assignment:
         by_symbol = f", or {dimension}=1 for all inputs" if isinstance(dimension, str) else ""
         return (
             f"{self.where}: input {item.name!r}: dimension {axis} {named}has no fixed size, and a schedule needs static "
-            f"shapes; pass them, e.g. --input-shape {item.name}:{example}{by_symbol} "
+            f"shapes; pass them, e.g. --shape {item.name}:{example}{by_symbol} "
             f"(input_shapes={{{item.name!r}: ({example},)}}); {{1,8}} in place of a size stands for several"
         )
 

@@ -37,7 +37,7 @@ def test_onnx_file(tmp_path):
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        (None, r"input 'x': dimension 0 \('batch'\).*--input-shape x:1,4"),
+        (None, r"input 'x': dimension 0 \('batch'\).*--shape x:1,4"),
         ({"z": (1, 4)}, r"input 'z', which the model does not have; its inputs are x\[batch, 4\]"),
         ({"x": (1, 4, 1)}, r"3 dimensions \(1, 4, 1\), the model declares 2"),
         ({"x": (1, 5)}, r"dimension 1 is given as 5, but the model fixes it at 4"),

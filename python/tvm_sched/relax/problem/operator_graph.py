@@ -291,7 +291,7 @@ class _Extractor:
         if shape is None:
             raise InputError(
                 f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols: input_shapes=..., "
-                "--input-shape, or the pass relax.transform.BindSymbolicVars"
+                "--shape, or the pass relax.transform.BindSymbolicVars"
             )
         dtype = plain(ty.dtype.dtype)
         made = Tensor(name, tensor_bytes(shape, dtype), kind, shape, dtype)
