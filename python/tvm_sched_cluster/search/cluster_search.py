@@ -16,7 +16,7 @@ from ..problem.placement_pricing import nanoseconds
 from ..problem.service import Service, operator_ns
 
 if TYPE_CHECKING:
-    from .native_search import AntSettings, ChainEmbedding
+    from .native import AntSettings, ChainEmbedding
 
 Integers = npt.NDArray[np.int64]
 
@@ -89,7 +89,7 @@ class ClusterSearch:
 
     def chain(self, service: Service, limits: tuple[int, int] | None = None) -> int:
         """Number of a service's chain of blocks; ``limits`` are cycle and latency in ns instead of those required."""
-        from .native_search import ChainLimits  # loads the library
+        from .native import ChainLimits  # loads the library
 
         cycle, latency = limits or (service.cycle_limit_ns, service.latency_limit_ns)
         key = service.digest, cycle, latency
