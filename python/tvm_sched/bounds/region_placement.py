@@ -162,6 +162,7 @@ def _renumber(region: _Region) -> _Region:
 def _least_time(region: _Region) -> float:
     edges = sorted(region.lag)
     time = np.array(region.time, dtype=np.float64)
+    before, after = np.array(edges, dtype=np.int64).reshape(-1, 2).T.copy()
     lag = np.array([region.lag[edge] for edge in edges], dtype=np.float64)
     least = function("tvm_sched.region_least_time")
-    return float(least(time, [end for edge in edges for end in edge], lag, *time.shape, NODES))
+    return float(least(time, before, after, lag, NODES))

@@ -145,16 +145,18 @@ class PartitionProblem:
         offsets = np.zeros(len(self.tensors) + 1, dtype=np.int64)
         np.cumsum([len(t.readers) for t in self.tensors], out=offsets[1:])
         return NativeGraph.make(
-            _floats(self.work),
-            _floats(self.parameters),
-            _integers([t.producer for t in self.tensors]),
-            _floats([t.transfer for t in self.tensors]),
-            _floats([t.size for t in self.tensors]),
-            _integers([t.leaves for t in self.tensors]),
-            offsets,
-            _integers([v for t in self.tensors for v in t.readers]),
-            float(self.memory),
-            float(self.overflow_time),
+            {
+                "work": _floats(self.work),
+                "parameters": _floats(self.parameters),
+                "producers": _integers([t.producer for t in self.tensors]),
+                "transfers": _floats([t.transfer for t in self.tensors]),
+                "sizes": _floats([t.size for t in self.tensors]),
+                "leaves": _integers([t.leaves for t in self.tensors]),
+                "reader_offsets": offsets,
+                "readers": _integers([v for t in self.tensors for v in t.readers]),
+                "memory": float(self.memory),
+                "overflow_time": float(self.overflow_time),
+            }
         )
 
     def slice(self, order: npt.ArrayLike, stages: int, limit: float = float("inf")) -> tuple[float, list[int]]:
@@ -175,8 +177,8 @@ class PartitionProblem:
             Cost of the bottleneck, and the position at which each segment ends. Infinite and empty where there is no
             such cut below ``limit``.
         """
-        row = np.from_dlpack(self._native.slice(_integers(order), stages, float(limit)))
-        return float(row[0]), [int(end) for end in row[1:]]
+        found = self._native.slice(_integers(order), stages, float(limit))
+        return found.bottleneck, np.from_dlpack(found.ends).tolist()
 
     def stage_cost(self, nodes: npt.ArrayLike) -> float:
         """Cost of a stage that runs ``nodes`` in the order given: equation (3)."""
@@ -216,10 +218,18 @@ class PartitionProblem:
         array of int
             The best order found.
         """
-        kind = ("slice", "arrangement", "weighted-arrangement").index(objective)
-        rows = _floats(start).ravel()
-        keys = self._native.evolve(kind, stages, population, generations, seed, threads, float(seconds), rows)
-        return self.kahn(np.from_dlpack(keys))
+        from .native_partition import GeneticSettings  # loads the library
+
+        settings = GeneticSettings(
+            objective=objective,
+            stages=stages,
+            population=population,
+            generations=generations,
+            seed=seed,
+            threads=threads,
+            seconds=float(seconds),
+        )
+        return self.kahn(np.from_dlpack(self._native.evolve(_floats(start).ravel(), settings)))
 
     def refine(
         self,
@@ -231,7 +241,10 @@ class PartitionProblem:
         seconds: float = float("inf"),
     ) -> Integers:
         """Improve an assignment of nodes to stages by simulated annealing; peak memory is not looked at."""
-        return _integers(np.from_dlpack(self._native.refine(_integers(stage_of), stages, seed, moves, float(seconds))))
+        from .native_partition import RefineSettings  # loads the library
+
+        settings = RefineSettings(stages=stages, seed=seed, moves=moves, seconds=float(seconds))
+        return _integers(np.from_dlpack(self._native.refine(_integers(stage_of), settings)))
 
     def segment_costs(self, order: npt.ArrayLike) -> Floats:
         """Costs of all stages that are segments of a topological order.
@@ -259,9 +272,12 @@ class PartitionProblem:
             The number of ideals (more than ``most``: given up), whether time was over, and the stage of each node
             where there is a partition that costs less than ``limit``.
         """
-        row = np.from_dlpack(self._native.ideals(stages, most, float(limit), float(seconds)))
-        found = row[3:].astype(np.int64) if np.isfinite(row[2]) else None
-        return int(row[0]), bool(row[1]), found
+        from .native_partition import IdealSettings  # loads the library
+
+        settings = IdealSettings(stages=stages, most_ideals=most, limit=float(limit), seconds=float(seconds))
+        found = self._native.ideals(settings)
+        partition = None if found.stages is None else _integers(np.from_dlpack(found.stages))
+        return found.ideals, found.stopped, partition
 
     def valuable_stages(
         self,
@@ -298,14 +314,13 @@ class PartitionProblem:
         (int, int, list of array of int)
             How many nodes have been looked at, with those before; the steps; and the nodes of each stage found.
         """
-        arguments = _integers(values), target, float(limit), first, steps, most, float(seconds)
-        row = _integers(np.from_dlpack(self._native.valuable_stages(*arguments)))
-        found, at = list[Integers](), 2
-        while at < len(row):
-            end = at + 1 + int(row[at])
-            found.append(row[at + 1 : end].copy())
-            at = end
-        return int(row[0]), int(row[1]), found
+        from .native_partition import StageValueSettings  # loads the library
+
+        settings = StageValueSettings(
+            target=target, limit=float(limit), first=first, steps=steps, most_steps=most, seconds=float(seconds)
+        )
+        found = self._native.valuable_stages(_integers(values), settings)
+        return found.next, found.steps, [_integers(np.from_dlpack(stage)) for stage in found.stages]
 
     def stages_of(self, order: npt.ArrayLike, ends: Sequence[int]) -> Integers:
         """The stage of each node where an order is cut at ``ends``."""
