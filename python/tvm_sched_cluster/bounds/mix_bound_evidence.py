@@ -71,16 +71,16 @@ def evidence(search: ClusterSearch, services: Sequence[Service], requests: Seque
     fibres = np.array([link.fibres for link in search.cluster.links], dtype=np.int64)
     prices = program.solve(demand, search.kind_gpus, fibres).prices if demand else [0.0] * program.columns
     scale = _SCALE / (max(prices) or 1.0)
-    *ways, fibre = (max(0, round(price * scale)) for price in prices)
+    *of_resources, fibre = (max(0, round(price * scale)) for price in prices)
     kinds = [kind.name for kind in search.cluster.kinds]
-    cuts = zip(program.cuts, ways[len(kinds) :], strict=True)
+    cuts = zip(program.cuts, of_resources[len(kinds) :], strict=True)
     return ClusterEvidence(
         search.cluster.text,
         {service.name: service.text for service in services},
         [(request.name, request.service) for request in requests],
         bound,
         {
-            "gpus": dict(zip(kinds, ways, strict=False)),
+            "gpus": dict(zip(kinds, of_resources, strict=False)),
             "cuts": [{"kinds": [kinds[k] for k in cut], "price": price} for cut, price in cuts if price],
             "fibre": fibre,
         },
