@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..problem import HOST, Problem
 
 if TYPE_CHECKING:
-    from .native import BrokenRule
+    from .native_problem import BrokenRule
 
 Array = npt.NDArray[np.int64]
 
