@@ -9,7 +9,9 @@ from tvm import relax
 from relax import cases
 from tvm_sched.errors import InputError
 from tvm_sched.relax import get_graph, passes
-from tvm_sched.relax.problem.operator_graph import extract, kernel_kind, tensor_bytes
+from tvm_sched.relax.ir.calls import kernel_kind
+from tvm_sched.relax.ir.tensor_types import bytes_of
+from tvm_sched.relax.problem.operator_graph import extract
 
 
 def graph_of(mod):
@@ -50,11 +52,11 @@ def test_kernel_kind(function, kind):
     assert kernel_kind(function) == kind
 
 
-def test_tensor_bytes():
-    assert tensor_bytes((3,), "bool") == 3
-    assert tensor_bytes((3,), "int4") == 2
-    assert tensor_bytes((), "float64") == 8
-    assert tensor_bytes((0, 5), "float32") == 0
+def test_bytes_of():
+    assert bytes_of((3,), "bool") == 3
+    assert bytes_of((3,), "int4") == 2
+    assert bytes_of((), "float64") == 8
+    assert bytes_of((0, 5), "float32") == 0
 
 
 def test_aliases_and_casts_are_seen_through():

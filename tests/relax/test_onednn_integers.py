@@ -15,7 +15,7 @@ from tvm_sched.relax.lower.kernel_libraries import get_library
 from tvm_sched.relax.lower.kernel_libraries.onednn import integers
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import dense
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import implementation
-from tvm_sched.relax.toolchain.processor import compiling_for, runs_here
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 IMAGE = (2, 6, 13, 11)
 UNSIGNED = np.uint8(121)
@@ -108,7 +108,7 @@ CASES = {
 
 def has_exact_kernels():
     """Whether oneDNN has exact kernels here: its own limit (ONEDNN_MAX_CPU_ISA) may hide instructions."""
-    if get_library("onednn").why_not() is not None or not integers._has_instructions():
+    if get_library("onednn").why_not() is not None or not integers.has_instructions(CompileTarget()):
         return False
     operands = [dense((16, 64)), dense((64, 64), parameter=True), dense((16, 64))]
     typed = [{**each, "type": dtype} for each, dtype in zip(operands, ("uint8", "int8", "int32"), strict=True)]
@@ -118,9 +118,8 @@ def has_exact_kernels():
 @pytest.mark.parametrize("processor", ["native", "x86-64-v2", "x86-64-v3"])
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES)
 def test_values(make, processor, tmp_path):
-    with compiling_for(processor):
-        if not runs_here():
-            pytest.skip(f"this processor does not run kernels for {processor}")
+    if not CompileTarget.of(processor).runs_here():
+        pytest.skip(f"this processor does not run kernels for {processor}")
     g = Graph()
     model = g.model(make(g), IMAGE)
     x = np.random.default_rng(1).standard_normal(IMAGE).astype("float32") * 2
