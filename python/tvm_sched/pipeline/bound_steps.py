@@ -10,8 +10,8 @@ from ..bounds.partitions.prices import price_bound
 from ..bounds.partitions.semidefinite import MOST_NODES, PART_NODES, semidefinite_bound
 from ..bounds.partitions.simple import simple_bound
 from ..progress import report_progress
+from .integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 from .partition_state import PartitionState, stopped
-from .programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 
 LARGE_PROGRAM = 100_000
 """Nodes and readers of tensors times blocks above which a program is not even written down."""
