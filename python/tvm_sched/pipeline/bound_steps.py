@@ -99,7 +99,7 @@ class Prices:
 
     @staticmethod
     def pays(state: PartitionState, seconds: float) -> bool:
-        """Return whether so many seconds of work may raise the bound: stages have few nodes and there is time for enough steps."""
+        """Return whether prices may raise the bound: stages have few nodes, and there is time for enough steps."""
         size = state.problem.size
         return 0 < size <= PRICED_NODES * state.stages and seconds >= LEAST_STEPS * STEP_SECONDS * size
 
