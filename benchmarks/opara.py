@@ -66,7 +66,7 @@ def again(problem: Problem, schedule: Schedule) -> Schedule:
 def case_of(graph: OpGraph, name: str, batch: int, gpu: str) -> dict[str, Any]:
     """All figures of a model on a GPU."""
     problem, free = problem_of(graph, gpu), problem_of(graph, gpu, free=True)
-    base = solve(problem, "single")
+    base = solve(problem, method="single")
     case: dict[str, Any] = {"model": name, "batch": batch, "gpu": gpu, "operators": len(graph.operators), "methods": {}}
     for method in (*ALLOCATORS, "best"):
         if method == "best":

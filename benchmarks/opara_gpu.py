@@ -104,7 +104,7 @@ def schedules(problem: Any) -> dict[str, Any]:
     from tvm_sched.schedulers import solve
     from tvm_sched.streams import allocate_streams, best_launch_order, best_streams, order_launches
 
-    base = solve(problem, "single")
+    base = solve(problem, method="single")
     found = {}
     for variant, (streams, order) in VARIANTS.items():
         found[variant] = allocate_streams(problem, order_launches(problem, base, order), streams)
@@ -113,7 +113,7 @@ def schedules(problem: Any) -> dict[str, Any]:
     found["best by prediction"] = best_launch_order(problem, best_streams(problem, base))
     for scheduler, options in STAGED.items():
         try:
-            found[scheduler] = solve(problem, scheduler, options)
+            found[scheduler] = solve(problem, method=scheduler, options=options)
         except TvmSchedError as error:
             print(f"  {scheduler}: {error}")
     return found

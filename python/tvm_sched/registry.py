@@ -76,6 +76,8 @@ class Method(Generic[Function]):
         First line of the function's docstring.
     answers_interrupt : bool
         On Ctrl-C it returns the best answer that it has, soon, if it has one.
+    weighs_requests : bool
+        It takes a workload of several requests; otherwise it is called once for each request.
     alias : Alias or None
         The old name by which it was looked up.
     """
@@ -86,6 +88,7 @@ class Method(Generic[Function]):
     options: type[msgspec.Struct]
     summary: str
     answers_interrupt: bool = False
+    weighs_requests: bool = False
     alias: Alias | None = None
 
     @property
@@ -202,7 +205,11 @@ class Methods(Registry[Method[Function]]):
     aliases: dict[str, Alias] = field(default_factory=dict)
 
     def register(
-        self, name: str, options: type[msgspec.Struct] = NoOptions, answers_interrupt: bool = False
+        self,
+        name: str,
+        options: type[msgspec.Struct] = NoOptions,
+        answers_interrupt: bool = False,
+        weighs_requests: bool = False,
     ) -> Callable[[Function], Function]:
         """Decorator that makes a function a method.
 
@@ -212,7 +219,7 @@ class Methods(Registry[Method[Function]]):
             How it is called on the command line and in Python.
         options : type of msgspec.Struct
             Frozen, every field with a default.
-        answers_interrupt : bool
+        answers_interrupt, weighs_requests : bool
             See `Method`.
 
         Raises
@@ -223,7 +230,7 @@ class Methods(Registry[Method[Function]]):
 
         def add(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n")[0]
-            self.add(name, Method(self.what, name, function, options, summary, answers_interrupt))
+            self.add(name, Method(self.what, name, function, options, summary, answers_interrupt, weighs_requests))
             return function
 
         return add

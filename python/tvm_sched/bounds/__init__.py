@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InfeasibleError
-from ..problem import Problem
+from ..problem import Problem, Scenario, as_scenario
 from .bus import bus_bound
 from .device_work import device_work_bound
 from .group_spans import group_spans
@@ -50,10 +50,10 @@ def optimality_threshold(bound_ns: int) -> int:
     return int(bound_ns * (1 + 2 * MARGIN))
 
 
-_known: weakref.WeakKeyDictionary[Problem, Bound] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Problem, dict[frozenset[str], Bound]] = weakref.WeakKeyDictionary()
 
 
-def lower_bound(problem: Problem) -> Bound:
+def lower_bound(problem: Problem | Scenario) -> Bound:
     """The strongest of all bounds, computed on the first call for a problem.
 
     Of a problem with variants it holds for all choices: it is that of a problem that is no harder than any of them
@@ -61,7 +61,8 @@ def lower_bound(problem: Problem) -> Bound:
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or Scenario
+        A problem in one run; a `Problem` is a cold run. Lags do not count.
 
     Returns
     -------
@@ -92,10 +93,13 @@ def lower_bound(problem: Problem) -> Bound:
     *Path and bus*: where operators may read directly, paths, devices and buses weighed together, each operator in the way
     that is cheapest by all weights (`tvm_sched.bounds.path_and_bus`).
     """
-    found = _known.get(problem)
-    if found is None:
-        found = _known[problem] = _single_device_bound(problem) or max(all_bounds(problem), key=lambda bound: bound.ns)
-    return found
+    scenario = as_scenario(problem)
+    known = _known.setdefault(scenario.problem, {})
+    if scenario.resident not in known:
+        known[scenario.resident] = _single_device_bound(scenario.problem) or max(
+            all_bounds(scenario), key=lambda bound: bound.ns
+        )
+    return known[scenario.resident]
 
 
 def _single_device_bound(problem: Problem) -> Bound | None:
@@ -112,7 +116,7 @@ def _single_device_bound(problem: Problem) -> Bound | None:
     return Bound(whole_ns(float(shortest.sum(dtype=np.float64))), "device work")
 
 
-def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
+def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
     """Each bound, in order of `lower_bound`'s notes; the last one where it is stronger than those of path or bus.
 
     Raises
@@ -120,7 +124,7 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
     InfeasibleError
         As `lower_bound`.
     """
-    if isinstance(relaxation, Problem):
+    if not isinstance(relaxation, Relaxation):
         relaxation = relaxation_of(relaxation)
         if not relaxation.problem.graph.operators:
             return [Bound(0, "critical path")]
@@ -138,9 +142,10 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
     return found if weighed is None else [*found, Bound(whole_ns(weighed.ns), "path and bus")]
 
 
-def relaxation_of(problem: Problem) -> Relaxation:
+def relaxation_of(problem: Problem | Scenario) -> Relaxation:
     """What all bounds of a problem look at, which has neither variants nor resident parameters."""
-    cold = without_resident(problem)
+    scenario = as_scenario(problem)
+    cold = without_resident(scenario.problem, scenario.resident)
     if cold.variants is None:
         return Relaxation(cold)
     no_harder = relaxed(cold)

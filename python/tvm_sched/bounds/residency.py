@@ -10,26 +10,24 @@ from ..problem import Operator, OpGraph, Problem
 from ..problem.variants import Variants
 
 
-def without_resident(problem: Problem) -> Problem:
-    """A relaxation of a warm problem in which no operator reads resident parameters; the problem itself if it has none.
+def without_resident(problem: Problem, resident: Collection[str]) -> Problem:
+    """A relaxation of a warm run in which no operator reads resident parameters; the problem itself if it has none.
 
     Notes
     -----
-    Take a schedule of the warm problem and leave out the transfers of resident parameters. They take no time there and no
+    Take a schedule of the warm run and leave out the transfers of resident parameters. They take no time there and no
     channel, except where they are evicted, so what is left is a schedule of this problem that ends no later. It needs less
     memory, and its direct reads bring fewer bytes. (An operator may keep a time with direct host access here although it has
     nothing to read.)
     """
-    if not problem.resident:
+    if not resident:
         return problem
 
     def reduced(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
-        return tuple(without_inputs(problem.resident, operator) for operator in operators)
+        return tuple(without_inputs(resident, operator) for operator in operators)
 
     graph, known = problem.graph, problem.variants
-    relaxed = Problem._unchecked(
-        OpGraph(graph.name, reduced(graph.operators), graph.tensors, graph.outputs), problem.topology, problem.costs
-    )
+    variants = None
     if known is not None:
         replace = msgspec.structs.replace
         groups = [
@@ -39,8 +37,9 @@ def without_resident(problem: Problem) -> Problem:
             )
             for group in known.groups
         ]
-        relaxed.variants = Variants(groups, known.costs)
-    return relaxed
+        variants = Variants(groups, known.costs)
+    read = OpGraph(graph.name, reduced(graph.operators), graph.tensors, graph.outputs)
+    return Problem.derive(read, problem.topology, problem.costs, variants)
 
 
 def without_inputs(gone: Collection[str], operator: Operator) -> Operator:

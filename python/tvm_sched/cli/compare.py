@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +17,9 @@ from .output import FAILURE, Output
 from .solving import solve_with_progress
 
 if TYPE_CHECKING:
-    from ..problem import Problem
+    from ..problem import Problem, Workload
     from ..schedule import Schedule
-    from ..schedulers.batch import SolveRequest
+    from ..schedulers.batch import SolveCall
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ def compare(
 
     The last row is the papers' critical path: what model parallelism alone could reach; no schedule, and no bound.
     """
+    from ..problem import Workload
+
     check_outputs({"--report": (report, HTML)}, sources)
     if each and report:
         raise InputError("--report is of one problem; leave --each away, or ask for one report after the other")
@@ -80,9 +83,9 @@ def compare(
     apart = [[source] for source in sources] if each else [sources]
     problems = [load_problem(out, group, topology, given) for group in apart]
     with workers_of(ray):
-        wanted = [given.requests(made) for made in problems]
-        solves: list[SolveRequest] = [
-            (made, name, options[name], of) for made, of in zip(problems, wanted, strict=True) for name in names
+        wanted = [Workload(given.requests(made)) for made in problems]
+        solves: list[SolveCall] = [
+            (made, of, name, options[name]) for made, of in zip(problems, wanted, strict=True) for name in names
         ]
         answers = _solve_all(out, solves)
     comparisons, complete = [], True
@@ -112,7 +115,7 @@ def _sorted(out: Output, answers: dict[str, Schedule | TvmSchedError]) -> tuple[
     return found, failed
 
 
-def _solve_all(out: Output, solves: list[SolveRequest]) -> list[Schedule | TvmSchedError]:
+def _solve_all(out: Output, solves: list[SolveCall]) -> list[Schedule | TvmSchedError]:
     """The schedule of each problem and scheduler, or why there is none; all at once where there are workers."""
     from ..schedulers.batch import solve_many
     from ..worker_pool import have_workers
@@ -123,9 +126,11 @@ def _solve_all(out: Output, solves: list[SolveRequest]) -> list[Schedule | TvmSc
         return solve_many(solves)
 
 
-def _solve_here(out: Output, *request: Any) -> Schedule | TvmSchedError:
+def _solve_here(
+    out: Output, made: Problem, workload: Workload, scheduler: str, options: Mapping[str, Any]
+) -> Schedule | TvmSchedError:
     try:
-        return solve_with_progress(out, *request)
+        return solve_with_progress(out, made, scheduler, options, workload.requests)
     except InputError:
         raise
     except TvmSchedError as error:
@@ -144,6 +149,7 @@ def _names(text: str) -> list[str]:
 
 def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], failed: dict[str, str]) -> dict[str, Any]:
     """Show a problem's table; the same for programs."""
+    from ..problem import Workload
     from ..report.tables import table
     from ..report.units import format_ns, format_percent, format_time
     from ..schedule.schedule import weighted_mean
@@ -166,7 +172,7 @@ def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], fai
     rows += [(name, "failed", "", "", "", "", "") for name in failed]
     data += [{"scheduler": name, "error": message} for name, message in failed.items()]
     requests = next((c.requests for c in certificates.values()), ())
-    runs = [made.with_resident(request.resident) for request in requests] or [made]
+    runs = Workload(requests).scenarios(made)
     references = {name: weighted_mean(requests, [ns(run) for run in runs]) for name, ns in REFERENCES.items()}
     rows += [
         (f"({name})", format_ns(ns), "", "", "", "no schedule", f"{base / ns:.2f}×" if base and ns else "-")

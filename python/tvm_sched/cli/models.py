@@ -21,8 +21,7 @@ from .residency import ResidentRequests, requests_from
 from .shapes import ShapeOptions, ShapeSet, one_shape, parse_shapes, parse_token_sizes
 
 if TYPE_CHECKING:
-    from ..problem import DecoderConfig, Group, OpGraph, Problem, Topology
-    from ..schedule import Request
+    from ..problem import DecoderConfig, Group, OpGraph, Problem, Request, Topology
 
 Variants = Annotated[
     bool,
@@ -83,8 +82,8 @@ class RequestOptions(ProblemOptions):
 
     resident: ResidentRequests = None
 
-    def requests(self, problem: Problem) -> tuple[Request, ...] | None:
-        """The requests to schedule for; None where ``--resident`` is not given."""
+    def requests(self, problem: Problem) -> tuple[Request, ...]:
+        """The requests to schedule for; none where ``--resident`` is not given."""
         return requests_from(problem, self.resident)
 
 

@@ -40,8 +40,8 @@ from .uncertainty import most_useful_of, show_uncertainty, show_useful
 from .views import write_views
 
 if TYPE_CHECKING:
-    from ..problem import Problem
-    from ..schedule import Request, Schedule, Timeline
+    from ..problem import Problem, Request
+    from ..schedule import Schedule, Timeline
 
 
 def problem(
@@ -301,9 +301,10 @@ def _certified(made: Problem, chosen: Schedule, requests: tuple[Request, ...]) -
     """The schedule with a certificate computed here: what its file says may be wrong, or of an older bound."""
     import msgspec
 
-    from ..schedulers.registry import certificate
+    from ..problem import Workload
+    from ..schedulers.latency import certificate
 
-    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen, requests))
+    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen, Workload(requests)))
 
 
 def verify(

@@ -13,8 +13,8 @@ from .output import Output
 from .solving import solve_with_progress
 
 if TYPE_CHECKING:
-    from ..problem import Problem
-    from ..schedule import ModelLatency, Request, Schedule
+    from ..problem import Problem, Request
+    from ..schedule import ModelLatency, Schedule
     from ..schedulers.fairness import Fairness
 
 Alone = Annotated[
@@ -45,7 +45,7 @@ def solve_models(
     made: Problem,
     scheduler: str,
     options: dict[str, Any],
-    requests: tuple[Request, ...] | None,
+    requests: tuple[Request, ...],
     objective: str,
     weights: str | None,
 ) -> tuple[Schedule, Fairness | None]:
@@ -57,11 +57,13 @@ def solve_models(
         There is no such objective, or weights are no numbers or for another one.
     """
     if objective == "slowdown":
+        from ..problem import Workload
         from ..schedulers import get
         from ..schedulers.fairness import solve_fairly
 
         with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
-            return solve_fairly(made, scheduler, options, step, requests, _numbers(weights))
+            workload = Workload(requests, objective="slowdown", model_weights=tuple(_numbers(weights)))
+            return solve_fairly(made, workload, scheduler, options, progress=step)
     if objective != "latency":
         raise InputError(f"--objective {objective!r}: latency and slowdown are allowed")
     if weights is not None:
@@ -100,11 +102,12 @@ def describe_models(
     fairness
         What is known of the models alone, where slowdowns are the objective.
     """
+    from ..problem import Workload
     from ..report.tables import table
     from ..report.units import format_ns
     from ..schedule import model_latencies
 
-    known = model_latencies(made, chosen, requests)
+    known = model_latencies(made, chosen, Workload(requests))
     if not known:
         return {}
     if fairness is not None:
@@ -147,11 +150,11 @@ def _compare_with_alone(
     out: Output, made: Problem, chosen: Schedule, requests: tuple[Request, ...], options: dict[str, Any]
 ) -> list[Any]:
     """The models' latencies together and alone."""
-    from ..problem import problems_of_models
+    from ..problem import Workload, problems_of_models
     from ..schedule import model_latencies, requests_of_part
 
     found = []
-    for each, part in zip(model_latencies(made, chosen, requests), problems_of_models(made), strict=True):
+    for each, part in zip(model_latencies(made, chosen, Workload(requests)), problems_of_models(made), strict=True):
         solved = solve_with_progress(out, part, chosen.scheduler, options, requests_of_part(part, requests))
         assert solved.certificate is not None
         found.append(each._replace(alone_ns=solved.certificate.latency_ns))

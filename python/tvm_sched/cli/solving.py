@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .interrupt import stoppable
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..problem import Problem
-    from ..schedule import Request, Schedule
+    from ..problem import Problem, Request
+    from ..schedule import Schedule
 
 
 def solve_with_progress(
     out: Output,
     made: Problem,
     scheduler: str,
-    options: dict[str, Any],
-    requests: tuple[Request, ...] | None = None,
+    options: Mapping[str, Any],
+    requests: tuple[Request, ...] = (),
 ) -> Schedule:
     """Schedule a problem with progress on standard error; after Ctrl-C, return the best schedule so far."""
+    from ..problem import Workload
     from ..schedulers import get, solve
 
     with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
-        return solve(made, scheduler, options, progress=step, requests=requests)
+        return solve(made, Workload(requests), scheduler, options, progress=step)

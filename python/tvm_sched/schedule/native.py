@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._library import load_library, without_torch
-from ..problem import HOST, Problem, Route, operator_lags
+from ..problem import HOST, Problem, Route, Scenario
 
 with without_torch():  # which a plain import brings along where it is installed
     import tvm_ffi
@@ -140,9 +140,9 @@ class NativeProblem(tvm_ffi.Object):
     """
 
     @staticmethod
-    def of(problem: Problem) -> NativeProblem:
-        """Make the object of a problem."""
-        return NativeProblem.make(_arrays(problem))
+    def of(scenario: Scenario) -> NativeProblem:
+        """Make the object of a problem in one run."""
+        return NativeProblem.make(_arrays(scenario))
 
     if TYPE_CHECKING:
 
@@ -208,8 +208,9 @@ class NativeProblem(tvm_ffi.Object):
             """A schedule without events; ``memory_scale`` is the share of each device's memory that may be used."""
 
 
-def _arrays(problem: Problem) -> dict[str, Any]:
+def _arrays(scenario: Scenario) -> dict[str, Any]:
     """What ``ProblemOf`` in ``cpp/ffi/problem.cc`` reads."""
+    problem = scenario.problem
     index = problem.graph.index
     stays = set(index.graph_outputs)
     stays.update(t for t, tensor in enumerate(problem.graph.tensors) if tensor.kind == "parameter")
@@ -220,7 +221,7 @@ def _arrays(problem: Problem) -> dict[str, Any]:
         "inputs": inputs,
         "output_offsets": output_offsets,
         "outputs": outputs,
-        "tensors": _array([(size, t in stays, problem.is_resident(t)) for t, size in enumerate(index.size)]),
+        "tensors": _array([(size, t in stays, scenario.is_resident(t)) for t, size in enumerate(index.size)]),
         "devices": _array(
             [
                 (d.memory, d.shares_host_memory, round(d.stream_overhead * 1e9), round(d.wait_overhead * 1e9))
@@ -231,7 +232,7 @@ def _arrays(problem: Problem) -> dict[str, Any]:
         "direct_ns": _array(problem.costs.direct_ns),
         "host_read_ns": _array(problem.host_reads_ns),
         "number_of_channels": len(problem.topology.channels),
-        "lag_ns": operator_lags(problem),
+        "lag_ns": scenario.operator_lags_ns,
         **_routes(problem),
         **_concurrency(problem),
     }

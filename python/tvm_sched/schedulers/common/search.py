@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...problem import Problem
+from ...problem import Problem, Scenario, as_scenario
 from ...schedule._compiled import compiled
 from .events import Array
 
@@ -33,9 +33,9 @@ class Choice:
 class Searches:
     """The searches of a problem; what they return are sequences, rows of kind, item, source, device."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self._native = compiled(problem)
+    def __init__(self, problem: Problem | Scenario) -> None:
+        self.scenario = as_scenario(problem)
+        self._native = compiled(self.scenario)
 
     def construct(
         self, choices: Sequence[Choice], choice: Sequence[int], memory_scale: float = 1.0
@@ -57,7 +57,7 @@ class Searches:
         (sequence, latency in nanoseconds) or None
             None where memory does not suffice.
         """
-        devices = len(self.problem.topology.devices)
+        devices = len(self.scenario.topology.devices)
         rows = [[c.direct, *(d in c.devices for d in range(devices))] for c in choices]
         found, latency = self._native.construct(
             np.array(rows, dtype=np.int64), np.array(choice, dtype=np.int64), memory_scale
@@ -71,11 +71,11 @@ class Searches:
         memory_scale: float,
         seed: int,
         goal: int,
-        others: Sequence[tuple[Problem, float]] = (),
+        others: Sequence[tuple[Problem | Scenario, float]] = (),
     ) -> Improvement:
         """Local search from the sequence of a whole schedule until a latency of ``goal`` nanoseconds.
 
-        With ``others``, problems of other runs and their shares, the latency is the mean over all runs.
+        With ``others``, the problem in other runs and their shares, the latency is the mean over all runs.
         """
         native = [part for other, share in others for part in (compiled(other), share)]
         return Improvement(self._native.improve(np.ascontiguousarray(start), memory_scale, seed, goal, native))
