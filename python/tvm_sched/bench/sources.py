@@ -70,6 +70,11 @@ def _decoder(model: str, shape: str, topology: str) -> Scenario:
     return Scenario(problem_of(graph, (), machine, get_cost_model(default_cost_model(machine))))
 
 
+def _moirai(path: Path) -> Scenario:
+    """A sample graph of Moirai on its devices."""
+    return Scenario(read_moirai(path))
+
+
 def _regal(seed: int, stages: int) -> Pipeline:
     """A random graph by the parameters of REGAL's set."""
     return Pipeline(regal_like(seed), stages)
@@ -108,7 +113,7 @@ SOURCES: dict[str, Callable[..., Any]] = {
     "hios": _hios,
     "problem": _problem,
     "decoder": _decoder,
-    "moirai": read_moirai,
+    "moirai": _moirai,
     "regal": _regal,
     "graph": _graph,
     "throughput": _throughput,
