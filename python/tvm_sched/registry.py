@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
+from threading import RLock
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -138,13 +139,17 @@ class Registry(Generic[Entry]):
         Built-in entries, written as entry points, loaded on first use.
     entries : dict
         Those registered so far, by name.
+    elsewhere : mapping of str to str
+        Names that our other distributions bring, with the distribution, for the message where it is not installed.
     """
 
     what: str
     group: str
     own: Mapping[str, str] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     _loaded: bool = False
+    _loading: Any = field(default_factory=RLock, init=False, repr=False, compare=False)
 
     def add(self, name: str, entry: Entry) -> Entry:
         """Register an entry; one that the same code registered before is replaced, as a notebook's cell may run again.
@@ -170,13 +175,18 @@ class Registry(Generic[Entry]):
         self._load()
         if name not in self.entries:
             hint = did_you_mean(name, self.entries)
+            if name in self.elsewhere:
+                hint = f" here: it is part of {self.elsewhere[name]} (pip install {self.elsewhere[name]})"
             raise InputError(f"there is no {self.what} {name!r}{hint}; there are {', '.join(sorted(self.entries))}")
         return self.entries[name]
 
     def _load(self) -> None:
-        if self._loaded:
-            return
-        self._loaded = True
+        with self._loading:  # other threads wait until all entries are there; a module that is loaded may ask for names
+            if not self._loaded:
+                self._loaded = True
+                self._load_all()
+
+    def _load_all(self) -> None:
         for name, value in self.own.items():
             if name not in self.entries:
                 self._take(EntryPoint(name, value, self.group))
@@ -188,7 +198,7 @@ class Registry(Generic[Entry]):
                     f"{self.what} {entry.name!r} of entry point {entry.value!r} cannot be loaded ({error}); repair or "
                     "remove the package that brings it",
                     RuntimeWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
 
     def _take(self, entry: EntryPoint) -> None:

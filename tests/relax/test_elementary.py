@@ -8,7 +8,7 @@ from tvm import te, tirx
 
 from tvm_sched.relax.codegen.cpu.elementary import MOST_ULP
 from tvm_sched.relax.codegen.cpu.kernels import compile_kernels
-from tvm_sched.relax.toolchain.processor import host_target
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 REFERENCES = {
     "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(10.0, x), "log": np.log, "log2": np.log2,
@@ -19,7 +19,7 @@ REFERENCES = {
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-45, -1e-45, 1e-38, -1e-38, 3.4028235e38, -3.4028235e38, 0.5, 2]
 NEAR_QUARTERS = [np.ldexp(np.float32(16367173), 72), 16777216.0, 3e9, 2.0**127]
 """Angles whose rest after quarters of a turn has few digits left (the first has the fewest of all), and large ones."""
-TARGETS = {"this machine": host_target(), "no FMA": tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v2"})}
+TARGETS = {"this machine": CompileTarget().host, "no FMA": tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v2"})}
 COUNT = 1 << 16
 
 
@@ -104,7 +104,7 @@ def test_constant_power(exponent):
     x = samples()
     a = te.placeholder(x.shape, "float32")
     power = te.compute(x.shape, lambda i: tirx.power(a[i], tirx.FloatImm("float32", float(exponent))))
-    found, _ = apply({"power": te.create_prim_func([a, power])}, host_target(), {"power": (x,)})
+    found, _ = apply({"power": te.create_prim_func([a, power])}, CompileTarget().host, {"power": (x,)})
     with np.errstate(all="ignore"):
         wanted = np.power(x.astype(np.float64), np.full(x.shape, np.float32(exponent), np.float64))
         denormal = np.abs(wanted) < 2.0**-126  # of a quotient whose denominator is infinite
@@ -117,7 +117,7 @@ def test_nothing_is_read_behind_a_condition():
     padded = te.compute((2**20,), lambda i: tirx.if_then_else(i < 10, tirx.exp(x[i]), tirx.FloatImm("float32", 7)))
     values = np.linspace(-3, 3, 10).astype(np.float32)
     result = tvm.runtime.empty((2**20,), "float32")
-    module = compile_kernels({"pad": te.create_prim_func([x, padded])}, host_target())
+    module = compile_kernels({"pad": te.create_prim_func([x, padded])}, CompileTarget().host)
     module["pad"](tvm.runtime.tensor(values), result)
     wanted = np.full(2**20, 7, np.float32)
     wanted[:10] = np.exp(values)
@@ -135,7 +135,7 @@ def test_functions_within_each_other_compile_fast_enough_to_be_compiled_at_all()
         return value
 
     values = np.linspace(-2, 2, 33).astype(np.float32)
-    found, _ = apply({"f": te.create_prim_func([x, te.compute((33,), nested)])}, host_target(), {"f": (values,)})
+    found, _ = apply({"f": te.create_prim_func([x, te.compute((33,), nested)])}, CompileTarget().host, {"f": (values,)})
     wanted = special.expit(special.erf(np.sinh(np.tanh(np.log1p(np.exp(values.astype(np.float64)))))))
     np.testing.assert_allclose(found["f"], wanted, rtol=1e-6)
 
@@ -143,5 +143,5 @@ def test_functions_within_each_other_compile_fast_enough_to_be_compiled_at_all()
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("float64", 1e-14)])
 def test_other_types(dtype, tolerance):
     values = np.linspace(-3, 3, 50).astype(dtype)
-    found, _ = apply({"tanh": unary("tanh", 50, dtype)}, host_target(), {"tanh": (values,)})
+    found, _ = apply({"tanh": unary("tanh", 50, dtype)}, CompileTarget().host, {"tanh": (values,)})
     np.testing.assert_allclose(found["tanh"], np.tanh(values), rtol=tolerance)

@@ -1,7 +1,9 @@
 """Kernels as object files: they run, models share them, and they come from the disk the second time."""
 
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from tvm_sched.relax.codegen.cpu import kernel_objects
 from tvm_sched.relax.codegen.cpu.kernel_objects import load_kernels, static_kernels
 from tvm_sched.relax.codegen.cpu.kernels import prepare_kernel
 from tvm_sched.relax.toolchain import linking
-from tvm_sched.relax.toolchain.processor import host_target
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 
 def kernel(factor, size=64):
@@ -45,15 +47,15 @@ def forget():
 
 def test_equal_kernels_are_compiled_once_and_have_all_their_names(compiled):
     functions = {"twice": kernel(2.0), "thrice": kernel(3.0), "double": kernel(2.0)}
-    module = load_kernels(functions, host_target())
+    module = load_kernels(functions, CompileTarget().host)
     assert len(compiled) == 2
     assert [run(module, name)[5] for name in functions] == [2, 3, 2]
 
 
 def test_another_process_finds_them_whatever_their_names(compiled):
-    load_kernels({"twice": kernel(2.0)}, host_target())
+    load_kernels({"twice": kernel(2.0)}, CompileTarget().host)
     forget()
-    module = load_kernels({"fused_twice_7": kernel(2.0), "thrice": kernel(3.0)}, host_target())
+    module = load_kernels({"fused_twice_7": kernel(2.0), "thrice": kernel(3.0)}, CompileTarget().host)
     assert len(compiled) == 2
     assert run(module, "fused_twice_7")[5] == 2
     assert run(module, "thrice")[5] == 3
@@ -61,10 +63,10 @@ def test_another_process_finds_them_whatever_their_names(compiled):
 
 def test_other_targets_and_compilers_are_other_kernels(compiled, monkeypatch):
     functions = {"twice": kernel(2.0)}
-    load_kernels(functions, host_target())
+    load_kernels(functions, CompileTarget().host)
     load_kernels(functions, tvm.target.Target({"kind": "llvm", "mcpu": "x86-64"}))
     monkeypatch.setattr(kernel_objects, "compiler_digest", lambda: "another version")
-    load_kernels(functions, host_target())
+    load_kernels(functions, CompileTarget().host)
     assert len(compiled) == 3
 
 
@@ -75,7 +77,10 @@ def test_threads_that_compile_at_once_each_get_their_own(monkeypatch):
 
     def work(thread):
         given = {f"{thread} {k}": b"code" for k in range(100)}
-        return all(kernel_objects._objects(given, None, {key: key for key in given}) == given for _ in range(600))
+        return all(
+            kernel_objects._objects(given, None, kernel_cache(), {key: key for key in given}) == given
+            for _ in range(600)
+        )
 
     sys.setswitchinterval(1e-6)
     try:
@@ -87,28 +92,28 @@ def test_threads_that_compile_at_once_each_get_their_own(monkeypatch):
 
 def test_a_damaged_cache_does_no_harm(compiled):
     functions = {"twice": kernel(2.0)}
-    load_kernels(functions, host_target())
+    load_kernels(functions, CompileTarget().host)
     forget()
     kernel_cache().path.write_bytes(b"no database" * 1000)
-    assert run(load_kernels(functions, host_target()), "twice")[5] == 2
+    assert run(load_kernels(functions, CompileTarget().host), "twice")[5] == 2
     assert len(compiled) == 2
 
 
 def test_without_a_linker_kernels_run_and_are_exported_all_the_same(compiled, monkeypatch, tmp_path):
     monkeypatch.setattr(linking, "_linker", lambda: None)
-    assert run(load_kernels({"twice": kernel(2.0)}, host_target()), "twice")[5] == 2
-    static_kernels({"twice": kernel(2.0)}, host_target()).export_library(str(tmp_path / "library.so"))
+    assert run(load_kernels({"twice": kernel(2.0)}, CompileTarget().host), "twice")[5] == 2
+    static_kernels({"twice": kernel(2.0)}, CompileTarget().host).export_library(str(tmp_path / "library.so"))
     assert run(tvm.runtime.load_module(str(tmp_path / "library.so")), "twice")[5] == 2
 
 
 def test_what_the_linker_says_is_in_the_message(compiled, monkeypatch):
     monkeypatch.setattr(kernel_objects, "_compile", lambda *given: b"no object file")
     with pytest.raises(TvmSchedError, match=r"cannot link the compiled kernels: .*\.o"):
-        load_kernels({"twice": kernel(2.0)}, host_target())
+        load_kernels({"twice": kernel(2.0)}, CompileTarget().host)
 
 
 def test_static_kernels_run_once_they_are_exported(compiled, tmp_path):
-    static_kernels({"twice": kernel(2.0), "thrice": kernel(3.0)}, host_target()).export_library(
+    static_kernels({"twice": kernel(2.0), "thrice": kernel(3.0)}, CompileTarget().host).export_library(
         str(tmp_path / "library.so")
     )
     module = tvm.runtime.load_module(str(tmp_path / "library.so"))
@@ -137,3 +142,22 @@ def test_a_model_with_other_weights_compiles_no_kernel_anew(compiled):
     value = np.linspace(-1, 1, 32, dtype="float32").reshape(4, 8)
     assert np.allclose(compile(other, "cpu1", "single").run(value), expected(value), atol=1e-5)
     assert len(compiled) == count
+
+
+def test_only_the_compilers_own_code_is_in_the_key(tmp_path):
+    """Kernels that were compiled stay known where a converter, a pass or the emitter changes."""
+    relax_folder = Path(kernel_objects.__file__).parents[2]
+    shutil.copytree(relax_folder, copy := tmp_path / "relax", ignore=shutil.ignore_patterns("__pycache__"))
+    before = kernel_objects.digest_of_compiler(copy)
+    assert before == kernel_objects.compiler_digest()
+    assert any(file.suffix == ".so" for file in kernel_objects.compiler_sources(copy))
+    for elsewhere in ("lower/new_pass.py", "emit/new.py", "../tvm_frontends/onnx/operators/new.py"):
+        (file := copy / elsewhere).parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("CONVERTERS = {}\n")
+        assert kernel_objects.digest_of_compiler(copy) == before, elsewhere
+    for inside in ("codegen/cpu/parallel.py", "ir/statements.py"):
+        with (copy / inside).open("a") as file:
+            file.write("# changed\n")
+        after = kernel_objects.digest_of_compiler(copy)
+        assert after != before, inside
+        before = after

@@ -6,19 +6,20 @@ from tvm import relax
 from tvm_sched.cost_model.devices import rate_of
 from tvm_sched.relax import passes
 from tvm_sched.relax.ir.attributes import get_problem
-from tvm_sched.relax.toolchain.processor import compiling_for
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 ROWS = 2048
 
 
-def nanoseconds(libraries, dtype, cost_model):
+def nanoseconds(libraries, dtype, cost_model, precision="float32"):
     x, y = (relax.Var(name, relax.TensorType((ROWS, ROWS), dtype)) for name in "xy")
     builder = relax.BlockBuilder()
     with builder.function("main", [x, y]):
         with builder.dataflow():
             result = builder.emit_output(relax.op.matmul(x, y, out_dtype="float32"))
         builder.emit_func_output(result)
-    lowered = passes.LowerToKernels(libraries=libraries, device_kind="cuda")(builder.get())
+    mod = passes.SetCompileTarget(CompileTarget.of(precision=precision))(builder.get())
+    lowered = passes.LowerToKernels(libraries=libraries, device_kind="cuda")(mod)
     problem = get_problem(passes.EstimateLatencies("h200x8", cost_model)(lowered))
     return problem.costs.operator_ns[-1][0]
 
@@ -37,8 +38,7 @@ def test_the_kernel_chosen_is_priced(cost_model):
 @pytest.mark.parametrize("cost_model", ["roofline", "occupancy", "learned"])
 def test_tf32_is_priced_where_it_is_asked_for(cost_model):
     full = nanoseconds(("nvidia",), "float32", cost_model)
-    with compiling_for("native", None, "tf32"):
-        rounded = nanoseconds(("nvidia",), "float32", cost_model)
+    rounded = nanoseconds(("nvidia",), "float32", cost_model, "tf32")
     assert rounded < full / 2
 
 

@@ -11,10 +11,11 @@ from relax.onednn_cases import IMAGE, arrays, convolution, module, steps
 from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched._library import function
 from tvm_sched.relax import compile
+from tvm_sched.relax.lower.kernel_libraries.kernel_library import KernelSet
 from tvm_sched.relax.lower.kernel_libraries.onednn import fastest
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation
-from tvm_sched.relax.lower.kernel_libraries.registry import KernelSet
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 RNG = np.random.default_rng(4)
 REFERENCE = "ref:any"
@@ -107,7 +108,7 @@ def test_large_kernels_are_tried_once_and_kept(monkeypatch, cache):
     asked = answer(monkeypatch, "jit")
     for _ in range(2):
         kernels = kernels_of(*described)
-        fastest.choose_implementations(kernels)
+        fastest.choose_implementations(kernels, CompileTarget())
         assert chosen(kernels) == ["jit", None, "jit", None]
     assert asked == [large[0]]
 
@@ -116,7 +117,7 @@ def test_onednns_own_choice_is_not_written(monkeypatch, cache):
     asked = answer(monkeypatch, "")
     for _ in range(2):
         kernels = kernels_of((depthwise(64, 56), 10**7))
-        fastest.choose_implementations(kernels)
+        fastest.choose_implementations(kernels, CompileTarget())
         assert chosen(kernels) == [None]
     assert len(asked) == 1
 

@@ -1,6 +1,9 @@
 """Artifacts for other processors and other numbers of threads."""
 
+import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +11,13 @@ import pytest
 import tvm
 from tvm import relax
 
+from tvm_sched.cost_model import roofline
 from tvm_sched.errors import InputError
-from tvm_sched.relax import compile
-from tvm_sched.relax.codegen.cpu.kernels import compile_kernels
-from tvm_sched.relax.emit import kernel_calls
-from tvm_sched.relax.toolchain import processor
-from tvm_sched.relax.toolchain.processor import LEVELS, compiling_for, features_of, host_target, runs_here, target_here
+from tvm_sched.relax import compile, passes
+from tvm_sched.relax.emit import backend_kernels
+from tvm_sched.relax.lower.kernel_libraries import KERNELS
+from tvm_sched.relax.toolchain import compile_target
+from tvm_sched.relax.toolchain.compile_target import LEVELS, CompileTarget, features_of
 from tvm_sched.runtime import load
 
 
@@ -23,6 +27,17 @@ def _model() -> tvm.IRModule:
     with builder.function("main", [x]):
         with builder.dataflow():
             y = builder.emit_output(builder.emit(relax.op.add(relax.op.exp(x), relax.op.sin(x))))
+        builder.emit_func_output(y)
+    return builder.get()
+
+
+def _product() -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64, 128), "float32"))
+    weights = relax.const(np.ones((128, 64), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.matmul(builder.emit(relax.op.exp(x)), weights))
         builder.emit_func_output(y)
     return builder.get()
 
@@ -54,8 +69,7 @@ def test_a_portable_artifact_runs_here(tmp_path):
 def test_each_level_needs_what_the_one_before_needs():
     needs = []
     for level in LEVELS:
-        with compiling_for(level):
-            needs.append(set(features_of(host_target())))
+        needs.append(set(features_of(CompileTarget.of(level).host)))
     assert needs[0] < needs[1] < needs[2]
     assert {"avx2", "fma"} <= needs[1]
     assert "avx512f" in needs[2] - needs[1]
@@ -70,25 +84,22 @@ def test_the_native_artifact_names_what_it_needs(tmp_path):
 @X86
 def test_kernels_do_without_what_is_hidden_of_the_processor(monkeypatch):
     """As a virtual machine without AVX does, on a processor that LLVM knows to have it."""
-    with compiling_for("x86-64-v2"):
-        own = features_of(host_target())
-    monkeypatch.setattr(processor, "_target", processor._target.__wrapped__)
-    function = processor.library_function
+    own = features_of(CompileTarget.of("x86-64-v2").host)
+    monkeypatch.setattr(compile_target, "_target", compile_target._target.__wrapped__)
+    function = compile_target.library_function
     monkeypatch.setattr(
-        processor,
+        compile_target,
         "library_function",
         lambda name: (lambda: own) if name == "tvm_sched.own_features" else function(name),
     )
-    assert set(features_of(host_target())) <= set(own)
-    with compiling_for("x86-64-v3"):
-        assert not runs_here()
-    with compiling_for("portable"):
-        assert str(target_here().attrs["mcpu"]) == "x86-64-v2"
+    assert set(features_of(CompileTarget().host)) <= set(own)
+    assert not CompileTarget.of("x86-64-v3").runs_here()
+    assert str(CompileTarget.of("portable").host_here.attrs["mcpu"]) == "x86-64-v2"
 
 
 def test_a_processor_that_lacks_something_is_told(tmp_path, monkeypatch):
     needs = {"processor": {"name": "one-of-2040", "features": ["sse2040"]}}
-    monkeypatch.setattr(kernel_calls, "needs_of", lambda _: needs)
+    monkeypatch.setattr(backend_kernels, "needs_of", lambda _: needs)
     compiled = compile(_model(), "cpu1", "single")
     said = r"one-of-2040.*lacks sse2040.*--processor"
     with pytest.raises(RuntimeError, match=said):
@@ -103,7 +114,7 @@ def for_all_levels(request, tmp_path_factory) -> Path:
     """An artifact with kernels for all levels, made of object files or, as where there is no linker, by LLVM alone."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "one module":
-            patch.setattr("tvm_sched.relax.api.static_kernels", compile_kernels)
+            patch.setattr("tvm_sched.relax.codegen.cpu.kernel_objects.can_link", lambda: False)
         return _portable(tmp_path_factory.mktemp("levels"), processor="portable", cost_model="roofline")
 
 
@@ -112,8 +123,7 @@ def test_the_highest_level_runs_and_each_gives_the_same_values(for_all_levels, m
     x = np.linspace(-5, 5, 1200, dtype=np.float32).reshape(4, 300)
     fitting, results = [], {}
     for level in LEVELS:
-        with compiling_for(level):
-            fitting += [level] if runs_here() else []
+        fitting += [level] if CompileTarget.of(level).runs_here() else []
     module = load(for_all_levels)
     assert module.processor() == fitting[-1]
     assert [level["name"] for level in module.info()["needs"]["processor"]["levels"]] == list(LEVELS)
@@ -138,7 +148,7 @@ def test_levels_that_this_processor_lacks_are_left_out(tmp_path, monkeypatch):
     few = {"name": "here", "features": [], "suffix": ""}
     more = {"name": "one-of-2040", "features": ["sse2040"], "suffix": "__2040"}
     needs = {"processor": {"name": "here", "features": [], "levels": [few, more]}}
-    monkeypatch.setattr(kernel_calls, "needs_of", lambda _: needs)
+    monkeypatch.setattr(backend_kernels, "needs_of", lambda _: needs)
     path = _portable(tmp_path)
     assert load(path).processor() == "here"
     monkeypatch.setenv("TVM_SCHED_PROCESSOR", "one-of-2040")
@@ -155,3 +165,43 @@ def test_other_processors_and_threads_are_refused():
             compile(_model(), "cpu1", "single", threads=wrong)
         with pytest.raises(InputError, match=rf"threads is {wrong}"):
             load("model.so", threads=wrong)
+
+
+@X86
+def test_two_threads_compile_at_once_each_with_its_own_options(tmp_path):
+    """Both wait for each other within their compilation, so that hidden settings of one would reach the other."""
+    meet = threading.Barrier(2, timeout=60)
+    asked = {"one": ("x86-64-v2", 1, False), "other": ("native", 2, True)}
+
+    def work(name):
+        processor, threads, cache = asked[name]
+
+        def cost_model(graph, topology):
+            meet.wait()
+            return roofline(graph, topology)
+
+        options = {"processor": processor, "threads": threads, "cache": cache, "cost_model": cost_model}
+        compiled = compile(_product(), "cpu1", "single", **options)
+        compiled.export(tmp_path / f"{name}.so")
+        return compiled
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, asked))
+    one, other = (load(tmp_path / f"{name}.so") for name in asked)
+    assert [made.plans()[0]["threads"] for made in (one, other)] == [1, 2]
+    names = [made.info()["needs"]["processor"]["name"] for made in (one, other)]
+    assert names == ["x86-64-v2", tvm.target.codegen.llvm_get_system_cpu()]
+
+
+def test_two_threads_lower_at_once_each_with_its_own_precision():
+    meet = threading.Barrier(2, timeout=60)
+
+    def work(precision):
+        first = tvm.transform.module_pass(lambda mod, ctx: (meet.wait(), mod)[1], opt_level=0, name="Meet")
+        lower = passes.LowerToKernels(libraries=("nvidia",), device_kind="cuda", archs=["sm_90"])
+        target = passes.SetCompileTarget(CompileTarget.of(precision=precision))
+        mod = tvm.transform.Sequential([target, first, lower])(_product())
+        return [json.loads(str(text))["kernel"]["tf32"] for text in mod.attrs[KERNELS].values()]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, ["tf32", "float32"])) == [[True], [False]]

@@ -8,12 +8,12 @@ import tvm
 from tvm import te
 
 from tvm_sched.relax.codegen.cpu.kernels import compile_kernels, prepare_kernel
-from tvm_sched.relax.toolchain.processor import host_target
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 
 def _run(kernel: te.Tensor, given: te.Tensor, value: np.ndarray) -> np.ndarray:
     function = prepare_kernel(te.create_prim_func([given, kernel]))
-    module = compile_kernels({"kernel": function}, host_target())
+    module = compile_kernels({"kernel": function}, CompileTarget().host)
     made = tvm.runtime.tensor(np.full([int(size) for size in kernel.shape], np.nan, "float32"))
     module["kernel"](tvm.runtime.tensor(value), made)
     return made.numpy()
@@ -46,7 +46,7 @@ def test_writes_repeat() -> None:
             y[i, j % 4] = x[i, j]
 
     value = np.random.default_rng(2).random((3, 32), "float32")
-    module = compile_kernels({"kernel": last_of_four}, host_target())
+    module = compile_kernels({"kernel": last_of_four}, CompileTarget().host)
     made = tvm.runtime.tensor(np.zeros((3, 4), "float32"))
     module["kernel"](tvm.runtime.tensor(value), made)
     assert np.array_equal(made.numpy(), value[:, -4:])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from thorough import examples
-from tvm_sched.relax.variants.products import addition
+from tvm_sched.relax.variants.cut_products import addition
 from tvm_sched.relax.variants.slicing import share_axis, slice_result, slice_sum
 
 

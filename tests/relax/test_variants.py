@@ -14,10 +14,17 @@ from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.emit import executor
 from tvm_sched.relax.ir.attributes import get_problem, get_schedule
-from tvm_sched.relax.pass_list import build_rest
-from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKernels, Place
+from tvm_sched.relax.passes import (
+    EmitExecutor,
+    EstimateLatencies,
+    LowerToKernels,
+    OfferVariants,
+    Place,
+    PrepareKernels,
+    build_rest,
+)
 from tvm_sched.relax.problem.operator_graph import extract, extract_variants
-from tvm_sched.relax.variants import products
+from tvm_sched.relax.variants import cut_products
 from tvm_sched.schedule import verify
 
 SIZE = 32
@@ -50,11 +57,11 @@ def expected(x):
 @pytest.fixture
 def small_products(monkeypatch):
     """Products of any size are worth cutting."""
-    monkeypatch.setattr(products, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(cut_products, "LEAST_WEIGHTS", 0)
 
 
 def test_the_end_of_a_fused_kernel_that_waits_for_another_product_is_offered_apart():
-    lowered = LowerToKernels(libraries=(), variants=True)(gated_module())
+    lowered = LowerToKernels(libraries=(), after_fusion=[OfferVariants()])(gated_module())
     found = extract_variants(lowered)
     (group,) = found.groups
     (apart,) = group.alternatives
@@ -77,7 +84,7 @@ def test_a_sum_with_what_the_product_needs_is_not_offered():
             second = builder.emit(relax.op.matmul(first, relax.const(weights()[1])))
             result = builder.emit_output(relax.op.add(second, first))
         builder.emit_func_output(result)
-    assert not extract_variants(LowerToKernels(libraries=(), variants=True)(builder.get())).groups
+    assert not extract_variants(LowerToKernels(libraries=(), after_fusion=[OfferVariants()])(builder.get())).groups
 
 
 def test_a_decoder_offers_its_gates():
@@ -123,11 +130,11 @@ def test_columns_that_cannot_be_divided_evenly(columns, small_products):
 
 
 def test_unequal_pieces_begin_at_aligned_columns():
-    product = products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((50257, 8), "float32"))
+    product = cut_products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((50257, 8), "float32"))
     assert product.pieces(4) == [(0, 12576), (12576, 25152), (25152, 37728), (37728, 50257)]
-    even = products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((32000, 8), "float32"))
+    even = cut_products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((32000, 8), "float32"))
     assert even.pieces(2) == [(0, 16000), (16000, 32000)]
-    few = products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((9, 8), "float32"))
+    few = cut_products.Product(True, relax.TensorType((4, 8), "float32"), relax.TensorType((9, 8), "float32"))
     assert few.pieces(4) == [(0, 2), (2, 4), (4, 6), (6, 9)]
 
 
@@ -143,7 +150,8 @@ def test_each_device_loads_its_columns_alone(small_products):
 
 @pytest.mark.parametrize("way", ["apart", "columns/2"])
 def test_cores_compute_the_same_whatever_is_chosen(way, small_products):
-    passes = [LowerToKernels(libraries=(), variants=True, pieces=(2, 4)), EstimateLatencies("cpu2", "roofline")]
+    lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2, 4))])
+    passes = [lower, PrepareKernels(), EstimateLatencies("cpu2", "roofline")]
     mod = tvm.transform.Sequential(passes)(gated_module())
     mod = Place(schedule=forced(get_problem(mod), way))(mod)
     assert get_schedule(mod).problem == get_problem(mod).digest
@@ -176,20 +184,25 @@ def test_weights_without_values_are_cut_for_scheduling_alone(small_products):
         with builder.dataflow():
             result = builder.emit_output(relax.op.matmul(x, weights_))
         builder.emit_func_output(result)
-    lower = {unbound: LowerToKernels(libraries=(), variants=True, pieces=(2,), unbound=unbound) for unbound in (0, 1)}
-    assert not extract_variants(lower[0](builder.get())).groups
-    mod = EstimateLatencies("v100-server", "roofline")(lower[1](builder.get()))
+    lower = {
+        unbound: LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,), unbound=unbound)])
+        for unbound in (False, True)
+    }
+    assert not extract_variants(lower[False](builder.get())).groups
+    mod = EstimateLatencies("v100-server", "roofline")(lower[True](builder.get()))
     with pytest.raises(InputError, match="cuts parameter 'w', which has no value"):
         Place(schedule=forced(get_problem(mod), "columns/2"))(mod)
 
 
 def test_what_is_no_product_is_not_cut(small_products):
     """A kernel that TVM would not make of a product of these operands."""
-    lowered = LowerToKernels(libraries=(), schedule=False)(gated_module())
+    lowered = LowerToKernels(libraries=())(gated_module())
     (kernel,) = (f for v, f in lowered.functions_items() if "tanh" in v.name_hint)
     operand = relax.Var("x", relax.TensorType((SIZE, SIZE), "float32"))
-    assert products.as_product(kernel, operand, operand) is None
-    assert products.as_product(products.Product(True, operand.ty, operand.ty).kernel(), operand, operand).transposed
+    assert cut_products.as_product(kernel, operand, operand) is None
+    assert cut_products.as_product(
+        cut_products.Product(True, operand.ty, operand.ty).kernel(), operand, operand
+    ).transposed
 
 
 def test_variants_can_be_left_out():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError, TvmSchedError
-from .inputs import HTML, ModelsOrProblems, OptionalTopology, Ray, ReportFile, check_outputs, workers_of
+from .inputs import HTML, ModelsOrProblems, OptionalTopology, ReportFile, Workers, check_outputs, workers_of
 from .interrupt import interruptible
 from .methods import MethodOptions, parse_options
 from .models import RequestOptions, load_problem
@@ -67,7 +67,7 @@ def compare(
         bool, typer.Option("--each", help="Each model or problem by itself, not all of them at once on one machine.")
     ] = False,
     report: ReportFile = None,
-    ray: Ray = None,
+    workers: Workers = None,
 ) -> None:
     """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`.
 
@@ -82,7 +82,7 @@ def compare(
     options = methods.of_each(names)
     apart = [[source] for source in sources] if each else [sources]
     problems = [load_problem(out, group, topology, given) for group in apart]
-    with workers_of(ray):
+    with workers_of(workers):
         wanted = [Workload(given.requests(made)) for made in problems]
         solves: list[SolveCall] = [
             (made, of, name, options[name]) for made, of in zip(problems, wanted, strict=True) for name in names

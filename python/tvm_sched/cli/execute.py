@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..caching import without_caches
 from ..errors import InputError
 from ..file_cache import compiled_models
 from .compile_cache import CompilationResult, compilation_key, keep, restore
@@ -147,17 +146,16 @@ def compile_model(
         scheduler=scheduler, options=options, cost_model=costs, backend=backend, measure=measure,
         streams=launch.streams, launch_order=launch.launch_order, variants=variants, rows=rows, **runs.settings(),
         processor=processor, precision=precision, threads=threads, states=_states(state),
-        parameters="external" if parameters == "file" else parameters,
+        parameters="external" if parameters == "file" else parameters, cache=not no_cache,
     )  # fmt: skip
     chosen.check_methods()  # a wrong name is said before the long work
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     with (
-        without_caches(no_cache),
         interruptible(out),
         out.step(f"Compiling {model.name}") as step,
         model_warnings(out),
     ):
-        cache = compiled_models()
+        cache = None if no_cache else compiled_models()
         key = compilation_key(model, asked | vars(chosen)) if cache else None
         made = restore(cache, key, output) if cache and key else None
         if made:

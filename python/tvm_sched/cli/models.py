@@ -169,7 +169,7 @@ def _decoder_graph(
     with out.step(f"Making {config.name}"):
         from ..cost_model.occupancy_model import BY_LAUNCHES
         from ..relax.decoders import decoder_variants
-        from ..relax.variants.offer import pieces_for
+        from ..relax.variants.offer_variants import pieces_for
 
         gpus = machine if options.costs in BY_LAUNCHES else None
         return decoder_variants(

@@ -8,7 +8,7 @@ from ..errors import require_at_least
 from ..problem import Problem, Scenario, Workload
 from ..registry import NoOptions
 from ..schedule import Schedule
-from .common import native
+from .common import compiled_methods
 from .registry import register
 
 
@@ -27,8 +27,8 @@ class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         require_at_least(self, window=1)
 
 
-def _hios(scenario: Scenario, by_paths: bool, window: int) -> Schedule:
-    return native.fit_into_memory(native.hios(scenario, by_paths, window)).to_schedule()
+def _hios(scenario: Scenario, mapping: compiled_methods.Mapping, window: int) -> Schedule:
+    return compiled_methods.fit_into_memory(compiled_methods.hios(scenario, mapping, window)).to_schedule()
 
 
 @register("hios-lp", options=HiosOptions)
@@ -45,7 +45,7 @@ def hios_lp(problem: Problem, workload: Workload, options: HiosOptions) -> Sched
     InfeasibleError
         The schedule holds too much memory, which HIOS does not look at, and no repair was found.
     """
-    return _hios(workload.scenario(problem), True, options.window)
+    return _hios(workload.scenario(problem), "paths", options.window)
 
 
 @register("hios-mr", options=HiosOptions)
@@ -60,16 +60,16 @@ def hios_mr(problem: Problem, workload: Workload, options: HiosOptions) -> Sched
     InfeasibleError
         As `hios-lp`.
     """
-    return _hios(workload.scenario(problem), False, options.window)
+    return _hios(workload.scenario(problem), "records", options.window)
 
 
 @register("hios-lp-inter")
 def hios_lp_inter(problem: Problem, workload: Workload, options: NoOptions) -> Schedule:
     """HIOS-LP without stages: Algorithm 1 of HIOS, lines 1 to 16."""
-    return _hios(workload.scenario(problem), True, 1)
+    return _hios(workload.scenario(problem), "paths", 1)
 
 
 @register("hios-mr-inter")
 def hios_mr_inter(problem: Problem, workload: Workload, options: NoOptions) -> Schedule:
     """HIOS-MR without stages: Algorithm 3 of HIOS, lines 1 to 26."""
-    return _hios(workload.scenario(problem), False, 1)
+    return _hios(workload.scenario(problem), "records", 1)

@@ -13,19 +13,19 @@ from tvm import relax
 
 from ..._library import function as library_function
 from ...errors import InputError
-from ...planning import check_states, output_tensors
+from ...execution_plan import check_states, output_tensors
 from ...problem import Problem
 from ...runtime.machine import EMULATED, EmulationWarning, describe
 from ...schedule import Schedule
 from ..codegen.cpu.kernels import compile_kernels
-from ..ir.attributes import PARAMETERS, TAIL, get_problem, get_schedule
+from ..ir.attributes import PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
+from ..ir.kernel_table import KernelTable, kernel_names
 from ..lower.dynamic_tail import ENTRY as TAIL_ENTRY
 from ..lower.dynamic_tail import refuse_tail, tail_operators
+from ..lower.kernel_libraries import claimed_functions
 from ..problem.operator_graph import Extraction, extract
-from ..toolchain.processor import kernel_targets
-from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names, needs_for
-from .kernel_table import KernelTable
-from .module import lower, make_runtime_module
+from .backend_kernels import Compiler, compile_for, needs_for
+from .runtime_module import lower, make_runtime_module
 from .shared_values import same_bits
 
 ENTRY = "tvm_sched.main"
@@ -86,7 +86,6 @@ def make_executor(
     *,
     backend: str | None = None,
     embed: bool = True,
-    target: tvm.target.Target | None = None,
     run_options: Mapping[str, Any] | None = None,
     compiler: Compiler = compile_kernels,
     states: Mapping[str, int] | None = None,
@@ -101,8 +100,6 @@ def make_executor(
         Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
     embed : bool
         Whether the module holds the values of the parameters.
-    target : tvm.target.Target, optional
-        For the kernels; default `kernel_targets`.
     run_options : mapping, optional
         What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
     compiler : callable
@@ -129,8 +126,9 @@ def make_executor(
     libraries: list[tvm.runtime.Module] = []
     for variant in variants:
         suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
-        functions = kernel_names(variant.mod, variant.extraction.calls, suffix)
-        functions = table.add(variant.mod, functions, claimed_functions(variant.mod))
+        claimed = claimed_functions(variant.mod)
+        functions = kernel_names(variant.extraction.calls, claimed, suffix)
+        functions = table.add(variant.mod, functions, claimed)
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
         plan, called = lower(
             variant.mod,
@@ -147,7 +145,7 @@ def make_executor(
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
     main = _main_function(variants)
-    targets = {"": target} if target else kernel_targets()
+    targets = get_compile_target(variants[0].mod).hosts
     about = {**_metadata(variants, plans), **_machine(variants, plans, targets)}
     if run_options:
         about["run"] = dict(run_options)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar
 
+import msgspec
 import tvm
 
 from tvm_frontends.model import PARAMETERS
@@ -12,14 +14,17 @@ from ...errors import InputError
 from ...pipeline import PipelinePlan
 from ...problem import Problem
 from ...schedule import Schedule
+from ..toolchain.compile_target import CompileTarget
 from .document import Document
 
+COMPILE_TARGET = "tvm_sched.compile_target"
+"""What kernels are compiled for (`CompileTarget`), as JSON; left by SetCompileTarget."""
 PROBLEM = "tvm_sched.problem"
 """The problem (docs/formats/problem.md), left by EstimateLatencies."""
 LAUNCHES = "tvm_sched.launches"
-"""How each kernel would be launched on a GPU, as JSON, by its name; left by LowerToKernels if it was given GPUs."""
+"""How each kernel would be launched on a GPU, as JSON, by its name; left by DescribeLaunches."""
 DEVICE_KIND = "tvm_sched.device_kind"
-"""``"cuda"`` where LowerToKernels made kernels for GPUs."""
+"""``"cuda"`` where LowerToKernels lowers for GPUs."""
 SCHEDULE = "tvm_sched.schedule"
 """The schedule (docs/formats/schedule.md), left by Place and changed by the passes after it."""
 PIPELINE = "tvm_sched.pipeline"
@@ -35,6 +40,7 @@ TAIL = "tvm_sched.tail"
 
 __all__ = [
     "CHOICE",
+    "COMPILE_TARGET",
     "DEVICE_KIND",
     "LAUNCHES",
     "NAME",
@@ -45,11 +51,13 @@ __all__ = [
     "SUBMODELS",
     "TAIL",
     "get_attribute",
+    "get_compile_target",
     "get_pipeline_plan",
     "get_problem",
     "get_schedule",
     "leave",
     "model_name",
+    "with_compile_target",
 ]
 
 _Kind = TypeVar("_Kind", Problem, Schedule, PipelinePlan)
@@ -71,6 +79,23 @@ def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
 def model_name(mod: tvm.IRModule) -> str:
     """The name that the importer gave the model; ``"model"`` for a module that none imported."""
     return str(mod.attrs[NAME]) if mod.attrs and NAME in mod.attrs else "model"
+
+
+def with_compile_target(mod: tvm.IRModule, target: CompileTarget) -> tvm.IRModule:
+    """Return the module with what its kernels are to be compiled for."""
+    return mod.with_attr(COMPILE_TARGET, msgspec.json.encode(target).decode())
+
+
+def get_compile_target(mod: tvm.IRModule) -> CompileTarget:
+    """Return what the module's kernels are compiled for: this machine's processor and all cores if it does not say so."""
+    if not mod.attrs or COMPILE_TARGET not in mod.attrs:
+        return CompileTarget()
+    return _decoded_target(str(mod.attrs[COMPILE_TARGET]))
+
+
+@cache
+def _decoded_target(text: str) -> CompileTarget:
+    return msgspec.json.decode(text, type=CompileTarget)
 
 
 def leave(mod: tvm.IRModule, key: str, value: Problem | Schedule | PipelinePlan) -> tvm.IRModule:

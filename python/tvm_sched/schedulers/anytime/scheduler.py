@@ -12,7 +12,7 @@ from ...anytime import Budget, Limits, TimedOptions, Turn, budget_of, improve
 from ...errors import require_at_least
 from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
-from ..common.native import is_contention_free
+from ..common.compiled_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
 from ..registry import SCHEDULERS, register
 from .direct_reads import DirectReads

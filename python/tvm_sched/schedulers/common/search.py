@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...problem import Problem, Scenario, as_scenario
+from ...problem import Scenario, as_scenario
 from ...schedule._compiled import compiled
 from .events import Array
 
@@ -33,8 +33,8 @@ class Choice:
 class Searches:
     """The searches of a problem; what they return are sequences, rows of kind, item, source, device."""
 
-    def __init__(self, problem: Problem | Scenario) -> None:
-        self.scenario = as_scenario(problem)
+    def __init__(self, scenario: Scenario | Scenario) -> None:
+        self.scenario = as_scenario(scenario)
         self._native = compiled(self.scenario)
 
     def construct(
@@ -58,12 +58,13 @@ class Searches:
             None where memory does not suffice.
         """
         devices = len(self.scenario.topology.devices)
-        rows = [[c.direct, *(d in c.devices for d in range(devices))] for c in choices]
-        found, latency = self._native.construct(
-            np.array(rows, dtype=np.int64), np.array(choice, dtype=np.int64), memory_scale
+        found = self._native.construct(
+            np.array([[d in c.devices for d in range(devices)] for c in choices], dtype=np.int64),
+            np.array([c.direct for c in choices], dtype=np.int64),
+            np.array(choice, dtype=np.int64),
+            memory_scale,
         )
-        sequence = _rows(found)
-        return (sequence, int(latency)) if len(sequence) else None
+        return None if found is None else (_rows(found.events), found.latency_ns)
 
     def improve(
         self,
@@ -71,14 +72,17 @@ class Searches:
         memory_scale: float,
         seed: int,
         goal: int,
-        others: Sequence[tuple[Problem | Scenario, float]] = (),
+        others: Sequence[tuple[Scenario | Scenario, float]] = (),
     ) -> Improvement:
         """Local search from the sequence of a whole schedule until a latency of ``goal`` nanoseconds.
 
         With ``others``, the problem in other runs and their shares, the latency is the mean over all runs.
         """
-        native = [part for other, share in others for part in (compiled(other), share)]
-        return Improvement(self._native.improve(np.ascontiguousarray(start), memory_scale, seed, goal, native))
+        from ...schedule.native import LocalSearchSettings, WeightedRun  # loads the library
+
+        runs = [WeightedRun(problem=compiled(other), share=share) for other, share in others]
+        settings = LocalSearchSettings(memory_scale=memory_scale, seed=seed, goal_ns=goal, other_runs=runs)
+        return Improvement(self._native.improve(np.ascontiguousarray(start), settings))
 
 
 class Improvement:
