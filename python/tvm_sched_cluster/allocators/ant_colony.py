@@ -42,7 +42,7 @@ class AntOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def send_ants(state: ClusterState, service: Service, options: AntOptions, least: int, most: int) -> Embedding | None:
     """Return what the ants find with ``least`` to ``most`` stages (0: any number), or None."""
-    from ..search.native import AntSettings  # loads the library
+    from ..search.native_search import AntSettings  # loads the library
 
     # Each request has a seed of its own, so that the ants do not walk the same paths each time.
     seed = options.seed * 1_000_003 + state.asked.total()

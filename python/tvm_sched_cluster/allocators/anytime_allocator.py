@@ -13,7 +13,7 @@ from ..bounds.mix_bound import Future, MixProgram
 from ..problem.service import Service
 from ..search.cluster_search import ClusterSearch, Embedding
 from ..search.cluster_state import ClusterState
-from .allocator_registry import ALLOCATORS, register
+from .allocator_registry import register
 
 _PRIOR = 6.0
 """Weight of the equal demand that is assumed before any request, in requests."""
@@ -75,6 +75,3 @@ def anytime(state: ClusterState, service: Service, options: AnytimeOptions) -> E
     order = fitting[np.lexsort((mixes.gpus[fitting].sum(axis=1), -share, np.round(worth / _EQUAL)))]
     found = search.embed(search.chain(service), mixes.gpus[order], state.gpus, state.fibres)
     return None if found is None else found[1]
-
-
-ALLOCATORS.alias("cluster-exact", "anytime")

@@ -16,7 +16,7 @@ from ..problem.placement_pricing import nanoseconds
 from ..problem.service import Service, operator_ns
 
 if TYPE_CHECKING:
-    from .native import AntSettings, ChainEmbedding
+    from .native_search import AntSettings, ChainEmbedding
 
 Integers = npt.NDArray[np.int64]
 
@@ -83,13 +83,13 @@ class ClusterSearch:
         self.kind_gpus = _row(
             sum(len(pool.gpus) for pool in cluster.pools if pool.kind == k) for k in range(len(cluster.kinds))
         )
-        from .native import NativeClusterSearch  # loads the library
+        from .native_search import NativeClusterSearch  # loads the library
 
         self._native = NativeClusterSearch.make(_arrays(cluster))
 
     def chain(self, service: Service, limits: tuple[int, int] | None = None) -> int:
         """Return the number of a service's chain of blocks; ``limits`` replace its required cycle and latency, in ns."""
-        from .native import ChainLimits  # loads the library
+        from .native_search import ChainLimits  # loads the library
 
         cycle, latency = limits or (service.cycle_limit_ns, service.latency_limit_ns)
         key = service.digest, cycle, latency

@@ -136,7 +136,9 @@ def pipeline_main(mod: tvm.IRModule, stages: Sequence[tvm.runtime.Module]) -> re
     new = {variable: relax.Var(variable.name, variable.ty) for variable in kept}
     builder = relax.BlockBuilder()
     with builder.function("main", list(new.values())):
-        values = {name: element(builder, new[variable], way) for name, (variable, way) in extraction.arguments.items()}
+        values = {
+            name: element(builder, new[variable], path) for name, (variable, path) in extraction.arguments.items()
+        }
         for stage in stages:
             (plan,) = json.loads(stage["plans"]())
             types = [relax.TensorType(spec["shape"], spec["dtype"]) for spec in plan["outputs"]]
