@@ -10,7 +10,7 @@ from relax.onnx_models import small_model
 from tvm_sched.problem import Problem
 from tvm_sched.relax import compile
 from tvm_sched.relax.ir.attributes import PROBLEM, get_problem, leave
-from tvm_sched.schedule import Schedule, memory_profile, native, simulate, verify
+from tvm_sched.schedule import Schedule, memory_profile, native_problem, simulate, verify
 from tvm_sched.schedule import indexed as schedule_index
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem
@@ -34,10 +34,10 @@ def count_calls(monkeypatch, owner, name):
 def test_a_compile_makes_builds_and_prices_each_once(monkeypatch):
     decoded = counted(monkeypatch, Problem, "from_json"), counted(monkeypatch, Schedule, "from_json")
     encoded = count_calls(monkeypatch, Problem, "to_json"), count_calls(monkeypatch, Schedule, "to_json")
-    made = counted(monkeypatch, native.NativeProblem, "of")
+    made = counted(monkeypatch, native_problem.NativeProblem, "of")
     indexed = count_calls(monkeypatch, schedule_index, "_encode")
-    built = count_calls(monkeypatch, native.NativeProblem, "schedule")
-    priced = count_calls(monkeypatch, native.NativeSchedule, "simulate")
+    built = count_calls(monkeypatch, native_problem.NativeProblem, "schedule")
+    priced = count_calls(monkeypatch, native_problem.NativeSchedule, "simulate")
     compile(small_model(batch=2), "cpu2", "heft", cost_model="roofline")
     assert [len(calls) for calls in decoded] == [0, 0]  # JSON is for files
     assert [len(calls) for calls in encoded] == [0, 0]
@@ -51,8 +51,8 @@ def test_a_schedule_from_a_file_is_indexed_and_priced_once(monkeypatch):
     problem = random_problem(3)
     schedule = Schedule.from_json(solve(problem, "heft").to_json())
     indexed = count_calls(monkeypatch, schedule_index, "_encode")
-    built = count_calls(monkeypatch, native.NativeProblem, "schedule")
-    priced = count_calls(monkeypatch, native.NativeSchedule, "simulate")
+    built = count_calls(monkeypatch, native_problem.NativeProblem, "schedule")
+    priced = count_calls(monkeypatch, native_problem.NativeSchedule, "simulate")
     verify(problem, schedule)
     simulate(problem, schedule)
     memory_profile(problem, schedule)

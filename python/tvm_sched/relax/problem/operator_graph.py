@@ -298,7 +298,7 @@ class _Extractor:
         if shape is None:
             raise InputError(
                 f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols: input_shapes=..., "
-                "--input-shape, or the pass relax.transform.BindSymbolicVars"
+                "--shape, or the pass relax.transform.BindSymbolicVars"
             )
         dtype = plain(dtype_of(ty))
         made = Tensor(name, bytes_of(shape, dtype), kind, shape, dtype)

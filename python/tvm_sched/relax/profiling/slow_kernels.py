@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import tirx
 
-from ...cost_model.roofline_model import roofline
+from ...cost_model.roofline_model import SlowKernel, roofline
 from ..codegen.cpu.elementary import FUNCTIONS, is_replaced
 from ..ir.attributes import get_problem
 from ..ir.loops import depends_on, runs_along
@@ -26,27 +25,6 @@ _MEASURED = ("measured", "calibrated")
 _LIBRARY = {*FUNCTIONS, "pow", "fmod", "atan2", "hypot", "ldexp", "nextafter", "copysign", "lgamma"}
 _EXTERNAL = {"call_extern", "call_pure_extern"}
 """Intrinsics that call a function whose name is their first argument."""
-
-
-@dataclass(frozen=True)
-class SlowKernel:
-    """A kernel far from its roofline.
-
-    Attributes
-    ----------
-    name : str
-        The kernel's function.
-    operator : str
-        The first operator of the model that it computes.
-    microseconds : float or None
-        Measured, where the costs are.
-    reason : str
-    """
-
-    name: str
-    operator: str
-    microseconds: float | None
-    reason: str
 
 
 def slow_kernels(mod: tvm.IRModule) -> list[SlowKernel]:

@@ -1,4 +1,4 @@
-#include "streams.h"
+#include "launches.h"
 
 #include <algorithm>
 #include <queue>
@@ -299,9 +299,9 @@ std::vector<OperatorId> OrderLaunches(const TaskGraph& graph, LaunchOrder method
     case LaunchOrder::kBreadthFirst:
       return Order(graph, FirstFirst{});
     case LaunchOrder::kCriticalPath: {
-      std::vector<double> way = graph.UpwardRank();
-      for (double& length : way) length = -length;
-      return Order(graph, LeastFirst{way});
+      std::vector<double> negated_rank = graph.UpwardRank();
+      for (double& rank : negated_rank) rank = -rank;
+      return Order(graph, LeastFirst{negated_rank});
     }
     case LaunchOrder::kOpara:
       return Order(graph, InTurn{memory_bound, {demand}, {demand}});

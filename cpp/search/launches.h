@@ -1,6 +1,6 @@
 // Streams within devices: which operators share one, the launch order, and the waits between them.
-#ifndef TVM_SCHED_SEARCH_STREAMS_H_
-#define TVM_SCHED_SEARCH_STREAMS_H_
+#ifndef TVM_SCHED_SEARCH_LAUNCHES_H_
+#define TVM_SCHED_SEARCH_LAUNCHES_H_
 
 #include <cstdint>
 #include <span>
@@ -17,7 +17,7 @@ struct Launches {
   std::vector<int32_t> stream;
 };
 
-enum class Allocation : int32_t { kOne = 0, kOpara = 1, kNimble = 2, kWavefront = 3, kFewest = 4 };
+enum class Allocation { kOne, kOpara, kNimble, kWavefront, kFewest };
 
 /*!
  * \brief Gives each operator a stream of its device, numbered from 0 on each; the order stays.
@@ -45,18 +45,13 @@ void AllocateStreams(const TaskGraph& graph, Allocation method, Launches* launch
  */
 int64_t CountSynchronizations(const TaskGraph& graph, const Launches& launches);
 
-enum class LaunchOrder : int32_t {
-  kDepthFirst = 0,
-  kBreadthFirst = 1,
-  kCriticalPath = 2,
-  kOpara = 3
-};
+enum class LaunchOrder { kDepthFirst, kBreadthFirst, kCriticalPath, kOpara };
 
 /*!
  * \brief A topological order of all operators.
  *
  * - kDepthFirst: the operator that became free last; kBreadthFirst: the one that became free first.
- * - kCriticalPath: the free operator with the longest way to the end.
+ * - kCriticalPath: the free operator with the longest path to the end.
  * - kOpara: memory-bound and compute-bound operators in turn, of each kind the free one with the
  *   least demand (Algorithm 2); the one that became free first where demands are equal.
  *
@@ -68,4 +63,4 @@ std::vector<OperatorId> OrderLaunches(const TaskGraph& graph, LaunchOrder method
 
 }  // namespace tvm_sched::search
 
-#endif  // TVM_SCHED_SEARCH_STREAMS_H_
+#endif  // TVM_SCHED_SEARCH_LAUNCHES_H_

@@ -1,8 +1,7 @@
 """Finding lines of text in the detector's map, and the decoding of characters."""
 
 import numpy as np
-
-from tvm_sched.cli.demonstration import reading as demo_reading
+import reading as demo_reading
 
 
 def test_boxes_of_connected_regions():

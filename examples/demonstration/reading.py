@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import ExecutionError, TvmSchedError
+from tvm_sched.errors import ExecutionError, TvmSchedError
 
 if TYPE_CHECKING:
-    from ..output import Output
+    from tvm_sched.cli.output import Output
 
 PACKAGE = "rapidocr_onnxruntime"
 DETECTOR, RECOGNISER = "ch_PP-OCRv4_det_infer.onnx", "ch_PP-OCRv4_rec_infer.onnx"
@@ -111,7 +111,7 @@ def find_boxes(probabilities: npt.NDArray[Any]) -> list[tuple[int, int, int, int
 
 
 def _compiled(path: Path, shape: tuple[int, ...]) -> Any:
-    from ...relax import compile as compile_scheduled
+    from tvm_sched.relax import compile as compile_scheduled
 
     return compile_scheduled(path, TOPOLOGY, options={"time_limit": 10.0}, input_shapes={"x": shape})
 

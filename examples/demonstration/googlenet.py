@@ -5,6 +5,8 @@ One machine is this one, its cores as two devices; the other is a server with fo
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from reading import Line, read_picture
 from rich.markup import escape
 
-from ...errors import ExecutionError, TvmSchedError
-from ..interrupt import interruptible
-from ..output import Output
-from .reading import Line, read_picture
+from tvm_sched.cli.output import Output
+from tvm_sched.errors import ExecutionError, TvmSchedError
 
 if TYPE_CHECKING:
-    from ...problem import Problem, Topology
-    from ...relax import CompiledModel
-    from ...schedule import Schedule
-    from ..measure import Measured
+    from tvm_sched.problem import Problem, Topology
+    from tvm_sched.relax import CompiledModel
+    from tvm_sched.report.measurement import Measured
+    from tvm_sched.schedule import Schedule
 
 MODEL = "light_inception_v1.onnx"
 TOPOLOGIES = ("cpu2", "v100-server")
@@ -59,8 +60,8 @@ def run_demo(out: Output, folder: Path) -> None:
     TvmSchedError
         A package is missing, or the outputs differ from ONNX Runtime's.
     """
-    from ...problem import load_topology
-    from ...report.page import require_plotly
+    from tvm_sched.problem import load_topology
+    from tvm_sched.report.page import require_plotly
 
     require_plotly()
     folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +70,7 @@ def run_demo(out: Output, folder: Path) -> None:
     values = np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32)
     expected = reference(model, values)
     with out.step("Importing the model"):
-        from ...relax import load_model
+        from tvm_sched.relax import load_model
 
         imported = load_model(model, name="googlenet")
     cases = [
@@ -91,8 +92,8 @@ def write_model(path: Path) -> Path:
         import onnx
     except ImportError:
         raise TvmSchedError("the demonstration needs the package onnx: pip install 'tvm-sched[onnx]'") from None
-    from ...files import write_atomically
-    from ...testing.random_weights import randomise_initializers
+    from tvm_sched.files import write_atomically
+    from tvm_sched.testing.random_weights import randomise_initializers
 
     source = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / MODEL
     write_atomically(path, randomise_initializers(onnx.load(source), seed=0).SerializeToString())
@@ -119,12 +120,12 @@ def run_case(
     expected: Sequence[npt.NDArray[Any]],
 ) -> Case:
     """Schedule, compile, write, load, run and compare."""
-    from ...runtime import load
-    from ..measure import measure
+    from tvm_sched.report.measurement import measure
+    from tvm_sched.runtime import load
 
     name = f"{scheduler} on {topology.name}"
-    with interruptible(out), out.step(f"Scheduling and compiling, {name}") as step:
-        from ...relax import compile as compile_scheduled
+    with out.step(f"Scheduling and compiling, {name}") as step:
+        from tvm_sched.relax import compile as compile_scheduled
 
         here = all(device.kind == "cpu" for device in topology.devices)
         compiled: CompiledModel = compile_scheduled(
@@ -155,8 +156,8 @@ def difference(mine: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> float:
 
 def write_files(out: Output, folder: Path, cases: Sequence[Case]) -> None:
     """Write the report of all schedules, and the trace of those that are not the baseline."""
-    from ...report.html import Entry, write_report
-    from ...report.trace import Part, write_parts
+    from tvm_sched.report.html import Entry, write_report
+    from tvm_sched.report.trace import Part, write_parts
 
     entries = [Entry(case.title, case.schedule, [case.measured.timeline], case.problem) for case in cases]
     options = {"model": f"{MODEL} of the package onnx, random weights"}
@@ -175,10 +176,10 @@ def write_files(out: Output, folder: Path, cases: Sequence[Case]) -> None:
 
 def show(out: Output, cases: Sequence[Case], lines: Sequence[Line]) -> None:
     """The table: a row for each topology."""
-    from ...report.tables import table
-    from ...report.units import format_ns, format_percent, format_time
+    from tvm_sched.report.tables import table
+    from tvm_sched.report.units import format_ns, format_percent, format_time
 
-    rows, data = [], []
+    rows = []
     for topology in TOPOLOGIES:
         one, best = (next(c for c in cases if c.topology == topology and c.scheduler == s) for s in SCHEDULERS)
         certificate = best.schedule.certificate
@@ -194,26 +195,23 @@ def show(out: Output, cases: Sequence[Case], lines: Sequence[Line]) -> None:
                 format_percent(certificate.gap),
             )
         )
-        data.append(
-            {
-                "topology": topology,
-                "one_device": {
-                    "predicted_seconds": one.measured.predicted.latency,
-                    "measured_seconds": one.measured.statistics.median,
-                },
-                "schedule": {
-                    "predicted_seconds": best.measured.predicted.latency,
-                    "measured_seconds": best.measured.statistics.median,
-                },
-                "lower_bound_seconds": certificate.lower_bound,
-                "gap": certificate.gap,
-                "difference": max(one.difference, best.difference),
-            }
-        )
     head = ("topology", "one device", "measured", "schedule", "measured", "lower bound", "gap")
     out.show(f"\nLatencies of GoogLeNet, predicted and measured (median of {REPEAT} runs; v100-server is emulated)")
     out.show(table(head, rows))
     out.show(f"Largest difference from ONNX Runtime, relative: {max(case.difference for case in cases):.1e}")
     for path in out.saved[-3 if lines else -2 :]:
         out.show(escape(f"Wrote {path}"))
-    out.result({"topologies": data, "tolerance": TOLERANCE, "read": [line.text for line in lines], "files": out.saved})
+
+
+def main() -> None:
+    """Run the demonstration."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output", type=Path, default=Path("out"), metavar="FOLDER", help="where files go")
+    try:
+        run_demo(Output(), parser.parse_args().output)
+    except TvmSchedError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

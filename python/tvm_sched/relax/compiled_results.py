@@ -1,4 +1,4 @@
-"""The cache of whole results of `tvm-sched compile`, which are reused without importing or compiling anything."""
+"""Results of compilations of model files, and their cache, from which they are taken without importing TVM."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from ..cost_model.roofline_model import SlowKernel
 from ..errors import InputError
 from ..file_cache import FileCache, file_digest
 from ..files import folder_beside
-
-if TYPE_CHECKING:
-    from ..problem import Problem
-    from ..schedule import Schedule
+from ..problem import Problem
+from ..runtime.artifact import move_artifact
+from ..schedule import Schedule
 
 _ARTIFACT, _PARAMETERS = "artifact.so", "artifact.safetensors"
 _OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE")
@@ -38,19 +38,16 @@ class CompilationResult:
     ----------
     problems, schedules : tuple
         One for each set of input shapes.
-    plans : list of dict
-        Description of each schedule (`plan.describe`).
     written : list of Path
         The artifact, then its parameters where they are not in it.
-    slow_kernels : list of dict
+    slow_kernels : tuple of SlowKernel
         Generated kernels that are far from their roofline.
     """
 
     problems: tuple[Problem, ...]
     schedules: tuple[Schedule, ...]
-    plans: list[dict[str, Any]]
     written: list[Path]
-    slow_kernels: list[dict[str, Any]]
+    slow_kernels: tuple[SlowKernel, ...]
 
 
 def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
@@ -98,24 +95,19 @@ def keep(
         warning_rows = [
             [warning.category.__module__, warning.category.__name__, str(warning.message)] for warning in warned
         ]
-        cache.keep(
-            key,
-            files,
-            {"model": name, "plans": made.plans, "warnings": warning_rows, "slow_kernels": made.slow_kernels},
-        )
+        slow = msgspec.to_builtins(made.slow_kernels)
+        about = {"model": name, "plans": len(made.problems), "warnings": warning_rows, "slow_kernels": slow}
+        cache.keep(key, files, about)
 
 
 def restore(cache: FileCache, key: str, output: Path) -> CompilationResult | None:
     """Write what the cache has to ``output``, and warn as the compilation did; None where it has nothing."""
-    from ..problem import Problem
-    from ..schedule import Schedule
-
     found = cache.find(key)
     if found is None:
         return None
     folder, about = found
     try:
-        count = len(about["plans"])
+        count = about["plans"]
         problems = tuple(Problem.load(folder / f"problem-{k}.json") for k in range(count))
         schedules = tuple(Schedule.load(folder / f"schedule-{k}.json") for k in range(count))
         written = _copy(folder, output)
@@ -123,13 +115,13 @@ def restore(cache: FileCache, key: str, output: Path) -> CompilationResult | Non
         return None
     for module, name, text in about["warnings"]:
         warnings.warn(text, getattr(sys.modules.get(module), name, UserWarning), stacklevel=2)
-    return CompilationResult(problems, schedules, about["plans"], written, about["slow_kernels"])
+    return CompilationResult(
+        problems, schedules, written, msgspec.convert(about["slow_kernels"], tuple[SlowKernel, ...])
+    )
 
 
 def _copy(folder: Path, output: Path) -> list[Path]:
     """Copies beside their places first, so that a failure leaves what was there."""
-    from ..runtime.artifact import move_artifact  # `runtime` imports NumPy, which no command but a few needs
-
     try:
         with folder_beside(output) as made:
             present = [name for name in (_ARTIFACT, _PARAMETERS) if (folder / name).exists()]
