@@ -38,8 +38,8 @@ class EmitPipeline:
 
     Parameters
     ----------
-    backend : {"cpu", "emulated", "cuda"}, optional
-        As for `EmitExecutor`.
+    backend : str, optional
+        As in `CompileOptions`.
     """
 
     def __init__(self, backend: str | None = None) -> None:
@@ -99,8 +99,8 @@ def make_stages(
     ----------
     mod : tvm.IRModule
         The whole model, lowered to kernels, with problem and plan in its attributes.
-    backend : {"cpu", "emulated", "cuda"}, optional
-        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
+    backend : str, optional
+        As in `CompileOptions`.
     together : bool
         Whether all go into one executable: then they hold the values of their parameters, not only up to `EMBED_LIMIT`
         bytes of each stage, and the first one holds what `tvm_sched.pipeline.open_pipeline` needs.
@@ -177,7 +177,7 @@ def _compile_stage(
         mod,
         calls,
         problem,
-        solve(problem, "single", {"device": device}),
+        solve(problem, method="single", options={"device": device}),
         backend,
         compile_calls(mod, calls, problem.topology, backend, suffix),
         suffix=suffix,

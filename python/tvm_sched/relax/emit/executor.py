@@ -96,8 +96,8 @@ def make_executor(
     ----------
     mods : sequence of tvm.IRModule
         Each with problem and schedule in its attributes.
-    backend : {"cpu", "emulated", "cuda"}, optional
-        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
+    backend : str, optional
+        As in `CompileOptions`.
     embed : bool
         Whether the module holds the values of the parameters.
     run_options : mapping, optional

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from scipy import special
 
-from relax.test_onednn import pytestmark  # noqa: F401
+from relax.lower.test_onednn import pytestmark  # noqa: F401
 from tvm_sched._library import function
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation
 

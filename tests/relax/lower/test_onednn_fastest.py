@@ -7,8 +7,8 @@ import pytest
 import tvm
 
 from relax.compare import assert_same
+from relax.lower.test_onednn import pytestmark  # noqa: F401
 from relax.onednn_cases import IMAGE, arrays, convolution, module, steps
-from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched._library import function
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.kernel_library import KernelSet

@@ -4,8 +4,8 @@ import pytest
 from tvm import relax
 
 from relax.compare import assert_same
+from relax.lower.test_onednn import pytestmark  # noqa: F401
 from relax.onednn_cases import arrays, channels, constant, convolution, module, steps
-from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
 

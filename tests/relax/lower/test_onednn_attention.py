@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from relax.lower.test_onednn import pytestmark  # noqa: F401
 from relax.onednn_cases import module, steps
-from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched.relax import compile, make_problem
 
 op = relax.op

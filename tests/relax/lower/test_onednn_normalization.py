@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from relax.lower.test_onednn import check, pytestmark  # noqa: F401
 from relax.onednn_cases import convolution, module, steps
-from relax.test_onednn import check, pytestmark  # noqa: F401
 from tvm_sched.relax import compile
 
 op = relax.op

@@ -5,8 +5,8 @@ import pytest
 from scipy import special
 from tvm import relax
 
+from relax.lower.test_onednn import pytestmark  # noqa: F401
 from relax.onednn_cases import module
-from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.onednn.activations import evaluate, recognise
 

@@ -15,7 +15,7 @@ from tvm_sched.relax.lower.kernel_libraries.nvidia.launches import library_launc
 from tvm_sched.relax.passes import DescribeLaunches, EstimateLatencies, LowerToKernels
 
 op = relax.op
-LAUNCHES = json.loads((Path(__file__).parents[2] / "benchmarks/data/h100_launches.json").read_text())
+LAUNCHES = json.loads((Path(__file__).parents[3] / "benchmarks/data/h100_launches.json").read_text())
 
 
 @pytest.fixture(scope="module")
