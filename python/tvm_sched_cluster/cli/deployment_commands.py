@@ -74,7 +74,7 @@ def status(
     _show(out, found)
     if not found and not failed:
         out.say("there are no deployments")
-    out.result(Statuses(deployments=found, failed=failed))
+    out.result(msgspec.convert({"deployments": found, "failed": failed}, Statuses))
     if failed:
         raise typer.Exit(FAILURE)
 
