@@ -27,6 +27,7 @@ from .views import store_trace
 if TYPE_CHECKING:
     from ..problem import Problem
     from ..relax.compiled_results import CompilationResult
+    from ..relax.options import CompileOptions
     from .progress import Step
 
 
@@ -82,7 +83,9 @@ def compile_model(
     model: Model,
     topology: TopologyName,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact."), Writes((".so",))
+        Path,
+        typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact."),
+        Writes((".so", ".txt")),
     ],
     method: SchedulerOptions,
     shapes: ShapeOptions,
@@ -95,6 +98,15 @@ def compile_model(
             "--no-cache", help="Compile and measure anew, also where the cache has the result; see `tvm-sched cache`."
         ),
     ] = False,
+    stop_after: Annotated[
+        str | None,
+        typer.Option(
+            "--stop-after",
+            metavar="PASS",
+            help="Run the compiler's passes up to this one only, such as LowerToKernels or Place, and write the module "
+            "there as text: -o FILE.txt.",
+        ),
+    ] = None,
 ) -> None:
     """Compile a model for a machine into an artifact that runs its schedule.
 
@@ -102,6 +114,8 @@ def compile_model(
     from the cache.
     """
     check_folder(evidence)
+    if (output.suffix == ".txt") != (stop_after is not None):
+        raise InputError(f"-o {output}: an artifact is a file .so, and the module of --stop-after a file .txt")
     sets, constants = shapes.sets(), shapes.constants()
     from ..relax.compiled_results import compilation_key, keep, restore
     from ..relax.options import CompileOptions
@@ -110,6 +124,8 @@ def compile_model(
     options = method.of(get(method.scheduler), out)
     chosen = CompileOptions.of(topology, scheduler=method.scheduler, options=options, cache=not no_cache, **settings)
     chosen.check_methods()  # a wrong name is said before the long work
+    if stop_after is not None:
+        return _store_module(out, model, output, chosen, stop_after, {"input_shapes": sets, "constants": constants})
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     with (
         interruptible(out),
@@ -132,6 +148,22 @@ def compile_model(
     _show_compiled(out, model, made, report, chosen.parameters)
     store_all(out, made.problems, made.schedules, evidence)
     _print_compiled(out, made)
+
+
+def _store_module(
+    out: Output, model: Path, path: Path, options: CompileOptions, stop_after: str, given: dict[str, Any]
+) -> None:
+    """Write the module as it is behind one of the compiler's passes."""
+    sets = given["input_shapes"]
+    if len(sets) > 1:
+        raise InputError(f"--stop-after takes one set of shapes, not {len(sets)}")
+    with packages_for(model):
+        from ..relax import run_passes
+    with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
+        given = {**given, "input_shapes": sets[0] if sets else None}
+        module = run_passes(model, options, stop_after, progress=step, **given)
+    path.write_text(module.script())
+    out.wrote(path, f"module behind {stop_after}")
 
 
 def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> CompilationResult:
