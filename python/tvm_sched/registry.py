@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from threading import RLock
 from types import ModuleType
@@ -24,44 +23,6 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Alias:
-    """An old name of a method.
-
-    Attributes
-    ----------
-    old, new : str
-    renamed : mapping of str to str
-        What the method's options were called under the old name.
-    gone : tuple of str
-        Options of the old name that no longer exist; they are ignored.
-    """
-
-    old: str
-    new: str
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    gone: tuple[str, ...] = ()
-
-    def translate(self, what: str, given: dict[str, Any]) -> dict[str, Any]:
-        """Options as the method has them today."""
-        ignored = [key for key in given if key in self.gone]
-        if ignored:
-            _deprecate(f"{what} {self.new!r} has no option {', '.join(ignored)} any more; it is ignored")
-        return {self.renamed.get(key, key): value for key, value in given.items() if key not in self.gone}
-
-
-class OldNameWarning(DeprecationWarning):
-    """A method or option was used by a deprecated name."""
-
-
-def _deprecate(message: str) -> None:
-    """Warn of something old, at the line outside of this package that asked for it."""
-    depth = 1
-    while sys._getframe(depth).f_globals.get("__name__", "").startswith(__package__) and sys._getframe(depth).f_back:
-        depth += 1
-    warnings.warn(message, OldNameWarning, stacklevel=depth + 1)
-
-
-@dataclass(frozen=True)
 class Method(Generic[Function]):
     """A method as registered.
 
@@ -77,8 +38,8 @@ class Method(Generic[Function]):
         First line of the function's docstring.
     answers_interrupt : bool
         On Ctrl-C it returns the best answer that it has, soon, if it has one.
-    alias : Alias or None
-        The old name by which it was looked up.
+    weighs_requests : bool
+        It takes a workload of several requests; otherwise it is called once for each request.
     """
 
     what: str
@@ -87,7 +48,7 @@ class Method(Generic[Function]):
     options: type[msgspec.Struct]
     summary: str
     answers_interrupt: bool = False
-    alias: Alias | None = None
+    weighs_requests: bool = False
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -110,8 +71,6 @@ class Method(Generic[Function]):
                 f"{self.options.__name__} is expected"
             )
         given = dict(options or {})
-        if self.alias is not None:
-            given = self.alias.translate(self.what, given)
         for key in given:
             if key not in self.option_names:
                 known = ", ".join(self.option_names) or "none"
@@ -207,12 +166,14 @@ class Registry(Generic[Entry]):
 
 @dataclass
 class Methods(Registry[Method[Function]]):
-    """Methods of one kind, with options and old names: schedulers, partitioners, allocators."""
-
-    aliases: dict[str, Alias] = field(default_factory=dict)
+    """Methods of one kind, with options: schedulers, partitioners, allocators."""
 
     def register(
-        self, name: str, options: type[msgspec.Struct] = NoOptions, answers_interrupt: bool = False
+        self,
+        name: str,
+        options: type[msgspec.Struct] = NoOptions,
+        answers_interrupt: bool = False,
+        weighs_requests: bool = False,
     ) -> Callable[[Function], Function]:
         """Decorator that makes a function a method.
 
@@ -222,7 +183,7 @@ class Methods(Registry[Method[Function]]):
             How it is called on the command line and in Python.
         options : type of msgspec.Struct
             Frozen, every field with a default.
-        answers_interrupt : bool
+        answers_interrupt, weighs_requests : bool
             See `Method`.
 
         Raises
@@ -233,26 +194,10 @@ class Methods(Registry[Method[Function]]):
 
         def add(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n")[0]
-            self.add(name, Method(self.what, name, function, options, summary, answers_interrupt))
+            self.add(name, Method(self.what, name, function, options, summary, answers_interrupt, weighs_requests))
             return function
 
         return add
-
-    def alias(self, old: str, new: str, renamed: Mapping[str, str] | None = None, gone: tuple[str, ...] = ()) -> None:
-        """Register an old name of a method, whose use warns with `OldNameWarning`; see `Alias`."""
-        self.aliases[old] = Alias(old, new, renamed or {}, gone)
-
-    def get(self, name: str) -> Method[Function]:
-        """The method of that name, or of that old name; raises `InputError` that lists those there are.
-
-        A method that is registered under an old name of another goes before it.
-        """
-        self._load()
-        alias = self.aliases.get(name)
-        if alias is None or name in self.entries:
-            return super().get(name)
-        _deprecate(f"{self.what} {name!r} is an old name of {alias.new!r} and will go in the next release")
-        return replace(self.entries[alias.new], alias=alias)
 
 
 def _function(entry: Any) -> Any:

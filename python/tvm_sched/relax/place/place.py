@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 
 from ...errors import InputError
-from ...problem import Problem
+from ...problem import Problem, Workload
 from ...schedule import Schedule, resolved
 from ...schedule.verifier import verify
 from ...schedulers import get, solve
@@ -23,7 +23,7 @@ class Place:
 
     Reads the attribute ``tvm_sched.problem``, and the submodels that `SplitByDominators` left if the scheduler solves
     submodels; leaves the schedule as a JSON document in ``tvm_sched.schedule``. Where the problem has variants, the
-    ways that the schedule chooses are in ``tvm_sched.choice`` from then on, and problem and schedule are of these ways
+    alternatives that the schedule chooses are in ``tvm_sched.choice`` from then on, and problem and schedule are of these
     alone.
 
     Parameters
@@ -57,7 +57,8 @@ class Place:
         if self.schedule is not None:
             return _with_schedule(mod, problem, _check_problem(self.schedule, problem))
         sizes, submodels = self._submodels(mod)
-        schedule = solve(problem, self.scheduler, {**sizes, **self.options}, self.progress, submodels=submodels)
+        workload = Workload(submodels=None if submodels is None else tuple(map(tuple, submodels)))
+        schedule = solve(problem, workload, self.scheduler, {**sizes, **self.options}, progress=self.progress)
         return _with_schedule(mod, problem, schedule)
 
     def _submodels(self, mod: tvm.IRModule) -> tuple[dict[str, Any], list[list[str]] | None]:

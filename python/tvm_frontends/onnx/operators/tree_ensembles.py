@@ -1,0 +1,271 @@
+"""Ensembles of decision trees, as LightGBM, XGBoost and scikit-learn are exported, by the kernel of `kernels.trees`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from ...kernels.trees import AVERAGE, EQ, MAX, MEMBER, MIN, SUM, Forest, forest_kernel
+from ...tensor_types import dtype_of
+from .nodes import Node, converter
+from .scores import DOMAIN, POST_TRANSFORMS, class_labels, one_class, post_transform
+
+_MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+_AGGREGATES = {"AVERAGE": AVERAGE, "SUM": SUM, "MIN": MIN, "MAX": MAX}
+_NEUTRAL = {MIN: np.inf, MAX: -np.inf}
+
+
+@converter("TreeEnsemble", domain=DOMAIN)
+def tree_ensemble(node: Node) -> relax.Expr:
+    """Nodes and leaves in tables of their own; a leaf has one target."""
+    x = node.input(0)
+    scores = _walk(node, _forest_of_nodes(node, _kind(x)))
+    scores = post_transform(node, scores, POST_TRANSFORMS[node.attribute("post_transform", 0)])
+    return relax.op.astype(scores, dtype_of(x))
+
+
+@converter("TreeEnsembleRegressor", domain=DOMAIN)
+def tree_ensemble_regressor(node: Node) -> relax.Expr:
+    """Nodes with the numbers of their trees; a leaf may have several targets."""
+    aggregate = _AGGREGATES[node.attribute("aggregate_function", "SUM")]
+    forest = _forest_of_trees(node, "target", int(node.attribute("n_targets", 1)), aggregate)
+    scores = _add_base(node, _walk(node, forest), forest)
+    return relax.op.astype(post_transform(node, scores, node.attribute("post_transform", "NONE")), "float32")
+
+
+@converter("TreeEnsembleClassifier", domain=DOMAIN)
+def tree_ensemble_classifier(node: Node) -> list[relax.Expr]:
+    """Labels and scores. Leaves that all speak of one of two classes give the score of the second class."""
+    labels = class_labels(node, "classlabels_int64s")
+    ids, kind = set(node.attribute("class_ids", ())), node.attribute("post_transform", "NONE")
+    alone = len(labels) == 2 and ids == {0}
+    _check_classes(node, len(labels), ids)
+    forest = _forest_of_trees(node, "class", len(labels), SUM, fold=alone)
+    scores = _walk(node, forest)
+    if alone:
+        weights = _values(node, "class_weights")
+        return one_class(node, _add_base(node, scores, forest), labels, kind, bool((weights >= 0).all()))
+    scores = node.emit(_add_base(node, scores, forest))
+    best = relax.op.argmax(scores, axis=1)
+    made = relax.op.astype(post_transform(node, scores, kind), "float32")
+    return [relax.op.take(relax.const(labels, "int64"), node.emit(best), 0), made]
+
+
+def _check_classes(node: Node, classes: int, ids: set[int]) -> None:
+    """Refuse most of what ONNX Runtime and ONNX's reference take for different things, where the standard says nothing.
+
+    Where leaves speak of both of two classes, or of two or more of several classes, it is as in the reference: the class
+    with the largest sum, which is 0 for a class of which no leaf speaks.
+    """
+    base = len(_base(node))
+    if classes < 2 or (classes == 2 and ids == {1}) or (classes > 2 and len(ids) == 1):
+        raise node.unsupported(
+            f"it has {classes} classes, and its leaves refer to the classes {sorted(ids)}: what it gives then differs "
+            "between ONNX Runtime and ONNX's reference; with two classes, leaves may refer to both or to the first, with "
+            "more classes to at least two"
+        )
+    allowed = classes if classes > 2 else 1 if ids == {0} else 0
+    if base not in (0, allowed):
+        raise node.unsupported(
+            f"it has {base} base values for {classes} classes; {allowed} are allowed, of others ONNX Runtime and ONNX's "
+            "reference make different things: add them to the leaves of a tree"
+        )
+
+
+def _kind(x: relax.Expr) -> str:
+    """The type in which features are compared and leaves are added."""
+    return "float64" if dtype_of(x) == "float64" else "float32"
+
+
+def _walk(node: Node, forest: Forest) -> relax.Expr:
+    """Emit the kernel: (rows, outputs) of the type of the splits."""
+    x, dtype = node.input(0), str(forest.splits.dtype)
+    shape = node.shape(x, "its input X")
+    if len(shape) == 1:
+        shape, x = (1, *shape), node.emit(relax.op.reshape(x, (1, *shape)))
+    if len(shape) != 2:
+        raise node.unsupported(f"its input X has {len(shape)} dimensions; (rows, features) is allowed")
+    if forest.inner and not 0 <= forest.features.min() <= forest.features.max() < shape[1]:
+        raise node.unsupported(f"its trees read feature {forest.features.max()}, and its input has {shape[1]}")
+    if not 0 <= forest.targets.min(initial=0) <= forest.targets.max(initial=0) < forest.outputs:
+        raise node.unsupported(f"its leaves name target {forest.targets.max()}, and it has {forest.outputs}")
+    if not shape[0]:
+        return relax.op.zeros((0, forest.outputs), dtype)
+    if dtype_of(x) != dtype:
+        x = node.emit(relax.op.astype(x, dtype))
+    try:
+        kernel = forest_kernel(forest, *shape)
+    except ValueError as error:
+        raise node.unsupported(f"its trees are broken: {error}") from None
+    tables = [relax.const(np.ascontiguousarray(table), str(table.dtype)) for table in forest.tables()]
+    function = node.builder.add_func(kernel, "trees")
+    return node.emit(relax.call_tir(function, [x, *tables], relax.TensorType((shape[0], forest.outputs), dtype)))
+
+
+def _forest_of_nodes(node: Node, dtype: str) -> Forest:
+    """Of TreeEnsemble."""
+    modes, splits = (_values(node, name) for name in ("nodes_modes", "nodes_splits"))
+    inner = len(modes)
+    features = _ints(node.attribute("nodes_featureids"))
+    missing = _ints(node.attribute("nodes_missing_value_tracks_true") or (0,) * inner)
+    sides = []
+    for side in ("false", "true"):
+        to, ends = (_ints(node.attribute(f"nodes_{side}{what}")) for what in ("nodeids", "leafs"))
+        sides.append(np.where(ends == 1, to + inner, to))
+    links = np.stack(sides, 1)
+    targets, weights = _ints(node.attribute("leaf_targetids")), _values(node, "leaf_weights")
+    if not len(features) == len(splits) == len(links) == len(missing) == inner or len(targets) != len(weights):
+        raise node.unsupported("its tables of nodes or of leaves differ in length")
+    forest = Forest(
+        _ints(node.attribute("tree_roots")),
+        features,
+        modes.astype(np.int32),
+        missing,
+        splits.astype(dtype),
+        links,
+        targets[:, None],
+        weights.astype(dtype)[:, None],
+        int(node.attribute("n_targets", 1)),
+        int(node.attribute("aggregate_function", SUM)),
+    )
+    return _without_sets(node, forest) if MEMBER in modes else forest
+
+
+def _without_sets(node: Node, forest: Forest) -> Forest:
+    """Write ``x in {a, b, c}`` as nodes ``x == a``, else ``x == b``, else ``x == c``, which all lead to one node.
+
+    The first stands where the set stood, the others behind all inner nodes: leaves move.
+    """
+    members = _values(node, "membership_values")
+    ends = np.flatnonzero(np.isnan(members))
+    asks = np.flatnonzero(forest.modes == MEMBER)
+    if len(ends) != len(asks):
+        raise node.unsupported(f"it has {len(asks)} nodes that ask for members of a set, and {len(ends)} sets")
+    sets = [part[~np.isnan(part)] for part in np.split(members, ends + 1)[: len(ends)]]
+    more = sum(max(len(part) - 1, 0) for part in sets)
+    inner, (roots, links) = (
+        forest.inner,
+        (np.where(at >= forest.inner, at + more, at).astype(np.int32) for at in (forest.roots, forest.links)),
+    )
+    splits, modes, source = forest.splits.copy(), np.where(forest.modes == MEMBER, EQ, forest.modes), list(range(inner))
+    added: list[Any] = []
+    behind: list[list[int]] = []
+    for at, part in zip(asks, sets, strict=True):
+        splits[at] = part[0] if len(part) else np.nan  # nothing equals NaN
+        last, (no, yes) = int(at), links[at].tolist()
+        for value in part[1:]:
+            new = inner + len(added)
+            (behind if last >= inner else links)[last - inner if last >= inner else last] = [new, yes]
+            added.append(value)
+            behind.append([no, yes])
+            source.append(int(at))
+            last = new
+    if added:
+        splits, links = np.append(splits, np.array(added, splits.dtype)), np.append(links, _ints(behind), 0)
+    return Forest(
+        roots, forest.features[source], modes[source].astype(np.int32), forest.missing[source], splits, links,
+        forest.targets, forest.weights, forest.outputs, forest.aggregate,
+    )  # fmt: skip
+
+
+def _forest_of_trees(node: Node, what: str, outputs: int, aggregate: int, fold: bool = False) -> Forest:
+    """Of TreeEnsembleRegressor and TreeEnsembleClassifier; ``fold`` makes all targets one."""
+    dtype = _kind(node.input(0))
+    modes = np.array(node.attribute("nodes_modes"))
+    keys = list(zip(node.attribute("nodes_treeids"), node.attribute("nodes_nodeids"), strict=True))
+    is_leaf = modes == "LEAF"
+    unknown = set(modes[~is_leaf].tolist()) - set(_MODES)
+    if unknown:
+        raise node.unsupported(f"its nodes compare by {', '.join(sorted(unknown))}; allowed are {', '.join(_MODES)}")
+    inner = int((~is_leaf).sum())
+    order = np.where(is_leaf, inner + np.cumsum(is_leaf) - 1, np.cumsum(~is_leaf) - 1).tolist()
+    number = dict(zip(keys, order, strict=True))
+    branches = [key for key, leaf in zip(keys, is_leaf, strict=True) if not leaf]
+    try:
+        links = [
+            [number[tree, to[at]] for to in (node.attribute("nodes_falsenodeids"), node.attribute("nodes_truenodeids"))]
+            for at, (tree, _) in zip(np.flatnonzero(~is_leaf), branches, strict=True)
+        ]
+        entries = [
+            (number[key] - inner, 0 if fold else to, weight)
+            for key, to, weight in zip(
+                zip(node.attribute(f"{what}_treeids"), node.attribute(f"{what}_nodeids"), strict=True),
+                node.attribute(f"{what}_ids"),
+                _values(node, f"{what}_weights"),
+                strict=True,
+            )
+        ]
+    except KeyError as error:
+        raise node.unsupported(f"its trees are broken: there is no node {error.args[0]} (tree, node)") from None
+    children = {child for pair in links for child in pair}
+    roots = [number[key] for key in keys if number[key] not in children]
+    if len(roots) != len(set(node.attribute("nodes_treeids"))):
+        raise node.unsupported("its trees are broken: each needs one node that no other leads to")
+    entries = [entry for entry in entries if entry[0] >= 0]  # what is said of an inner node means nothing
+    targets, weights = _entries(entries, int(is_leaf.sum()), dtype, _NEUTRAL.get(aggregate, 0.0))
+    missing = node.attribute("nodes_missing_value_tracks_true") or (0,) * len(modes)
+    return Forest(
+        _ints(roots),
+        _ints(node.attribute("nodes_featureids"))[~is_leaf],
+        _ints([_MODES.index(mode) for mode in modes[~is_leaf]]),
+        _ints(missing)[~is_leaf],
+        _values(node, "nodes_values").astype(dtype)[~is_leaf],
+        _ints(links).reshape(inner, 2),
+        targets,
+        weights,
+        1 if fold else outputs,
+        aggregate,
+    )
+
+
+def _entries(
+    entries: Sequence[tuple[int, int, float]], leaves: int, dtype: str, neutral: float
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[Any]]:
+    """What leaves contribute, as tables (leaves, entries of the leaf that has most)."""
+    counts = np.bincount([leaf for leaf, _, _ in entries], minlength=leaves) if entries else np.zeros(leaves, int)
+    width = max(int(counts.max(initial=0)), 1)
+    targets, weights = np.zeros((leaves, width), np.int32), np.full((leaves, width), neutral, dtype)
+    filled = [0] * leaves
+    for leaf, target, weight in entries:
+        targets[leaf, filled[leaf]], weights[leaf, filled[leaf]] = target, weight
+        filled[leaf] += 1
+    return targets, weights
+
+
+def _base(node: Node) -> npt.NDArray[Any]:
+    return _values(node, "base_values") if _has(node, "base_values") else np.zeros(0)
+
+
+def _add_base(node: Node, scores: relax.Expr, forest: Forest) -> relax.Expr:
+    base = _base(node)
+    if not len(base):
+        return scores
+    if len(base) not in (1, forest.outputs):
+        raise node.unsupported(f"it has {len(base)} base values for {forest.outputs} results")
+    return relax.op.add(scores, relax.const(base.astype(forest.splits.dtype), str(forest.splits.dtype)))
+
+
+def _has(node: Node, name: str) -> bool:
+    return bool(node.attributes.get(name)) or f"{name}_as_tensor" in node.attributes
+
+
+def _values(node: Node, name: str) -> npt.NDArray[Any]:
+    """Numbers that may be given as a list, or as a tensor of the same name or with ``_as_tensor`` behind it."""
+    from onnx import TensorProto, numpy_helper
+
+    value = node.attributes.get(f"{name}_as_tensor")
+    if value is None:
+        value = node.attributes.get(name)
+    if value is None:
+        raise node.unsupported(f"its attribute {name} is missing")
+    if isinstance(value, TensorProto):
+        return numpy_helper.to_array(value)
+    return value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+
+
+def _ints(values: Any) -> npt.NDArray[np.int32]:
+    return np.asarray(values if values is not None else (), np.int32)
