@@ -245,11 +245,6 @@ def test_a_bound_above_the_cost_is_a_fault_that_is_told(monkeypatch):
         partition(regal_like(1, 60), 4, "anytime", {"time_limit": 1})
 
 
-def test_the_old_name_of_the_default_partitioner_warns():
-    with pytest.warns(DeprecationWarning, match="'pipeline-exact' is an old name of 'anytime'"):
-        partition(small_problem(5, 8), 3, "pipeline-exact", {"time_limit": 1})
-
-
 def test_what_highs_prints_by_itself_is_not_on_standard_output():
     """It does for this program, though told to be silent; into a pipe that comes out when the process ends."""
     code = (
