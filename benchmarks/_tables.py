@@ -14,7 +14,7 @@ NONE = "–"
 LEAST = (
     "% above the bound", "% gap", "MiB, most so far", "bottleneck, µs",
     "cost (no overlap), µs", "deployed after, s", "latency (median), ms", "latency, ms", "latency, µs",
-    "median error %", "ms", "ms an allocation", "node killed: s", "ns/element", "of the file's size", "of theirs",
+    "median error %", "ms", "ms an allocation", "node killed: s", "of theirs",
     "over the best", "partition / best", "partition / simple bound", "process killed: s", "relative error",
     "s", "s a graph", "s at most", "s to schedule", "seconds in all", "seconds to compile", "slowest, ms",
     "stages", "us", "us per operator", "waits",

@@ -10,11 +10,12 @@ measurement waits for a line on standard input, so that it can begin when the ma
 from __future__ import annotations
 
 import json
+import multiprocessing
 import statistics
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,10 +23,30 @@ from typing import Any
 
 import numpy as np
 from _common import circumstances, parser
-from busy_machine import busy_process
+
+
+def _spin(stop: Any) -> None:
+    while not stop.is_set():
+        for _ in range(10000):
+            pass
+
+
+@contextmanager
+def busy_process() -> Iterator[None]:
+    """One process that takes all of a core that it gets."""
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    process = context.Process(target=_spin, args=(stop,), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        process.join()
+
 
 AIM, COLLAPSE = 1.03, 2.5
-"""Over the fastest on a quiet machine; beside a busy process over its own quiet latency (as in `busy_machine`)."""
+"""Over the fastest on a quiet machine; beside a busy process over its own quiet latency."""
 ROUNDS, SECONDS = 8, 0.12
 """Turns of each use of the cores in each situation, and seconds of a turn."""
 COLUMNS = ("one stream", "in parallel", "logical devices", "one of N devices")
