@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from _common import circumstances
 from _onnx_cases import OURS, PLAIN, Case
+from _result_page import circumstances
 
 STATUSES = ("right", "wrong", "refused", "failed")
 REASONS = {

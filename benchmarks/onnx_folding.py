@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _common import Row, parser, report
+from _common import parser
 from _real_models import MORE, TESTED
+from _result_page import Row, report
 
 ALL = [*TESTED, *MORE]
 SECONDS = 900
