@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tvm_sched.problem import Problem
     from tvm_sched.schedule import Schedule
     from tvm_sched_cluster import Allocation, Request, Service
-    from tvm_sched_cluster.search import ClusterSearch
+    from tvm_sched_cluster.search.cluster_search import ClusterSearch
 
 _found: Counter[str] = Counter()
 REPLAYED, PROVED = "replayed", "proved"
@@ -29,7 +29,7 @@ REPLAYED, PROVED = "replayed", "proved"
 @lru_cache(maxsize=8)
 def _files(problem: Problem) -> tuple[bytes, bytes]:
     """Problem and evidence: the same for all methods."""
-    from tvm_sched.bounds.evidence import evidence
+    from tvm_sched.bounds.schedule_evidence import evidence
 
     return problem.to_json(), evidence(problem).to_json()
 
@@ -61,7 +61,7 @@ def allocation_verdict(
 ) -> str:
     """The same of an allocation of the first of some requests, by `tvm_sched_check.clusters`."""
     from tvm_sched_check.clusters import check
-    from tvm_sched_cluster.evidence import evidence
+    from tvm_sched_cluster.bounds.mix_bound_evidence import evidence
 
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("allocation.json", "evidence.json")]

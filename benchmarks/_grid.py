@@ -14,7 +14,7 @@ from _checked import verdict
 
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import InfeasibleError, TvmSchedError
-from tvm_sched.planning import ShapesOnly, emit_plan
+from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.problem import Problem, load_topology, problem_of
 from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.runtime import ScheduledModule, make_module

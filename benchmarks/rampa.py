@@ -37,8 +37,8 @@ from tvm_sched_cluster import (
     verify,
 )
 from tvm_sched_cluster.benchmark_kind import STAGES
-from tvm_sched_cluster.bound import bound_of_requests
-from tvm_sched_cluster.search import ClusterSearch
+from tvm_sched_cluster.bounds.mix_bound import bound_of_requests
+from tvm_sched_cluster.search.cluster_search import ClusterSearch
 
 MOST_REQUESTS = 2000
 FREE, FIXED = ("anytime", "rampa", "first-fit"), ("pipeedge", "ncar")

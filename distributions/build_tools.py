@@ -1,12 +1,15 @@
 """How the distributions of this tree are built; ``setup.py`` of each says which one it is.
 
-========================= ============================================ ======================
-distribution              what is in it                                wheel
-========================= ============================================ ======================
-``tvm-sched-runtime``     the libraries, what loads and runs artifacts ``py3-none-linux_...``
-``tvm-sched``, split      the rest; depends on the runtime             ``py3-none-any``
-``tvm-sched``, whole      both: ``pip install .`` and ``-e .``         ``py3-none-linux_...``
-========================= ============================================ ======================
+========================= ============================================== ======================
+distribution              what is in it                                  wheel
+========================= ============================================== ======================
+``tvm-sched-check``       `tvm_sched_check`                              ``py3-none-any``
+``tvm-frontends``         `tvm_frontends`                                ``py3-none-any``
+``tvm-sched-runtime``     the libraries, what loads and runs artifacts   ``py3-none-linux_...``
+``tvm-sched``, split      the rest of `tvm_sched`; requires these three  ``py3-none-any``
+``tvm-sched-cluster``     `tvm_sched_cluster`; requires ``tvm-sched``    ``py3-none-any``
+``tvm-sched``, whole      all: ``pip install .`` and ``-e .``            ``py3-none-linux_...``
+========================= ============================================== ======================
 
 The libraries know Python through tvm_ffi alone, so that one wheel serves every CPython.
 """
@@ -28,7 +31,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = Path("tvm_sched") / "_lib"
 SPLIT = "TVM_SCHED_SPLIT"
-"""Environment variable: 1 builds ``tvm-sched`` without what the runtime's distribution has."""
+"""Environment variable: 1 builds ``tvm-sched`` without what the other distributions have."""
 RUNTIME_PACKAGES = ("tvm_sched.problem", "tvm_sched.runtime", "tvm_sched.schedule")
 """What the runtime's distribution has as a whole; ``check_runtime.py`` imports all of it where nothing else is."""
 RUNTIME_MODULES = (
@@ -57,6 +60,21 @@ RUNTIME_MODULES = (
 """And single modules; of a package, its ``__init__`` alone."""
 _BUNDLED = ("onednn-cpu-tbb",)
 """Requirements that the runtime's wheel brings itself."""
+
+
+OWN_PACKAGES = {
+    "tvm_frontends": "tvm-frontends",
+    "tvm_sched_check": "tvm-sched-check",
+    "tvm_sched_cluster": "tvm-sched-cluster",
+}
+"""Import packages that are distributions of their own."""
+
+
+def distribution_of(module: str) -> str:
+    """Return the distribution that a module, or a file beside it, belongs to."""
+    if in_runtime(module):
+        return "tvm-sched-runtime"
+    return OWN_PACKAGES.get(module.partition(".")[0], "tvm-sched")
 
 
 def in_runtime(module: str) -> bool:
@@ -157,11 +175,42 @@ class AnyPython(FreshWheel):
 class OwnFolder(Distribution):
     """A distribution that is built in a folder of its own."""
 
+    requires_of_ours: tuple[str, ...] = ()
+    """Distributions of this tree that it needs, in the same version."""
+
     def __init__(self, attributes: dict[str, object] | None = None) -> None:
         super().__init__(attributes)
         self.cmdclass["bdist_wheel"] = FreshWheel
         folder = ROOT / "build" / "setuptools" / type(self).__name__.lower()
         self.get_option_dict("build")["build_base"] = (__file__, str(folder))
+
+    def parse_config_files(self, *arguments: object, **named: object) -> None:
+        """Read ``pyproject.toml``, and require the other distributions of this tree."""
+        super().parse_config_files(*arguments, **named)
+        self.require([self.of_this_version(name) for name in self.requires_of_ours], self.install_requires)
+
+    def of_this_version(self, name: str) -> str:
+        """Return the requirement of a distribution in the version of this one."""
+        return f"{name}=={self.metadata.version}"
+
+    def require(self, *requirements: list[str]) -> None:
+        """Set all that is required."""
+        self.install_requires = [each for part in requirements for each in part]
+        self.metadata.install_requires = self.install_requires  # written into the wheel from there
+
+
+class Check(OwnFolder):
+    """``tvm-sched-check``."""
+
+
+class Frontends(OwnFolder):
+    """``tvm-frontends``."""
+
+
+class Cluster(OwnFolder):
+    """``tvm-sched-cluster``."""
+
+    requires_of_ours = ("tvm-sched", "tvm-sched-check")
 
 
 class Whole(OwnFolder):
@@ -178,26 +227,39 @@ class Runtime(Whole):
 
     def __init__(self, attributes: dict[str, object] | None = None) -> None:
         super().__init__(attributes)
-        self.cmdclass["build_py"] = _part(of_runtime=True)
+        self.cmdclass["build_py"] = _part("tvm-sched-runtime")
 
 
 class Split(OwnFolder):
-    """``tvm-sched`` without what ``tvm-sched-runtime`` has."""
+    """``tvm-sched`` without what the other distributions have."""
+
+    requires_of_ours = ("tvm-sched-runtime", "tvm-frontends", "tvm-sched-check")
 
     def __init__(self, attributes: dict[str, object] | None = None) -> None:
         super().__init__(attributes)
-        self.cmdclass["build_py"] = _part(of_runtime=False)
+        self.cmdclass["build_py"] = _part("tvm-sched")
 
     def parse_config_files(self, *arguments: object, **named: object) -> None:
-        """Read ``pyproject.toml``; then the runtime is required in place of what it brings."""
+        """Read ``pyproject.toml``, and leave out what belongs to other distributions."""
         super().parse_config_files(*arguments, **named)
-        requirements = [text for text in self.install_requires if not text.startswith(_BUNDLED)]
-        self.install_requires = [f"tvm-sched-runtime=={self.metadata.version}", *requirements]
-        self.metadata.install_requires = self.install_requires  # written into the wheel from there
+        self.packages = [name for name in self.packages if distribution_of(name) not in OWN_PACKAGES.values()]
+        self.entry_points = {
+            group: own
+            for group, entries in self.entry_points.items()
+            if (own := [entry for entry in entries if distribution_of(_module_of(entry)) == "tvm-sched"])
+        }
+        self.require([text for text in self.install_requires if not text.startswith(_BUNDLED)])
+        self.extras_require["cluster"] = [self.of_this_version("tvm-sched-cluster")]
+        self.metadata.extras_require = self.extras_require
 
 
-def _part(of_runtime: bool) -> type[build_py]:
-    """The command that copies the Python files of one of the two distributions."""
+def _module_of(entry_point: str) -> str:
+    """Return the module that an entry point such as ``name = module:object`` names."""
+    return entry_point.partition("=")[2].partition(":")[0].strip()
+
+
+def _part(distribution: str) -> type[build_py]:
+    """The command that copies the Python files of one distribution."""
 
     class Part(build_py):
         def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
@@ -205,10 +267,10 @@ def _part(of_runtime: bool) -> type[build_py]:
             return [
                 (package, name, file)
                 for package, name, file in found
-                if in_runtime(package if name == "__init__" else f"{package}.{name}") == of_runtime
+                if distribution_of(package if name == "__init__" else f"{package}.{name}") == distribution
             ]
 
         def find_data_files(self, package: str, src_dir: str) -> list[str]:
-            return list(super().find_data_files(package, src_dir)) if in_runtime(package) == of_runtime else []
+            return list(super().find_data_files(package, src_dir)) if distribution_of(package) == distribution else []
 
     return Part

@@ -2,15 +2,18 @@
 
     python distributions/check_wheels.py [--python python3.12] [--keep FOLDER] [--runtime-only]
 
-In the first environment `tvm-sched` compiles, schedules and runs; in the second, which has the runtime alone, what was
-compiled gives the same values, from Python and from C++. With ``--runtime-only`` there is no first environment, which is a
-gigabyte: the Python that runs this, which has the checkout, compiles.
+In the first environment `tvm-sched` compiles, schedules and runs. The second has the runtime alone, and what was compiled
+gives the same values there, from Python and from C++. The third has the checker alone, which proves a schedule's bound.
+Then `tvm-sched-cluster` is installed into the first, whose command line has its commands from then on. With
+``--runtime-only`` there is no first environment, which is a gigabyte: the Python that runs this, which has the checkout,
+compiles.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -31,19 +34,21 @@ class Environment:
         self.programs, self.folder = programs, folder
         folder.mkdir(exist_ok=True)
 
-    def run(self, *command: object) -> str:
-        """Run a program of the environment, away from the source tree; return what it printed."""
+    def run(self, *command: object, status: int = 0) -> str:
+        """Run a program of the environment, away from the source tree, that ends so; return what it printed."""
         program, *arguments = map(str, command)
         variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         print(f"{self.folder.name}: {program} {' '.join(arguments)}", flush=True)
-        return subprocess.run(
+        done = subprocess.run(
             [self.programs / program, *arguments],
-            check=True,
+            check=False,
             cwd=self.folder,
             env={**variables, "TVM_SCHED_CACHE": str(self.folder / "cache"), "TVM_SCHED_COSTS": "roofline"},
             stdout=subprocess.PIPE,
             text=True,
-        ).stdout
+        )
+        assert done.returncode == status, f"{command} ended with status {done.returncode}, not {status}"
+        return done.stdout
 
     def packages(self) -> Path:
         """The folder of its packages."""
@@ -56,11 +61,14 @@ class WheelEnvironment(Environment):
     def __init__(self, python: str, folder: Path, *wheels: str) -> None:
         super().__init__(folder / "bin", folder)
         subprocess.check_call([python, "-m", "venv", folder])
-        pip = [folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        self.install(*wheels)
+
+    def install(self, *wheels: str) -> None:
+        """Install wheels and what they require, and say how large the environment is."""
+        pip = [self.folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
         subprocess.check_call([*pip, "install", *wheels])
-        print(
-            f"{folder.name}: {self._megabytes()} MB with {', '.join(Path(wheel).name for wheel in wheels)}", flush=True
-        )
+        names = ", ".join(Path(wheel).name for wheel in wheels)
+        print(f"{self.folder.name}: {self._megabytes()} MB with {names}", flush=True)
 
     def _megabytes(self) -> int:
         files = (file.lstat().st_size for file in self.folder.rglob("*") if file.is_file())
@@ -68,28 +76,56 @@ class WheelEnvironment(Environment):
 
 
 def main() -> None:
-    """Check both wheels."""
+    """Check the wheels."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="what makes the environments (default: this Python)")
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="folder of the wheels (default: dist)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the environments there")
     parser.add_argument("--runtime-only", action="store_true", help="compile with the checkout, in this environment")
     options = parser.parse_args()
-    (runtime_wheel,) = options.dist.resolve().glob("tvm_sched_runtime-*.whl")
-    (wheel,) = options.dist.resolve().glob("tvm_sched-*.whl")
+    wheels = {name: _wheel(options.dist, name) for name in ("check", "cluster", "frontends", "runtime", "tvm_sched")}
     with _folder(options.keep) as folder:
+        compiler: Environment
         if options.runtime_only:
             compiler = Environment(Path(sys.executable).parent, folder / "compiler")
         else:
-            compiler = WheelEnvironment(options.python, folder / "compiler", f"{wheel}[onnx]", str(runtime_wheel))
+            compiler = WheelEnvironment(
+                options.python,
+                folder / "compiler",
+                f"{wheels['tvm_sched']}[onnx]",
+                *(wheels[name] for name in ("check", "frontends", "runtime")),
+            )
         models = _compile(compiler, folder)
-        runtime = WheelEnvironment(options.python, folder / "runtime", str(runtime_wheel))
+        runtime = WheelEnvironment(options.python, folder / "runtime", wheels["runtime"])
         print(runtime.run("python", ROOT / "distributions" / "check_runtime.py"), end="")
         for artifact in models:
             outputs = [_outputs(runtime, "tvm-sched-run", artifact), _outputs(compiler, "tvm-sched", "run", artifact)]
             assert outputs[0] == outputs[1], f"{artifact}: other values with the runtime alone"
         _run_from_cpp(runtime, folder, models[0])
-    print(f"{len(models)} artifacts run with {runtime_wheel.name} alone as with {wheel.name}")
+        checker = WheelEnvironment(options.python, folder / "checker", wheels["check"])
+        print(
+            checker.run("tvm-sched-check", *(folder / f"{name}.json" for name in ("problem", "schedule", "evidence"))),
+            end="",
+        )
+        if isinstance(compiler, WheelEnvironment):
+            _attach_cluster(compiler, wheels["cluster"])
+    print(
+        f"{len(models)} artifacts run with {Path(wheels['runtime']).name} alone as with {Path(wheels['tvm_sched']).name}"
+    )
+
+
+def _wheel(dist: Path, name: str) -> str:
+    """The wheel of a distribution: ``tvm_sched``, or another by the end of its name."""
+    (wheel,) = dist.resolve().glob("tvm_sched-*.whl" if name == "tvm_sched" else f"tvm*_{name}-*.whl")
+    return str(wheel)
+
+
+def _attach_cluster(compiler: WheelEnvironment, wheel: str) -> None:
+    """The commands of clusters name their distribution before it is installed, and work afterwards."""
+    place = ("tvm-sched", "cluster", "place", "rampa-base", "--service", "service1", "--json")
+    compiler.run(*place, status=2)
+    compiler.install(wheel)
+    assert json.loads(compiler.run(*place))["placed"] == 1
 
 
 @contextlib.contextmanager
@@ -108,7 +144,9 @@ def _compile(environment: Environment, folder: Path) -> list[Path]:
     common = ("--time-limit", 2, "--topology")
     environment.run("tvm-sched", "compile", MODELS, *common, "cpu2", "-o", folder / "convolutions.so")
     environment.run("tvm-sched", "compile", MODELS, *common, "v100-server", "-o", folder / "emulated.so")
-    environment.run("tvm-sched", "schedule", MODELS, *common, "v100-server", "--json")
+    environment.run("tvm-sched", "problem", MODELS, "--topology", "v100-server", "-o", folder / "problem.json")
+    files = ("-o", folder / "schedule.json", "--evidence", folder / "evidence.json")
+    environment.run("tvm-sched", "schedule", folder / "problem.json", "--time-limit", 2, *files)
     environment.run("tvm-sched", "pipeline", MODELS, *common, "cpu2", "--artifact", folder / "stages.pipeline")
     return [*sorted(folder.glob("*.so")), folder / "stages.pipeline"]
 

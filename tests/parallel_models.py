@@ -20,7 +20,7 @@ def decoder(config=CONFIG):
         p: tvm.runtime.tensor((0.3 * rng.standard_normal([int(n) for n in p.ty.shape.values])).astype("float32"))
         for p in mod["main"].params[1:]
     }
-    return relax.transform.BindParams("main", values)(mod).without_attr("tvm_sched.parameters")
+    return relax.transform.BindParams("main", values)(mod).without_attr("tvm_frontends.parameters")
 
 
 def two_convolutions():

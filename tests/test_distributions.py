@@ -1,5 +1,6 @@
 """What the distributions of the tree hold; `make test-wheels` builds, installs and uses them."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ sys.path.insert(0, str(ROOT / "distributions"))
 import build_tools  # noqa: E402
 
 tomllib = pytest.importorskip("tomllib", reason="part of Python from 3.11 on")
+FRONTENDS = ROOT / "distributions" / "frontends" / "pyproject.toml"
 INSTALLED = {"msgspec", "numpy", "tvm_ffi"}
 OPTIONAL = {"ml_dtypes", "tvm"}
 """Imported where a tensor's type needs the one, and where the other's libraries are loaded."""
@@ -29,12 +31,47 @@ def test_the_runtime_imports_nothing_that_it_has_not():
     assert not outside
 
 
+def test_the_core_does_not_speak_of_ray():
+    files = [
+        file for file in (ROOT / "python" / "tvm_sched").rglob("*") if file.suffix in (".py", ".toml", ".html", ".js")
+    ]
+    assert len(files) > 300
+    assert not [file for file in files if re.search(r"\bray\b", file.read_text("utf-8"), re.IGNORECASE)]
+
+
 def test_both_ask_for_the_same_versions():
     whole, runtime = (
         tomllib.loads((folder / "pyproject.toml").read_text()) for folder in (ROOT, ROOT / "distributions" / "runtime")
     )
     assert set(runtime["project"]["dependencies"]) <= {*whole["project"]["dependencies"], *_tbb(whole)}
     assert set(whole["build-system"]["requires"]) <= set(runtime["build-system"]["requires"])
+
+
+def test_the_front_ends_ask_for_the_same_versions():
+    whole, frontends = (tomllib.loads(file.read_text())["project"] for file in (ROOT / "pyproject.toml", FRONTENDS))
+    assert set(frontends["dependencies"]) <= set(whole["dependencies"])
+    for name, requirements in frontends["optional-dependencies"].items():
+        assert set(requirements) <= set(whole["optional-dependencies"]["dev" if name == "fuzz" else name])
+
+
+def test_the_front_ends_import_nothing_that_they_do_not_require():
+    graph = grimp.build_graph("tvm_frontends", include_external_packages=True, exclude_type_checking_imports=True)
+    project = tomllib.loads(FRONTENDS.read_text())["project"]
+    required = project["dependencies"] + [text for extra in project["optional-dependencies"].values() for text in extra]
+    names = {text.split(">")[0].split("<")[0].replace("-", "_").removeprefix("apache_") for text in required}
+    outside = {
+        f"{module} -> {imported}"
+        for module in graph.modules
+        for imported in graph.find_modules_directly_imported_by(module)
+        if imported.partition(".")[0] not in {"tvm_frontends", *names} | sys.stdlib_module_names
+    }
+    assert not outside
+
+
+def test_each_module_is_in_one_distribution():
+    assert build_tools.distribution_of("tvm_sched.runtime.executor") == "tvm-sched-runtime"
+    assert build_tools.distribution_of("tvm_frontends.onnx.loops") == "tvm-frontends"
+    assert build_tools.distribution_of("tvm_sched.relax.api") == "tvm-sched"
 
 
 def _tbb(project):

@@ -23,13 +23,6 @@ constexpr double kCritical = 0.8;
 
 }  // namespace
 
-uint64_t Random::Next() {
-  uint64_t z = (state_ += 0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
 LocalSearch::LocalSearch(const std::vector<WeightedRun>& runs, double memory_scale,
                          const Sequence& start, uint64_t seed, Nanoseconds goal)
     : instance_(*runs.front().instance),

@@ -4,6 +4,8 @@
 #include <queue>
 #include <utility>
 
+#include "bitset.h"
+
 namespace tvm_sched::search {
 namespace {
 
@@ -51,10 +53,10 @@ void AllocateWaves(const TaskGraph& graph, Launches* launches) {
  * leads to, or `all` that any path does. */
 std::vector<std::vector<int32_t>> Followers(const TaskGraph& graph, const Launches& launches,
                                             bool all) {
-  const size_t count = graph.size(), words = (count + 63) / 64;
+  const size_t count = graph.size();
   std::vector<int32_t> place(count);
   for (size_t i = 0; i < count; ++i) place[launches.order[i]] = static_cast<int32_t>(i);
-  std::vector<uint64_t> ancestors(count * words);  // by place
+  std::vector<BitSet> ancestors(count, BitSet(count));  // by place
   std::vector<std::vector<int32_t>> successors(count);
   std::vector<int32_t> before;
   for (size_t i = 0; i < count; ++i) {
@@ -62,20 +64,18 @@ std::vector<std::vector<int32_t>> Followers(const TaskGraph& graph, const Launch
     before.clear();
     for (const Neighbour& from : graph.Predecessors(o)) before.push_back(place[from.op]);
     std::ranges::sort(before, std::greater<>());
-    uint64_t* mine = ancestors.data() + i * words;
+    BitSet& mine = ancestors[i];
     for (int32_t from : before) {  // what is an ancestor of a later one is no edge of its own
-      if (mine[from / 64] >> (from % 64) & 1) continue;
+      if (mine.Has(from)) continue;
       const OperatorId p = launches.order[from];
       if (!all && launches.device[p] == launches.device[o]) successors[p].push_back(o);
-      mine[from / 64] |= uint64_t{1} << (from % 64);
-      const uint64_t* theirs = ancestors.data() + from * words;
-      for (size_t w = 0; w <= static_cast<size_t>(from) / 64; ++w) mine[w] |= theirs[w];
+      mine.Add(from);
+      mine.AddUpTo(from, ancestors[from]);
     }
     if (!all) continue;
     for (size_t from = 0; from < i; ++from) {
       const OperatorId p = launches.order[from];
-      if ((mine[from / 64] >> (from % 64) & 1) && launches.device[p] == launches.device[o])
-        successors[p].push_back(o);
+      if (mine.Has(from) && launches.device[p] == launches.device[o]) successors[p].push_back(o);
     }
   }
   return successors;

@@ -1,7 +1,62 @@
-"""Import of models: ONNX, torch.export, Relax modules and TVMScript become one `ImportedModel` with static shapes."""
+"""Import models into Apache TVM: ONNX, torch.export, Hugging Face folders, Relax modules and TVMScript.
 
-from .load import load_model, open_model
-from .model import ImportedModel
-from .source import ModelSource
+Every import gives an `ImportedModel`: a Relax module with static shapes and its parameters by name. Operators that TVM's
+own front ends lack or convert wrongly have converters here.
 
-__all__ = ["ImportedModel", "ModelSource", "load_model", "open_model"]
+Names are loaded when they are first used, so that ``import tvm_frontends`` imports neither TVM nor ONNX nor PyTorch.
+
+Examples
+--------
+>>> import tvm_frontends
+>>> tvm_frontends.load_model("model.onnx", {"x": (2, 3)}).inputs
+{'x': ((2, 3), 'float32')}
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import hugging_face, onnx, torch
+    from .errors import FrontendError, ModelError, ModelWarning
+    from .load import load_model, open_model
+    from .model import ImportedModel
+    from .source import ModelSource
+
+_WHERE = {
+    "FrontendError": "errors",
+    "ImportedModel": "model",
+    "ModelError": "errors",
+    "ModelSource": "source",
+    "ModelWarning": "errors",
+    "hugging_face": "",
+    "load_model": "load",
+    "onnx": "",
+    "open_model": "load",
+    "torch": "",
+}
+"""The module of each public name; empty for modules."""
+
+__all__ = [
+    "FrontendError",
+    "ImportedModel",
+    "ModelError",
+    "ModelSource",
+    "ModelWarning",
+    "hugging_face",
+    "load_model",
+    "onnx",
+    "open_model",
+    "torch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f".{_WHERE[name] or name}", __name__)
+    value = getattr(module, name) if _WHERE[name] else module
+    globals()[name] = value
+    return value

@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.errors import InputError
-from tvm_sched.runtime.tensors import numpy_dtype
-
+from .errors import ModelError
 from .shapes import DeclaredInput
+from .tensor_types import numpy_dtype
 
 Constants: TypeAlias = "Mapping[str, Any]"
 """Input to a number, nested sequences of numbers, or an array."""
@@ -34,16 +33,16 @@ def check_constants(declared: Sequence[DeclaredInput], given: Constants | None, 
 
     Raises
     ------
-    InputError
+    ModelError
         An unknown input, a value that is no number, does not fit the dtype, or has another shape than the input.
     """
     if given is not None and not isinstance(given, Mapping):
-        raise InputError(f"{where}: constants is {given!r}; a mapping from input names to values is allowed")
+        raise ModelError(f"{where}: constants is {given!r}; a mapping from input names to values is allowed")
     known = {item.name: item for item in declared}
     values: Values = {}
     for name, value in (given or {}).items():
         if name not in known:
-            raise InputError(
+            raise ModelError(
                 f"{where}: a constant is given for input {name!r}, which the model does not have; "
                 f"its inputs are {', '.join(map(str, declared)) or 'none'}"
             )
@@ -56,13 +55,13 @@ def _converted(item: DeclaredInput, value: Any, where: str) -> npt.NDArray[np.ge
     try:
         found = np.asarray(value)
     except ValueError:
-        raise InputError(
+        raise ModelError(
             f"{subject} has rows of different lengths; the same number of values in each is allowed"
         ) from None
     if found.size == 0 and not isinstance(value, np.ndarray):
         found = found.astype(item.dtype or "float32")
     if found.dtype.kind not in "biuf":
-        raise InputError(
+        raise ModelError(
             f"{subject} is no number; whole or decimal numbers, true, false, and lists of these are allowed"
         )
     if item.dtype is None:
@@ -72,7 +71,7 @@ def _converted(item: DeclaredInput, value: Any, where: str) -> npt.NDArray[np.ge
     with np.errstate(all="ignore"):
         cast = found.astype(dtype)
     if not fits or (dtype.kind in "biu" and not np.array_equal(cast, found)):
-        raise InputError(f"{subject} is no {item.dtype}, which this input takes")
+        raise ModelError(f"{subject} is no {item.dtype}, which this input takes")
     return cast
 
 
@@ -88,7 +87,7 @@ def _laid_out(item: DeclaredInput, value: npt.NDArray[np.generic], where: str) -
     if value.ndim == 1 and len(fixed) > 1 and len(known) == len(fixed) and np.prod(known) == value.size:
         return value.reshape(known)
     if value.ndim != len(fixed) or any(d not in (None, s) for d, s in zip(fixed, value.shape, strict=True)):
-        raise InputError(
+        raise ModelError(
             f"{where}: input {item.name!r}: the constant has shape {tuple(value.shape)}, the model declares {item}"
         )
     return value

@@ -20,19 +20,19 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.errors import InputError
-from tvm_sched.files import UNREADABLE, why_unreadable
-
-from .constants import Values
-from .model import ImportedModel, ModelWarning
-from .shapes import DeclaredInput, Dimension, StaticShapes
+from .constants import Constants, Values
+from .errors import MissingWeights, ModelError, ModelWarning, first_line
+from .model import ImportedModel
+from .shapes import DeclaredInput, Dimension, InputShapes, StaticShapes
 from .source import Description, ModelSource
-from .torch.export import import_exported_program
+from .torch.import_program import import_exported_program
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 PREFIX = "model."
 """Of the parameters' names inside of `_wrapper`."""
 HALF = ("float16", "bfloat16")
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises if a file is not a JSON document with the expected fields."""
 
 
 class _Head(msgspec.Struct):
@@ -49,6 +49,38 @@ class _Signature:
     defaults: Mapping[str, int]
 
 
+def load(
+    folder: str | os.PathLike[str],
+    shapes: InputShapes | None = None,
+    *,
+    constants: Constants | None = None,
+    name: str | None = None,
+) -> ImportedModel:
+    """Import a Hugging Face folder with static shapes.
+
+    Parameters
+    ----------
+    folder : path
+        It holds ``config.json`` and the weights.
+    shapes, constants, name
+        As for `tvm_frontends.load_model`; the symbols are those of `open_folder`.
+
+    Raises
+    ------
+    ModelError
+        As for `open_folder`; or a shape or constant does not fit the model.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> imported = tvm_frontends.hugging_face.load("tiny-bert", {"batch": 1, "tokens": 8})
+    >>> imported.inputs["input_ids"]
+    ((1, 8), 'int64')
+    """
+    path = Path(folder)
+    return open_folder(path, name or path.resolve().name, str(path)).load(shapes, constants)
+
+
 def open_folder(folder: Path, name: str, where: str) -> ModelSource:
     """Read the configuration and find out what the model takes; weights are read when it is imported.
 
@@ -56,7 +88,7 @@ def open_folder(folder: Path, name: str, where: str) -> ModelSource:
 
     Raises
     ------
-    InputError
+    ModelError
         No ``config.json``, no weights, an architecture that transformers does not know or that is not known here.
     """
     head = _read_head(folder, where)
@@ -94,7 +126,7 @@ def _describe(folder: Path, about: dict[str, str], where: str) -> Description:
                 count += len(slices)
                 size += sum(math.prod(part.get_shape()) * _BITS[part.get_dtype()] // 8 for part in slices)
         except (OSError, KeyError, SafetensorError) as error:
-            raise InputError(f"{file}: not a safetensors file that can be read ({error})") from None
+            raise ModelError(f"{file}: not a safetensors file that can be read ({error})") from None
     return Description("hugging face", about, parameters=count, parameter_bytes=size)
 
 
@@ -105,19 +137,18 @@ _BITS |= {"BOOL": 8, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8}
 def _read_head(folder: Path, where: str) -> _Head:
     path = folder / "config.json"
     if not path.is_file():
-        raise InputError(
+        raise ModelError(
             f"{where}: a folder without config.json; a folder of Hugging Face has one, beside its .safetensors"
         )
     try:
         head = msgspec.json.decode(path.read_bytes(), type=_Head)
     except (OSError, *UNREADABLE) as error:
-        raise InputError(f"{path}: not a config.json of Hugging Face ({why_unreadable(error)})") from None
+        raise ModelError(f"{path}: not a config.json of Hugging Face ({first_line(error)})") from None
     if not head.model_type:
-        raise InputError(f"{path}: has no model_type, which says the architecture")
+        raise ModelError(f"{path}: has no model_type, which says the architecture")
     if not any(found for pattern in WEIGHTS for found in folder.glob(pattern)):
-        raise InputError(
-            f"{where}: holds no weights (model.safetensors, or its parts with an index); "
-            "to schedule a language model without weights, give its config.json"
+        raise ModelError(
+            f"{where}: holds no weights (model.safetensors, or its parts with an index)", MissingWeights(path)
         )
     return head
 
@@ -127,8 +158,8 @@ def _import_transformers(where: str) -> Any:
         import torch  # noqa: F401 - transformers works without it, and then has no models
         import transformers
     except ImportError:
-        raise InputError(
-            f"{where}: folders of Hugging Face need torch and transformers: pip install 'tvm_sched[torch,transformers]'"
+        raise ModelError(
+            f"{where}: folders of Hugging Face need torch and transformers: pip install torch transformers"
         ) from None
     return transformers
 
@@ -157,8 +188,8 @@ def _configuration(transformers: Any, folder: Path, where: str) -> Any:
     try:
         return transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # unknown architectures, wrong fields: several classes
-        raise InputError(
-            f"{where}: transformers {transformers.__version__} cannot read its config.json ({_first_line(error)})"
+        raise ModelError(
+            f"{where}: transformers {transformers.__version__} cannot read its config.json ({first_line(error)})"
         ) from None
 
 
@@ -169,14 +200,14 @@ def _class_of(transformers: Any, head: _Head, config: Any, where: str) -> Any:
         if inspect.isclass(found) and hasattr(found, "from_pretrained") and hasattr(found, "forward"):
             return found
     if head.auto_map:
-        raise InputError(
+        raise ModelError(
             f"{where}: its architecture {head.architectures} is code of its own in the folder, which is not executed; "
-            "export it with torch.export and compile the .pt2"
+            "export it with torch.export and import the .pt2"
         )
     try:
         return transformers.MODEL_MAPPING[type(config)]
     except KeyError:
-        raise InputError(
+        raise ModelError(
             f"{where}: transformers {transformers.__version__} knows no model of the kind {head.model_type!r} "
             f"(architectures {head.architectures})"
         ) from None
@@ -196,9 +227,9 @@ def _signature(model_class: Any, config: Any, folder: Path, where: str) -> _Sign
             return _Signature((DeclaredInput(main, ("batch", mel, 2 * frames), "float32"),), {"batch": 1})
     if main == "input_values":
         return _Signature((DeclaredInput(main, ("batch", "samples"), "float32"),), {"batch": 1})
-    raise InputError(
+    raise ModelError(
         f"{where}: {model_class.__name__} takes {main!r}; models of text (input_ids), images (pixel_values) and sound "
-        "(input_values, Whisper's input_features) are known. Export it with torch.export and compile the .pt2"
+        "(input_values, Whisper's input_features) are known. Export it with torch.export and import the .pt2"
     )
 
 
@@ -259,9 +290,9 @@ def _load(model_class: Any, config: Any, folder: Path, where: str) -> Any:
             output_loading_info=True,
         )  # fmt: skip
     except Exception as error:  # damaged or missing files, sizes that do not fit: several classes
-        raise InputError(f"{where}: its weights cannot be read ({_first_line(error)})") from None
+        raise ModelError(f"{where}: its weights cannot be read ({first_line(error)})") from None
     if missing := sorted(about.get("missing_keys", ())):
-        raise InputError(
+        raise ModelError(
             f"{where}: {len(missing)} weights of {model_class.__name__} are not in the folder ({missing[0]!r}, ...); "
             "they would be random"
         )
@@ -315,10 +346,6 @@ def _export(model: Any, signature: _Signature, shapes: StaticShapes, where: str)
             return torch.export.export(_wrapper(model), (), inputs)
     except Exception as error:  # torch._dynamo and the model itself raise many unrelated classes
         shape_text = ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
-        raise InputError(
-            f"{where}: torch.export cannot export {type(model).__name__} with {shape_text}: {_first_line(error)}"
+        raise ModelError(
+            f"{where}: torch.export cannot export {type(model).__name__} with {shape_text}: {first_line(error)}"
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

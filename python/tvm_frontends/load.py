@@ -8,9 +8,8 @@ from typing import Any
 
 import tvm
 
-from tvm_sched.errors import InputError
-
 from .constants import Constants
+from .errors import ModelError
 from .model import ImportedModel
 from .shapes import InputShapes
 from .source import ModelSource
@@ -22,7 +21,7 @@ ALLOWED = (
 
 
 def load_model(
-    model: Any, input_shapes: InputShapes | None = None, name: str | None = None, constants: Constants | None = None
+    model: Any, shapes: InputShapes | None = None, *, constants: Constants | None = None, name: str | None = None
 ) -> ImportedModel:
     """Import a model with static shapes.
 
@@ -31,28 +30,46 @@ def load_model(
     model : path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule or ImportedModel
         Files: ``.onnx``, ``.pt2``, ``.json`` (of ``tvm.ir.save_json``), ``.py`` (TVMScript; the file is executed); or a
         folder of Hugging Face.
-    input_shapes : mapping, optional
-        Shape of inputs, and size of symbols, by name. Needed where the model leaves a dimension open; a symbol that one
-        input binds is bound in all of them; where two of an ONNX model are given different sizes, each has its own
-        (`ModelWarning`).
-    name : str, optional
-        Name of the model; else the stem of the file, or the graph's own name.
+    shapes : mapping, optional
+        Shapes of inputs and sizes of symbols, by name. They are required if the model leaves a dimension open. A symbol
+        that the shape of one input binds is bound in all inputs. If two inputs of an ONNX model are given different sizes
+        for one symbol, each input has its own size, and a `ModelWarning` says so.
     constants : mapping, optional
-        Values of inputs that are frozen: they are no inputs any more. Numbers, nested sequences of them, or arrays.
+        Values of inputs that become constants of the model: numbers, nested sequences of numbers, or arrays.
+    name : str, optional
+        Name of the model. Default: the stem of the file, or the graph's own name.
 
     Raises
     ------
-    InputError
-        A file that is missing, unreadable or of an unknown kind; an input, dimension or value that does not fit or is left
-        open; an operator that TVM's frontend cannot convert.
+    ModelError
+        The file is missing, unreadable or of an unknown kind; a shape or constant does not fit the model; a dimension is
+        left open; or an operator cannot be converted.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> imported = tvm_frontends.load_model("model.onnx", {"x": (2, 3)})
+    >>> imported.name, imported.inputs
+    ('model', {'x': ((2, 3), 'float32')})
     """
-    if isinstance(model, ImportedModel) and not input_shapes and not constants:
+    if isinstance(model, ImportedModel) and not shapes and not constants:
         return model
-    return open_model(model, name).load(input_shapes, constants)
+    return open_model(model, name).load(shapes, constants)
 
 
 def open_model(model: Any, name: str | None = None) -> ModelSource:
-    """Read a model and find out what it declares; nothing is converted yet. Parameters and errors as for `load_model`."""
+    """Read a model and find out what it declares; nothing is converted yet.
+
+    Parameters
+    ----------
+    model, name
+        As for `load_model`.
+
+    Raises
+    ------
+    ModelError
+        As for `load_model`.
+    """
     if isinstance(model, ModelSource):
         return model
     if isinstance(model, ImportedModel):
@@ -73,13 +90,13 @@ def _open_object(model: Any, name: str | None, where: str) -> ModelSource:
 
         return open_onnx(model, name, where)
     if kind.startswith("torch.export") and type(model).__qualname__ == "ExportedProgram":
-        from .torch.export import open_exported_program
+        from .torch import open_exported_program
 
         return open_exported_program(model, name or "model", where)
     hint = ""
     if kind.startswith("torch.") or hasattr(model, "state_dict"):
         hint = "; export it first: torch.export.export(model.eval(), example_inputs)"
-    raise InputError(
+    raise ModelError(
         f"{where} is a {kind}; a path, an onnx.ModelProto, a torch.export.ExportedProgram or a tvm.IRModule is allowed{hint}"
     )
 
@@ -87,18 +104,18 @@ def _open_object(model: Any, name: str | None, where: str) -> ModelSource:
 def _open_file(path: Path, name: str | None) -> ModelSource:
     where = str(path)
     if not path.exists():
-        raise InputError(f"{where}: no such file; a model is {ALLOWED}")
+        raise ModelError(f"{where}: no such file; a model is {ALLOWED}")
     if path.is_dir():
         from .hugging_face import open_folder
 
         return open_folder(path, name or path.resolve().name, where)
     if not path.is_file():
-        raise InputError(f"{where} is not a file; a model is {ALLOWED}")
+        raise ModelError(f"{where} is not a file; a model is {ALLOWED}")
     try:
         with path.open("rb") as file:
             file.read(1)
     except OSError as error:
-        raise InputError(f"{where}: cannot be read ({error.strerror or error})") from None
+        raise ModelError(f"{where}: cannot be read ({error.strerror or error})") from None
     name = name or path.stem
     extension = path.suffix.lower()
     if extension == ".onnx":
@@ -106,11 +123,11 @@ def _open_file(path: Path, name: str | None) -> ModelSource:
 
         return _open_object(read_onnx(path), name, where)
     if extension == ".pt2":
-        from .torch.export import read_exported_program
+        from .torch import read_exported_program
 
         return _open_object(read_exported_program(path), name, where)
     if extension in (".py", ".json"):
         from .relax_modules import read_module
 
         return _open_object(read_module(path), name, where)
-    raise InputError(f"{where}: files ending in {extension or 'nothing'!r} are not known; allowed are {ALLOWED}")
+    raise ModelError(f"{where}: files ending in {extension or 'nothing'!r} are not known; allowed are {ALLOWED}")

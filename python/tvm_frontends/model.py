@@ -11,16 +11,12 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-PARAMETERS = "tvm_sched.parameters"
+PARAMETERS = "tvm_frontends.parameters"
 """Module attribute: values (``tvm.runtime.Tensor``) of the parameters of ``main`` by name."""
 _SHARED = 1 << 20
 """Bytes from which on a parameter is not copied."""
 _ALIGNMENT = 64
 """Of memory that kernels read, in bytes; what a file has elsewhere is copied."""
-
-
-class ModelWarning(UserWarning):
-    """The imported model differs from its file: a step left out, another number format, only a part of it."""
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ import tvm
 from tvm import relax
 from tvm.sym import Analyzer
 
-from tvm_sched.errors import InputError
-
 from .constants import Values
+from .errors import ModelError, first_line
 from .model import PARAMETERS, ImportedModel, main_constants, number_of_inputs
 from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
 from .source import Description, ModelSource
@@ -25,7 +24,7 @@ def read_module(path: Path) -> tvm.IRModule:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as text ({error})") from None
+        raise ModelError(f"{path}: cannot be read as text ({error})") from None
     return _from_json(text, path) if path.suffix.lower() == ".json" else _from_script(text, path)
 
 
@@ -33,9 +32,9 @@ def _from_json(text: str, path: Path) -> tvm.IRModule:
     try:
         found = tvm.ir.load_json(text)
     except Exception as error:
-        raise InputError(f"{path}: not a module that tvm.ir.save_json wrote ({_first_line(error)})") from None
+        raise ModelError(f"{path}: not a module that tvm.ir.save_json wrote ({first_line(error)})") from None
     if not isinstance(found, tvm.IRModule):
-        raise InputError(f"{path}: holds a {type(found).__name__}, expected a tvm.IRModule")
+        raise ModelError(f"{path}: holds a {type(found).__name__}, expected a tvm.IRModule")
     return found
 
 
@@ -50,10 +49,10 @@ def _from_script(text: str, path: Path) -> tvm.IRModule:
             namespace = runpy.run_path(str(path))
             modules = [value for value in namespace.values() if isinstance(value, tvm.IRModule)]
     except (Exception, SystemExit) as error:
-        reason = "it ended the program" if isinstance(error, SystemExit) else _first_line(error)
-        raise InputError(f"{path}: not a TVMScript module that can be read ({reason})") from error
+        reason = "it ended the program" if isinstance(error, SystemExit) else first_line(error)
+        raise ModelError(f"{path}: not a TVMScript module that can be read ({reason})") from error
     if len(modules) != 1:
-        raise InputError(f"{path}: defines {len(modules)} modules (@I.ir_module); exactly one is expected")
+        raise ModelError(f"{path}: defines {len(modules)} modules (@I.ir_module); exactly one is expected")
     return modules[0]
 
 
@@ -61,7 +60,7 @@ def open_module(mod: tvm.IRModule, name: str, where: str) -> ModelSource:
     """Take a module as it is; values in the function attribute ``params`` or the attribute `PARAMETERS` are parameters."""
     names = [variable.name_hint for variable in mod.get_global_vars()]
     if "main" not in names or not isinstance(mod["main"], relax.Function):
-        raise InputError(f"{where}: has no Relax function 'main'; its functions are {sorted(names)}")
+        raise ModelError(f"{where}: has no Relax function 'main'; its functions are {sorted(names)}")
     parameters: dict[str, Any] = {}
     function = mod["main"]
     if mod.attrs and PARAMETERS in mod.attrs:
@@ -153,7 +152,7 @@ def _freeze(mod: tvm.IRModule, constants: Values, where: str) -> tvm.IRModule:
     variables = {variable.name: variable for variable in function.params[:count]}
     parts = sorted(constants.keys() - variables.keys())
     if parts:
-        raise InputError(f"{where}: input {parts[0]!r} is a part of a tuple; only whole inputs can be frozen")
+        raise ModelError(f"{where}: input {parts[0]!r} is a part of a tuple; only whole inputs can be frozen")
     values = {variables[name]: tvm.runtime.tensor(value) for name, value in constants.items()}
     # The binding pass drops these arguments, and would take the attribute with the count for what it was.
     return _with_inputs(relax.transform.BindParams("main", values)(mod), count - len(values))
@@ -171,7 +170,7 @@ def _declare(name: str, ty: Any, declared: list[DeclaredInput], where: str) -> N
             _declare(f"{name}.{position}", field, declared, where)
     elif isinstance(ty, relax.TensorType):
         if not isinstance(ty.shape, relax.ShapeExpr):
-            raise InputError(
+            raise ModelError(
                 f"{where}: input {name!r} has no shape in the module ({ty}); "
                 "annotate it, e.g. R.Tensor((1, 3, 224, 224), ...)"
             )
@@ -215,13 +214,9 @@ def _check_bound(function: relax.Function, static: StaticShapes, where: str) -> 
         elif isinstance(ty, relax.TensorType):
             for axis, (dim, size) in enumerate(zip(ty.shape.values, static[name], strict=True)):
                 if not isinstance(dim, tvm.tirx.IntImm) or int(dim) != size:
-                    raise InputError(
+                    raise ModelError(
                         f"{where}: input {name!r}: dimension {axis} is given as {size}, but the model says {dim}"
                     )
 
     for variable in function.params[: number_of_inputs(function)]:
         check(variable.name, variable.ty)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

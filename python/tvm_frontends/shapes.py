@@ -10,10 +10,7 @@ from itertools import product
 from numbers import Integral
 from typing import Any, TypeAlias
 
-from tvm_sched.errors import InputError
-from tvm_sched.problem.graph import MOST_BYTES
-
-from .model import ModelWarning
+from .errors import MissingShape, ModelError, ModelWarning
 
 Sizes: TypeAlias = "int | set[int] | frozenset[int]"
 InputShapes: TypeAlias = "Mapping[str, Sequence[Sizes] | Sizes]"
@@ -21,6 +18,8 @@ InputShapes: TypeAlias = "Mapping[str, Sequence[Sizes] | Sizes]"
 Checked: TypeAlias = "tuple[frozenset[int], ...] | frozenset[int]"
 """An input's shape or a symbol's sizes, with a set wherever there is a size."""
 StaticShapes: TypeAlias = "dict[str, tuple[int, ...]]"
+MOST_ELEMENTS = 1 << 53
+"""Largest number of elements of an input."""
 
 _NO_NAMES = ("", "?", "-1", "None", "*")
 """What writers of models put for a dimension of which nothing is known."""
@@ -123,7 +122,7 @@ def expand_shapes(
 
     Raises
     ------
-    InputError
+    ModelError
         An unknown name, a wrong rank, a size that is no whole number of 0 or more, two inputs with different sizes for one
         symbol, a dimension that contradicts the model or is left open.
     """
@@ -192,12 +191,12 @@ def bind_shapes(
 
     Raises
     ------
-    InputError
+    ModelError
         As `expand_shapes`; and where sets of sizes are given.
     """
     found = expand_shapes(declared, given, where, loose=loose)
     if len(found) > 1:
-        raise InputError(f"{where}: {len(found)} shapes are given; one is allowed here, only `compile` takes several")
+        raise ModelError(f"{where}: {len(found)} shapes are given; one is allowed here")
     symbols: dict[str, int] = {}
     for item in declared:
         for dimension, size in zip(item.shape or (), found[0][item.name], strict=False):
@@ -225,14 +224,14 @@ class _Assignment:
         """Record the shape or size given under a name."""
         if isinstance(sizes, frozenset):
             if name in self.inputs and name not in self.symbols:
-                raise InputError(
+                raise ModelError(
                     f"{self.where}: input {name!r}: shape {_sizes(sizes)} is given; a sequence of whole numbers is allowed"
                 )
             if name not in self.symbols:
-                raise InputError(self._unknown("a size", "symbol", name))
+                raise ModelError(self._unknown("a size", "symbol", name))
             self._note(name, sizes, f"symbol {name!r}", f"{name}=")
         elif name not in self.inputs:
-            raise InputError(self._unknown("a shape", "input", name))
+            raise ModelError(self._unknown("a shape", "input", name))
         else:
             self._take_input(self.inputs[name], sizes)
 
@@ -248,7 +247,7 @@ class _Assignment:
     def _take_input(self, item: DeclaredInput, dims: tuple[frozenset[int], ...]) -> None:
         declared: Sequence[Dimension] = [None] * len(dims) if item.shape is None else item.shape
         if len(dims) != len(declared):
-            raise InputError(
+            raise ModelError(
                 f"{self.where}: input {item.name!r} is given {len(dims)} dimensions {_text(dims)}, the model declares "
                 f"{len(declared)}: {item}"
             )
@@ -257,7 +256,7 @@ class _Assignment:
             source = f"input {item.name!r}, dimension {axis},"
             if isinstance(dimension, int):
                 if sizes != {dimension}:
-                    raise InputError(
+                    raise ModelError(
                         f"{self.where}: input {item.name!r}: dimension {axis} is given as {_sizes(sizes)}, "
                         f"but the model fixes it at {dimension}: {item}"
                     )
@@ -268,7 +267,7 @@ class _Assignment:
 
     def _note(self, key: Key, sizes: frozenset[int], what: str, source: str) -> None:
         if self.sizes.setdefault(key, sizes) != sizes:
-            raise InputError(
+            raise ModelError(
                 f"{self.where}: {what} is given as {_sizes(sizes)}, but {self._source_of[key]} says "
                 f"{_sizes(self.sizes[key])}; one symbol has one size, or one set of sizes"
             )
@@ -280,20 +279,21 @@ class _Assignment:
         if item.shape is None and item.name not in self.ranks:
             if number:
                 return ()
-            raise InputError(
-                f"{self.where}: the model does not say how many dimensions input {item.name!r} has, and a schedule needs "
-                f"static shapes; pass them, e.g. --input-shape {item.name}:1,3,224,224 "
-                f"(input_shapes={{{item.name!r}: (1, 3, 224, 224)}})"
+            raise ModelError(
+                f"{self.where}: the model does not say how many dimensions input {item.name!r} has, and static shapes are "
+                "needed",
+                MissingShape(item.name, (1, 3, 224, 224)),
             )
         shape: Sequence[Dimension] = [None] * self.ranks[item.name] if item.shape is None else item.shape
         found = [self._size(item, axis, dimension, sizes) for axis, dimension in enumerate(shape)]
         for axis, size in enumerate(found):
             if size is None and not number:
-                raise InputError(self._open(item, axis, shape[axis], found))
+                raise self._open(item, axis, shape[axis], found)
         static = tuple(1 if size is None else size for size in found)
-        if math.prod(static) > MOST_BYTES:
-            raise InputError(
-                f"{self.where}: input {item.name!r} has the shape {list(static)}; at most {MOST_BYTES} elements are allowed"
+        if math.prod(static) > MOST_ELEMENTS:
+            raise ModelError(
+                f"{self.where}: input {item.name!r} has the shape {list(static)}; at most {MOST_ELEMENTS} "
+                "elements are allowed"
             )
         return static
 
@@ -307,20 +307,18 @@ class _Assignment:
             return given
         follows = dimension.value({key: size for key, size in sizes.items() if isinstance(key, str)})
         if given is not None and follows is not None and given != follows:
-            raise InputError(
+            raise ModelError(
                 f"{self.where}: input {item.name!r}: dimension {axis} is given as {given}, but the model says "
                 f"{dimension}, which is {follows}"
             )
         return given if follows is None else follows
 
-    def _open(self, item: DeclaredInput, axis: int, dimension: Dimension, found: Sequence[int | None]) -> str:
-        example = ",".join(str(1 if size is None else size) for size in found)
+    def _open(self, item: DeclaredInput, axis: int, dimension: Dimension, found: Sequence[int | None]) -> ModelError:
+        example = tuple(1 if size is None else size for size in found)
         named = f"({str(dimension)!r}) " if dimension is not None else ""
-        by_symbol = f", or {dimension}=1 for all inputs" if isinstance(dimension, str) else ""
-        return (
-            f"{self.where}: input {item.name!r}: dimension {axis} {named}has no fixed size, and a schedule needs static "
-            f"shapes; pass them, e.g. --input-shape {item.name}:{example}{by_symbol} "
-            f"(input_shapes={{{item.name!r}: ({example},)}}); {{1,8}} in place of a size stands for several"
+        return ModelError(
+            f"{self.where}: input {item.name!r}: dimension {axis} {named}has no fixed size, and static shapes are needed",
+            MissingShape(item.name, example, dimension if isinstance(dimension, str) else None),
         )
 
 
@@ -328,7 +326,7 @@ def _checked(given: Any, where: str) -> dict[str, Checked]:
     """Shapes with sets for sizes; NumPy's integers are taken, too."""
     shapes: Any = {} if given is None else given
     if not isinstance(shapes, Mapping):
-        raise InputError(f"{where}: input_shapes is {shapes!r}; a mapping from input names to shapes is allowed")
+        raise ModelError(f"{where}: the shapes are {shapes!r}; a mapping from input names to shapes is allowed")
     checked: dict[str, Checked] = {}
     for name, dims in shapes.items():
         if isinstance(dims, (set, frozenset)):
@@ -336,7 +334,7 @@ def _checked(given: Any, where: str) -> dict[str, Checked]:
         elif _is_whole(dims):
             checked[name] = _set_of({dims}, f"{where}: symbol {name!r} is given as")
         elif isinstance(dims, (str, bytes)) or not hasattr(dims, "__iter__"):
-            raise InputError(
+            raise ModelError(
                 f"{where}: input {name!r}: shape {dims!r} is given; a sequence of whole numbers is allowed"
             )
         else:
@@ -357,9 +355,9 @@ def _is_whole(size: object) -> bool:
 def _set_of(sizes: Any, subject: str) -> frozenset[int]:
     for size in sizes:
         if not _is_whole(size) or size < 0:
-            raise InputError(f"{subject} {size!r}; a whole number, 0 or more, is allowed")
+            raise ModelError(f"{subject} {size!r}; a whole number, 0 or more, is allowed")
     if not sizes:
-        raise InputError(f"{subject} an empty set; one size or more is allowed")
+        raise ModelError(f"{subject} an empty set; one size or more is allowed")
     return frozenset(int(size) for size in sizes)
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tvm_sched.errors import InputError
-
 from .constants import Constants, Values, check_constants
+from .errors import ModelError
 from .model import ImportedModel
 from .shapes import DeclaredInput, InputShapes, StaticShapes, expand_shapes
 
@@ -81,13 +80,13 @@ class ModelSource:
 
         Raises
         ------
-        InputError
+        ModelError
             As `expand_shapes` and `check_constants`; an input that has both a shape and a value.
         """
         values = check_constants(self.inputs, constants, self.where)
         for name in values:
             if isinstance(shapes, Mapping) and name in shapes:
-                raise InputError(
+                raise ModelError(
                     f"{self.where}: input {name!r} is frozen as a constant, so no shape can be given for it"
                 )
         numbers = {name for name, value in values.items() if value.ndim == 0}
@@ -104,8 +103,5 @@ class ModelSource:
         """Import with one shape for each input."""
         found = self.combinations(shapes, constants)
         if len(found) > 1:
-            raise InputError(
-                f"{self.where}: {len(found)} combinations of shapes are given; one is allowed here, only `compile` takes "
-                "several"
-            )
+            raise ModelError(f"{self.where}: {len(found)} combinations of shapes are given; one is allowed here")
         return self.import_with(*found[0])

@@ -135,12 +135,15 @@ class Registry(Generic[Entry]):
         Built-in entries, written as entry points, loaded on first use.
     entries : dict
         Those registered so far, by name.
+    elsewhere : mapping of str to str
+        Names that our other distributions bring, with the distribution, for the message where it is not installed.
     """
 
     what: str
     group: str
     own: Mapping[str, str] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     _loaded: bool = False
 
     def add(self, name: str, entry: Entry) -> Entry:
@@ -167,6 +170,8 @@ class Registry(Generic[Entry]):
         self._load()
         if name not in self.entries:
             hint = did_you_mean(name, self.entries)
+            if name in self.elsewhere:
+                hint = f" here: it is part of {self.elsewhere[name]} (pip install {self.elsewhere[name]})"
             raise InputError(f"there is no {self.what} {name!r}{hint}; there are {', '.join(sorted(self.entries))}")
         return self.entries[name]
 

@@ -6,62 +6,62 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .cluster import Cluster, Gpu, GpuKind, Link, Pool, Rack, Server, Switch
-    from .cluster_file import format_cluster, parse_cluster, write_cluster
-    from .files import DEMANDS, demand_of_services, load_cluster, load_services, preset_names
-    from .lifecycle import Migration, Recovery, defragment, fail, recover
-    from .placement import Allocation, Circuit, Hop, ServicePlacement, ServiceStage
-    from .registry import get, names, place, register, try_place
-    from .service import Edge, Request, Service, ServiceOperator, demand_of, operator_ns, requests_of
-    from .services_file import format_services, parse_services, write_services
-    from .state import ClusterState
-    from .verifier import verify, violations
+    from .allocators.allocator_registry import get, names, place, register, try_place
+    from .controller import Migration, Recovery, defragment, fail, recover
+    from .files.cluster_file import format_cluster, parse_cluster, write_cluster
+    from .files.named_files import DEMANDS, demand_of_services, load_cluster, load_services, preset_names
+    from .files.services_file import format_services, parse_services, write_services
+    from .problem.cluster import Cluster, Gpu, GpuKind, Link, Pool, Rack, Server, Switch
+    from .problem.placement_rules import verify, violations
+    from .problem.service import Edge, Request, Service, ServiceOperator, demand_of, operator_ns, requests_of
+    from .problem.service_placement import Allocation, Circuit, Hop, ServicePlacement, ServiceStage
+    from .search.cluster_state import ClusterState
 
 _WHERE = {
-    "Allocation": "placement",
-    "Circuit": "placement",
-    "Cluster": "cluster",
-    "ClusterState": "state",
-    "DEMANDS": "files",
-    "Edge": "service",
-    "Gpu": "cluster",
-    "GpuKind": "cluster",
-    "Hop": "placement",
-    "Link": "cluster",
-    "Migration": "lifecycle",
-    "Pool": "cluster",
-    "Rack": "cluster",
-    "Recovery": "lifecycle",
-    "Request": "service",
-    "Server": "cluster",
-    "Service": "service",
-    "ServiceOperator": "service",
-    "ServicePlacement": "placement",
-    "ServiceStage": "placement",
-    "Switch": "cluster",
-    "defragment": "lifecycle",
-    "demand_of": "service",
-    "demand_of_services": "files",
-    "fail": "lifecycle",
-    "format_cluster": "cluster_file",
-    "format_services": "services_file",
-    "get": "registry",
-    "load_cluster": "files",
-    "load_services": "files",
-    "names": "registry",
-    "operator_ns": "service",
-    "parse_cluster": "cluster_file",
-    "parse_services": "services_file",
-    "place": "registry",
-    "preset_names": "files",
-    "recover": "lifecycle",
-    "register": "registry",
-    "requests_of": "service",
-    "try_place": "registry",
-    "verify": "verifier",
-    "violations": "verifier",
-    "write_cluster": "cluster_file",
-    "write_services": "services_file",
+    "Allocation": "problem.service_placement",
+    "Circuit": "problem.service_placement",
+    "Cluster": "problem.cluster",
+    "ClusterState": "search.cluster_state",
+    "DEMANDS": "files.named_files",
+    "Edge": "problem.service",
+    "Gpu": "problem.cluster",
+    "GpuKind": "problem.cluster",
+    "Hop": "problem.service_placement",
+    "Link": "problem.cluster",
+    "Migration": "controller",
+    "Pool": "problem.cluster",
+    "Rack": "problem.cluster",
+    "Recovery": "controller",
+    "Request": "problem.service",
+    "Server": "problem.cluster",
+    "Service": "problem.service",
+    "ServiceOperator": "problem.service",
+    "ServicePlacement": "problem.service_placement",
+    "ServiceStage": "problem.service_placement",
+    "Switch": "problem.cluster",
+    "defragment": "controller",
+    "demand_of": "problem.service",
+    "demand_of_services": "files.named_files",
+    "fail": "controller",
+    "format_cluster": "files.cluster_file",
+    "format_services": "files.services_file",
+    "get": "allocators.allocator_registry",
+    "load_cluster": "files.named_files",
+    "load_services": "files.named_files",
+    "names": "allocators.allocator_registry",
+    "operator_ns": "problem.service",
+    "parse_cluster": "files.cluster_file",
+    "parse_services": "files.services_file",
+    "place": "allocators.allocator_registry",
+    "preset_names": "files.named_files",
+    "recover": "controller",
+    "register": "allocators.allocator_registry",
+    "requests_of": "problem.service",
+    "try_place": "allocators.allocator_registry",
+    "verify": "problem.placement_rules",
+    "violations": "problem.placement_rules",
+    "write_cluster": "files.cluster_file",
+    "write_services": "files.services_file",
 }
 
 __all__ = [

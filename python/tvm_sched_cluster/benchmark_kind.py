@@ -16,10 +16,23 @@ from tvm_sched.errors import InputError, SchedulerError
 from tvm_sched.files import content_digest
 from tvm_sched_check.clusters import check as independent_check
 
-from . import Allocation, Cluster, ClusterState, Request, Service, names, try_place, verify
-from .evidence import evidence
-from .registry import ALLOCATORS
-from .search import ClusterSearch
+from . import (
+    Allocation,
+    Cluster,
+    ClusterState,
+    Request,
+    Service,
+    demand_of_services,
+    load_cluster,
+    load_services,
+    names,
+    requests_of,
+    try_place,
+    verify,
+)
+from .allocators.allocator_registry import ALLOCATORS
+from .bounds.mix_bound_evidence import evidence
+from .search.cluster_search import ClusterSearch
 
 STAGES = {
     "service1": (2, 3),
@@ -30,6 +43,8 @@ STAGES = {
     "service6": (4, 5),
 }
 """Least and most stages of the methods with fixed ones: RAMPA, Table IX."""
+MOST_REQUESTS = 2000
+"""Requests of a random sequence; no allocator places so many on the clusters of the suite."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +127,20 @@ class ClusterKind(Kind[Demand]):
         if found.placed != self.worth(task, solution, where):
             raise SchedulerError(f"{where}: package and tvm_sched_check.clusters differ: please report this")
         return Checked("tvm_sched_check.clusters", found.proved)
+
+
+KIND = ClusterKind()
+"""For the entry point ``cluster`` of the group ``tvm_sched.benchmark_kinds``."""
+
+
+def demand_of_rampa(cluster: str, demand: str, seed: int = 0) -> Demand:
+    """Return random requests for the six services of RAMPA's evaluation, with the probabilities of Table IV.
+
+    The entry point ``requests`` of the group ``tvm_sched.benchmark_sources`` names this function.
+    """
+    services = load_services()
+    requests = requests_of(demand_of_services(demand, services), MOST_REQUESTS, seed)
+    return Demand(load_cluster(cluster), tuple(services), tuple(requests))
 
 
 def combinations(seed: int) -> list[dict[str, int]]:

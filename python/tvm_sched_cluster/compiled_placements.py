@@ -11,7 +11,7 @@ from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.pipeline_api import ExportablePipeline, compile_pipeline
 
 from . import Cluster, Service, ServicePlacement
-from .pipelines import plan_of_placement, service_of_graph, stage_topology
+from .placement_pipelines import plan_of_placement, service_of_graph, stage_topology
 
 
 def service_of_model(

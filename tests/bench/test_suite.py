@@ -32,7 +32,7 @@ def test_patterns(suite):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('source = "graph"', 'source = "graphs"', "there is no source 'graphs'; there are tasks"),
+        ('source = "graph"', 'source = "graphs"', "there is no source 'graphs'; did you mean 'graph'"),
         ('kind = "throughput"', 'kind = "speed"', "there is no kind of instance 'speed'"),
         ('name = "chain"', 'name = "chain"\nseconds = 3', "unknown field `seconds`"),
         ("stages = [2]", "stages = [2, 2]", "instance 'chain/chain-s2' is there twice"),
@@ -67,7 +67,7 @@ def test_another_file_or_argument_is_refused(folder):
 )
 def test_wrong_arguments_of_sources(source, arguments, message):
     with pytest.raises(InputError, match=message):
-        SOURCES[source](**arguments)
+        SOURCES.get(source)(**arguments)
 
 
 def test_the_suite_of_this_repository_has_all_its_files():

@@ -12,9 +12,9 @@ from tvm_sched_check.clusters import Refused, check
 from tvm_sched_check.clusters.bound import bound_of
 from tvm_sched_check.clusters.document import Cluster, Service
 from tvm_sched_cluster import ClusterState, Request, load_cluster, load_services, requests_of, try_place
-from tvm_sched_cluster.evidence import evidence
-from tvm_sched_cluster.search import ClusterSearch
-from tvm_sched_cluster.service import Edge
+from tvm_sched_cluster.bounds.mix_bound_evidence import evidence
+from tvm_sched_cluster.problem.service import Edge
+from tvm_sched_cluster.search.cluster_search import ClusterSearch
 
 
 def checked(folder, allocation, found):

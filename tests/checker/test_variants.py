@@ -11,7 +11,7 @@ from checker.cases import certified, files_of
 from strategies import SEEDS, problems
 from thorough import examples
 from tvm_sched.bounds import lower_bound
-from tvm_sched.bounds.evidence import evidence
+from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.problem import (  # fmt: skip
     FORBIDDEN,
     Alternative,

@@ -9,7 +9,8 @@ from tvm_sched.cli.results import RESULTS, schema
 
 
 def commands(group, path=()):
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
         else:
@@ -66,7 +67,7 @@ def test_examples_name_no_old_methods():
 
     found = set()
     root = typer.main.get_command(app)
-    for each in (root, *root.commands.values()):
+    for each in (root, *(root.get_command(None, name) for name in root.list_commands(None))):
         text = " ".join((each.epilog or "").split())
         for words in re.findall(r"(?:--schedulers?|-s) ([\w,-]+)|--option ([\w-]+)\.", text):
             found.update(word for word in "".join(words).split(",") if word)

@@ -3,7 +3,7 @@
 import pytest
 
 from tvm_sched_cluster import ClusterState, load_cluster, load_services
-from tvm_sched_cluster.search import ClusterSearch
+from tvm_sched_cluster.search.cluster_search import ClusterSearch
 
 
 @pytest.fixture(scope="session")

@@ -27,11 +27,11 @@ from tvm_sched_cluster import (
     try_place,
     verify,
 )
-from tvm_sched_cluster.bound import MixProgram, bound_of_demand, bound_of_requests
-from tvm_sched_cluster.pricing import price
-from tvm_sched_cluster.registry import ALLOCATORS, get, register
-from tvm_sched_cluster.search import ClusterSearch
-from tvm_sched_cluster.verifier import placement_violations
+from tvm_sched_cluster.allocators.allocator_registry import ALLOCATORS, get, register
+from tvm_sched_cluster.bounds.mix_bound import MixProgram, bound_of_demand, bound_of_requests
+from tvm_sched_cluster.problem.placement_pricing import price
+from tvm_sched_cluster.problem.placement_rules import placement_violations
+from tvm_sched_cluster.search.cluster_search import ClusterSearch
 
 CHAINS = st.integers(2, 5).flatmap(
     lambda n: st.tuples(

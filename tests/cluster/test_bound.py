@@ -11,13 +11,13 @@ import pytest
 from cluster_cases import chain_service, small_cluster
 
 from tvm_sched_cluster import Circuit, Cluster, GpuKind, Hop, Link, Rack, Request, Server, ServiceStage, Switch
-from tvm_sched_cluster.bound import MixProgram, _least_tree, bound_of_demand, bound_of_requests
-from tvm_sched_cluster.covers import any_cover
-from tvm_sched_cluster.placement import ServicePlacement
-from tvm_sched_cluster.pricing import price
-from tvm_sched_cluster.search import ClusterSearch
-from tvm_sched_cluster.service import Edge
-from tvm_sched_cluster.verifier import placement_violations
+from tvm_sched_cluster.bounds.gpu_cover import any_cover
+from tvm_sched_cluster.bounds.mix_bound import MixProgram, _least_tree, bound_of_demand, bound_of_requests
+from tvm_sched_cluster.problem.placement_pricing import price
+from tvm_sched_cluster.problem.placement_rules import placement_violations
+from tvm_sched_cluster.problem.service import Edge
+from tvm_sched_cluster.problem.service_placement import ServicePlacement
+from tvm_sched_cluster.search.cluster_search import ClusterSearch
 
 
 def placement_on(cluster, service, gpu_of):

@@ -19,7 +19,7 @@ from tvm_sched_cluster import (
     preset_names,
     write_services,
 )
-from tvm_sched_cluster.simulator_format import read_graph, read_model, read_models, read_requests
+from tvm_sched_cluster.files.rampa_simulator_files import read_graph, read_model, read_models, read_requests
 
 GRAPH = """link_sw,0.0001
 link_resource,0.00005
@@ -102,7 +102,7 @@ def test_a_written_cluster_is_read_back(name):
 @pytest.mark.parametrize(
     ("old", "new", "error", "message"),
     [
-        ("version = 1", "version = 2", FormatError, "version 2 of tvm_sched_cluster is newer"),
+        ("version = 1", "version = 2", FormatError, "version 2 of tvm_sched.cluster is newer"),
         ('flops = "30.3 TFLOP/s"', 'flops = "30.3 TB"', FormatError, "`$.kinds[0].flops`: found '30.3 TB'"),
         ('flops = "30.3 TFLOP/s"', "flops = 0", TopologyError, "flops of GPU kind 'L4' is 0.0"),
         ("fibres = 4", "fibres = 0", TopologyError, "fibres of link 'sw0-sw1' is 0"),

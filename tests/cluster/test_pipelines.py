@@ -9,7 +9,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.pipeline import verify
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor
 from tvm_sched_cluster import ClusterState, Request, place
-from tvm_sched_cluster.pipelines import plan_of_placement, segments, service_of_graph, stage_topology
+from tvm_sched_cluster.placement_pipelines import plan_of_placement, segments, service_of_graph, stage_topology
 
 SIZES = {"x": 2, "w": 3, "a": 5, "b": 7, "c": 11, "d": 13, "y": 17}
 

@@ -4,7 +4,7 @@ import pytest
 from cluster_cases import chain_service, small_cluster
 
 from tvm_sched_cluster import Circuit, Edge, Hop, ServicePlacement, ServiceStage
-from tvm_sched_cluster.pricing import price
+from tvm_sched_cluster.problem.placement_pricing import price
 
 
 def placed(service, gpus, ends, circuits=()):

@@ -6,7 +6,7 @@ from cluster_cases import chain_service, small_cluster
 
 from tvm_sched.errors import ScheduleError
 from tvm_sched_cluster import Allocation, Circuit, ClusterState, Hop, Request, ServiceStage, place, verify, violations
-from tvm_sched_cluster.verifier import RULES
+from tvm_sched_cluster.problem.placement_rules import RULES
 
 replace = msgspec.structs.replace
 

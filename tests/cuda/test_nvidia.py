@@ -41,7 +41,7 @@ def claimed(function, *shapes, dtype="float32"):
     documents = dict(mod.attrs.items()).get(KERNELS, {})
     kernels = [json.loads(str(document)) for document in documents.values()]
     assert all(kernel["library"] == "nvidia" for kernel in kernels)
-    return [kernel["kernel"] for kernel in kernels], kernels, mod.attrs["tvm_sched.parameters"]
+    return [kernel["kernel"] for kernel in kernels], kernels, mod.attrs["tvm_frontends.parameters"]
 
 
 def test_a_product_with_bias_and_activation():

@@ -65,8 +65,9 @@ def test_a_command_is_there_with_its_options(page, words):
     command = typer.main.get_command(app)
     rest = list(words)
     while hasattr(command, "commands"):
-        assert rest[0] in command.commands, f"{rest[0]} is no command of tvm-sched"
-        command = command.commands[rest.pop(0)]
+        found = command.get_command(typer.Context(command), rest[0])
+        assert found, f"{rest[0]} is no command of tvm-sched"
+        command, rest = found, rest[1:]
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
         "--help"
     }

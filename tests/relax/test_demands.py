@@ -12,7 +12,7 @@ from tvm import relax
 from tvm_sched.problem import Demand, KernelResources, Problem, load_topology
 from tvm_sched.relax.ir.attributes import get_problem
 from tvm_sched.relax.lower.kernel_libraries.nvidia.launches import library_launch
-from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels
+from tvm_sched.relax.passes import DescribeLaunches, EstimateLatencies, LowerToKernels
 
 op = relax.op
 LAUNCHES = json.loads((Path(__file__).parents[2] / "benchmarks/data/h100_launches.json").read_text())
@@ -36,8 +36,10 @@ def free_streams(topology):
     return msgspec.structs.replace(topology, devices=devices)
 
 
-def lowered(model, **options):
+def lowered(model, gpus=(), **options):
     passes = [LowerToKernels(**options), EstimateLatencies(free_streams(load_topology("a40x2")), "occupancy")]
+    if gpus:
+        passes.insert(1, DescribeLaunches(gpus))
     return get_problem(tvm.transform.Sequential(passes)(model))
 
 

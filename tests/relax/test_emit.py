@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from thorough import examples
 from tvm_sched._library import load_library
-from tvm_sched.planning import KernelCall, StepMaker, emit_plan
+from tvm_sched.execution_plan import KernelCall, StepMaker, emit_plan
 from tvm_sched.problem import Problem
 from tvm_sched.relax.problem.operator_graph import Extraction
 from tvm_sched.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams

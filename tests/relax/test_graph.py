@@ -9,7 +9,9 @@ from tvm import relax
 from relax import cases
 from tvm_sched.errors import InputError
 from tvm_sched.relax import get_graph, passes
-from tvm_sched.relax.problem.operator_graph import extract, kernel_kind, tensor_bytes
+from tvm_sched.relax.ir.calls import kernel_kind
+from tvm_sched.relax.ir.tensor_types import bytes_of
+from tvm_sched.relax.problem.operator_graph import extract
 
 
 def graph_of(mod):
@@ -50,11 +52,11 @@ def test_kernel_kind(function, kind):
     assert kernel_kind(function) == kind
 
 
-def test_tensor_bytes():
-    assert tensor_bytes((3,), "bool") == 3
-    assert tensor_bytes((3,), "int4") == 2
-    assert tensor_bytes((), "float64") == 8
-    assert tensor_bytes((0, 5), "float32") == 0
+def test_bytes_of():
+    assert bytes_of((3,), "bool") == 3
+    assert bytes_of((3,), "int4") == 2
+    assert bytes_of((), "float64") == 8
+    assert bytes_of((0, 5), "float32") == 0
 
 
 def test_aliases_and_casts_are_seen_through():
@@ -74,7 +76,7 @@ def test_constants_become_parameters():
     lowered = passes.LowerToKernels(libraries=())(mod)
     graph = get_graph(lowered)
     assert {tensor.kind for tensor in graph.tensors} == {"parameter"}  # all work was done by the compiler
-    assert len(lowered.attrs["tvm_sched.parameters"]) == len(graph.tensors)
+    assert len(lowered.attrs["tvm_frontends.parameters"]) == len(graph.tensors)
 
 
 def test_same_module_same_graph():
@@ -118,12 +120,12 @@ def test_folding_names_and_values():
             return y
 
     value = np.arange(12, dtype="float32").reshape(3, 4)
-    mod = Dense.with_attr("tvm_sched.parameters", {"weight": tvm.runtime.tensor(value)})
+    mod = Dense.with_attr("tvm_frontends.parameters", {"weight": tvm.runtime.tensor(value)})
     folded = passes.LowerToKernels(libraries=())(mod)
-    assert list(folded.attrs["tvm_sched.parameters"]) == ["weight.permute_dims"]
-    np.testing.assert_array_equal(folded.attrs["tvm_sched.parameters"]["weight.permute_dims"].numpy(), value.T)
+    assert list(folded.attrs["tvm_frontends.parameters"]) == ["weight.permute_dims"]
+    np.testing.assert_array_equal(folded.attrs["tvm_frontends.parameters"]["weight.permute_dims"].numpy(), value.T)
     assert [operator.kind for operator in get_graph(folded).operators] == ["matmul"]
     kept = passes.LowerToKernels(fold=False)(mod)
-    assert list(kept.attrs["tvm_sched.parameters"]) == ["weight"]
+    assert list(kept.attrs["tvm_frontends.parameters"]) == ["weight"]
     assert len(get_graph(kept).operators) == 2
     assert [t.kind for t in get_graph(kept).tensors if t.name == "weight"] == ["parameter"]

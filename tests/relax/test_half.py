@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from tvm_sched.relax.lower.lower_to_kernels import LowerToKernels
+from tvm_sched.relax.passes import LowerToKernels, PrepareKernels
 
 ROWS = relax.TensorType((2, 5000), "float16")
 PICTURE = relax.TensorType((1, 3, 70, 70), "float16")
@@ -31,7 +31,7 @@ def test_functions_that_gpus_lack_in_half_precision_are_computed_in_float32(name
         with builder.dataflow():
             result = builder.emit_output(builder.normalize(getattr(relax.op, name)(x)))
         builder.emit_func_output(result)
-    lowered = LowerToKernels(schedule=False)(builder.get())
+    lowered = LowerToKernels()(builder.get())
     kernels = [str(function) for _, function in lowered.functions_items() if isinstance(function, tvm.tirx.PrimFunc)]
     assert any("float32" in kernel for kernel in kernels)
 
@@ -44,7 +44,8 @@ def test_sums_of_half_precision(name: str) -> None:
         with builder.dataflow():
             result = builder.emit_output(builder.normalize(compute(x)))
         builder.emit_func_output(result)
-    executable = relax.build(LowerToKernels(schedule=False)(builder.get()), tvm.target.Target("llvm"))
+    lowered = PrepareKernels(schedule=False)(LowerToKernels()(builder.get()))
+    executable = relax.build(lowered, tvm.target.Target("llvm"))
     given = tvm.runtime.tensor(np.ones([int(size) for size in ty.shape], np.float16))
     found = relax.VirtualMachine(executable, tvm.cpu())["main"](given).numpy()
     assert found.dtype == np.float16

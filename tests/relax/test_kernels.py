@@ -12,7 +12,7 @@ from tvm_sched.relax import compile as compile_model
 from tvm_sched.relax import passes
 from tvm_sched.relax.codegen.cpu.cpu_schedule import schedule_for_cpu
 from tvm_sched.relax.codegen.cpu.kernels import compile_kernels, prepare_kernel
-from tvm_sched.relax.problem.flops import count_flops
+from tvm_sched.relax.ir.flops import count_flops
 from tvm_sched.relax.toolchain.processor import host_target
 
 
@@ -24,7 +24,7 @@ def single_kernel(emit, *shapes, dtype="float32"):
         with builder.dataflow():
             result = builder.emit_output(emit(*variables))
         builder.emit_func_output(result)
-    mod = passes.LowerToKernels(schedule=False, libraries=())(builder.get())
+    mod = passes.PrepareKernels(schedule=False)(passes.LowerToKernels(libraries=())(builder.get()))
     functions = [function for function in mod.functions.values() if isinstance(function, tvm.tirx.PrimFunc)]
     assert len(functions) == 1
     ty = mod["main"].ret_ty
@@ -128,7 +128,7 @@ def test_flops():
 
 def test_no_parallel_loops():
     for schedule in (True, False):
-        mod = passes.LowerToKernels(schedule=schedule, libraries=())(cases.Operators)
+        mod = passes.PrepareKernels(schedule)(passes.LowerToKernels(libraries=())(cases.Operators))
         for function in mod.functions.values():
             if isinstance(function, tvm.tirx.PrimFunc):
                 assert "T.parallel" not in function.script()

@@ -14,8 +14,8 @@ from relax.compare import assert_same, run_plainly
 from relax.onednn_cases import CASES, IMAGE, LEFT_ALONE, SEVERAL, arrays, channels, constant, convolution, module, steps
 from tvm_sched.relax import compile
 from tvm_sched.relax.api import make_problem
-from tvm_sched.relax.lower.kernel_libraries import available_libraries, get_library, registry
-from tvm_sched.relax.lower.kernel_libraries.registry import VARIABLE
+from tvm_sched.relax.lower.kernel_libraries import available_libraries, get_library, kernel_library
+from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
 
 op = relax.op
 pytestmark = pytest.mark.skipif(
@@ -139,8 +139,8 @@ def _environment():
 
 def test_a_library_is_there_whatever_was_registered_before(monkeypatch):
     """Its import registers nothing, so it does not matter who imported it first, nor what became of the registry then."""
-    monkeypatch.setattr(registry.LIBRARIES, "entries", {})
-    monkeypatch.setattr(registry.LIBRARIES, "_loaded", False)
+    monkeypatch.setattr(kernel_library.LIBRARIES, "entries", {})
+    monkeypatch.setattr(kernel_library.LIBRARIES, "_loaded", False)
     assert get_library("onednn").name == "onednn"
     assert "onednn" in available_libraries()
 

@@ -11,10 +11,10 @@ from relax.onednn_cases import IMAGE, arrays, convolution, module, steps
 from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched._library import function
 from tvm_sched.relax import compile
+from tvm_sched.relax.lower.kernel_libraries.kernel_library import KernelSet
 from tvm_sched.relax.lower.kernel_libraries.onednn import fastest
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation
-from tvm_sched.relax.lower.kernel_libraries.registry import KernelSet
 
 RNG = np.random.default_rng(4)
 REFERENCE = "ref:any"

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
-from relax.operators import exact
+from frontends.onnx import exact
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries import get_library
 from tvm_sched.relax.lower.kernel_libraries.onednn import integers

@@ -7,7 +7,7 @@ from relax.compare import assert_same
 from relax.onednn_cases import arrays, channels, constant, convolution, module, steps
 from relax.test_onednn import pytestmark  # noqa: F401
 from tvm_sched.relax import compile
-from tvm_sched.relax.lower.kernel_libraries.registry import VARIABLE
+from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
 
 op = relax.op
 TOKENS = (1, 48, 8)

@@ -15,6 +15,7 @@ from relax.cases import CASES, SQUARE, VECTOR
 from relax.compare import assert_same, leaves, run
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, get_graph, get_problem, get_schedule, passes, target
+from tvm_sched.relax.profiling.calibration import KernelTimer
 from tvm_sched.runtime import ScheduledModule
 
 QUICK = {"work": 0.05}
@@ -59,10 +60,10 @@ def test_function_beside_main_still_runs():
 
 
 def test_passes_alone_leave_their_attributes():
-    mod = tvm.transform.Sequential([passes.LowerToKernels()])(cases.Branches)
+    mod = tvm.transform.Sequential([passes.LowerToKernels(), passes.PrepareKernels()])(cases.Branches)
     assert len(get_graph(mod).operators) >= 6
     mod = passes.SplitByDominators(operators=3)(mod)
-    mod = passes.EstimateLatencies("cpu2")(mod)
+    mod = passes.EstimateLatencies("cpu2", measure=KernelTimer())(mod)
     problem = get_problem(mod)
     assert problem.graph == get_graph(mod)
     mod = passes.Place("anytime", QUICK)(mod)
@@ -112,6 +113,7 @@ def test_gpu_topologies_compute_values(topology):
     seq = tvm.transform.Sequential(
         [
             passes.LowerToKernels(),
+            passes.PrepareKernels(),
             passes.EstimateLatencies(topology),
             passes.Place("anytime", QUICK),
             passes.EmitExecutor(backend="cpu"),

@@ -6,7 +6,7 @@ from tvm import relax
 
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, make_problem
-from tvm_sched.relax.lower.kernel_libraries.registry import VARIABLE
+from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
 from tvm_sched.relax.toolchain import processor
 from tvm_sched.relax.toolchain.processor import compiling_for
 from tvm_sched.runtime import load

@@ -10,8 +10,15 @@ from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.ir.attributes import get_problem
-from tvm_sched.relax.pass_list import build_rest
-from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKernels, Place
+from tvm_sched.relax.passes import (
+    EmitExecutor,
+    EstimateLatencies,
+    LowerToKernels,
+    OfferVariants,
+    Place,
+    PrepareKernels,
+    build_rest,
+)
 from tvm_sched.relax.problem.operator_graph import extract_variants
 from tvm_sched.relax.variants import row_regions
 from tvm_sched.schedule import verify
@@ -26,7 +33,8 @@ def small_regions(monkeypatch):
 
 def lowered(mod, pieces=(2,), rows=True):
     passes = [
-        LowerToKernels(libraries=(), variants=True, pieces=pieces, rows=rows),
+        LowerToKernels(libraries=(), after_fusion=[OfferVariants(pieces, rows=rows)]),
+        PrepareKernels(),
         EstimateLatencies("cpu3", "roofline"),
     ]
     return tvm.transform.Sequential(passes)(mod)
@@ -59,7 +67,7 @@ def test_a_batch_stays_in_parts_from_the_first_convolution_to_the_last(small_reg
 
 def test_rows_end_where_too_many_would_overlap(small_regions):
     """Of 40 rows in 8 parts of 5 each convolution would add 14."""
-    lower = {n: LowerToKernels(libraries=(), variants=True, pieces=(n,), rows=True) for n in (2, 8)}
+    lower = {n: LowerToKernels(libraries=(), after_fusion=[OfferVariants((n,), rows=True)]) for n in (2, 8)}
     two, eight = (extract_variants(lower[n](pictures(1, 40))).groups for n in (2, 8))
     assert [len(group.operators) for group in two] == [5]
     assert {len(group.operators) for group in eight} == {1}
@@ -86,7 +94,7 @@ def test_cold_starts_are_offered_rows_of_large_batches_alone(small_regions):
         (batch, rows): any(
             "batch/2" in group.ways
             for group in extract_variants(
-                LowerToKernels(libraries=(), variants=True, pieces=(2,), rows=rows)(pictures(batch, 5))
+                LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,), rows=rows)])(pictures(batch, 5))
             ).groups
         )
         for batch in (2, 200)

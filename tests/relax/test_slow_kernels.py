@@ -61,7 +61,8 @@ def test_compiled_model_lists_large_ones():
 
 @pytest.mark.parametrize(("source", "nanoseconds", "count"), [("measured", 10**7, 1), ("measured", 90_000, 0)])
 def test_measured_times_decide_where_there_are_any(source, nanoseconds, count):
-    chain = [passes.LowerToKernels(libraries=()), passes.EstimateLatencies("cpu1", _costs(source, nanoseconds))]
+    estimate = passes.EstimateLatencies("cpu1", _costs(source, nanoseconds))
+    chain = [passes.LowerToKernels(libraries=()), passes.PrepareKernels(), estimate]
     mod = tvm.transform.Sequential(chain)(model(LARGE))
     assert get_problem(mod).costs.source == source
     found = slow_kernels(mod)

@@ -10,8 +10,15 @@ from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_module
 from tvm_sched.relax.ir.attributes import get_problem
-from tvm_sched.relax.pass_list import build_rest
-from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKernels, Place
+from tvm_sched.relax.passes import (
+    EmitExecutor,
+    EstimateLatencies,
+    LowerToKernels,
+    OfferVariants,
+    Place,
+    PrepareKernels,
+    build_rest,
+)
 from tvm_sched.relax.problem.operator_graph import extract_variants
 from tvm_sched.relax.variants import products
 from tvm_sched.schedule import verify, with_choice
@@ -25,7 +32,7 @@ def small_weights(monkeypatch):
 
 
 def groups_of(mod, pieces=(2, 4)):
-    return extract_variants(LowerToKernels(libraries=(), variants=True, pieces=pieces)(mod)).groups
+    return extract_variants(LowerToKernels(libraries=(), after_fusion=[OfferVariants(pieces)])(mod)).groups
 
 
 def test_a_block_is_two_regions_attention_by_heads_and_the_feed_forward_network():
@@ -77,7 +84,8 @@ def test_uneven_heads_compute_the_same():
 def test_what_others_read_stays_whole():
     """The keys and values that a prefill returns are outputs, so heads are cut after them."""
     mod = decoder_module(CONFIG, 1, 5, phase="prefill")
-    found = extract_variants(LowerToKernels(libraries=(), variants=True, pieces=(2,), unbound=True)(mod))
+    lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,), unbound=True)])
+    found = extract_variants(lower(mod))
     inside = {name for group in found.groups for name in group.operators[:-1]}
     made = {name for operator in found.graph.operators if operator.name in inside for name in operator.outputs}
     assert made
@@ -117,7 +125,8 @@ def test_convolutions_on_emulated_gpus():
 def test_cores_compute_the_same(make, ways):
     results = []
     for chosen in ways:
-        passes = [LowerToKernels(libraries=(), variants=True, pieces=(2,)), EstimateLatencies("cpu2", "roofline")]
+        lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,))])
+        passes = [lower, PrepareKernels(), EstimateLatencies("cpu2", "roofline")]
         mod = tvm.transform.Sequential(passes)(make())
         mod = Place(schedule=forced(get_problem(mod), chosen))(mod)
         executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(mod)), "llvm", relax_pipeline=None)
@@ -143,7 +152,8 @@ def test_pieces_of_equal_shapes_are_put_together_along_axes_of_their_own():
     image = rng.standard_normal((1, 4, 4, 4)).astype("float32")
     results = []
     for ways in ((), ("channels/2", "columns/2")):
-        passes = [LowerToKernels(libraries=(), variants=True, pieces=(2,)), EstimateLatencies("cpu2", "roofline")]
+        lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,))])
+        passes = [lower, PrepareKernels(), EstimateLatencies("cpu2", "roofline")]
         made = tvm.transform.Sequential(passes)(mod)
         problem = get_problem(made)
         choice = {group.name: way for group in problem.variants.groups for way in ways if way in group.ways}

@@ -14,8 +14,15 @@ from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.emit import executor
 from tvm_sched.relax.ir.attributes import get_problem, get_schedule
-from tvm_sched.relax.pass_list import build_rest
-from tvm_sched.relax.passes import EmitExecutor, EstimateLatencies, LowerToKernels, Place
+from tvm_sched.relax.passes import (
+    EmitExecutor,
+    EstimateLatencies,
+    LowerToKernels,
+    OfferVariants,
+    Place,
+    PrepareKernels,
+    build_rest,
+)
 from tvm_sched.relax.problem.operator_graph import extract, extract_variants
 from tvm_sched.relax.variants import products
 from tvm_sched.schedule import verify
@@ -54,7 +61,7 @@ def small_products(monkeypatch):
 
 
 def test_the_end_of_a_fused_kernel_that_waits_for_another_product_is_offered_apart():
-    lowered = LowerToKernels(libraries=(), variants=True)(gated_module())
+    lowered = LowerToKernels(libraries=(), after_fusion=[OfferVariants()])(gated_module())
     found = extract_variants(lowered)
     (group,) = found.groups
     (apart,) = group.alternatives
@@ -77,7 +84,7 @@ def test_a_sum_with_what_the_product_needs_is_not_offered():
             second = builder.emit(relax.op.matmul(first, relax.const(weights()[1])))
             result = builder.emit_output(relax.op.add(second, first))
         builder.emit_func_output(result)
-    assert not extract_variants(LowerToKernels(libraries=(), variants=True)(builder.get())).groups
+    assert not extract_variants(LowerToKernels(libraries=(), after_fusion=[OfferVariants()])(builder.get())).groups
 
 
 def test_a_decoder_offers_its_gates():
@@ -143,7 +150,8 @@ def test_each_device_loads_its_columns_alone(small_products):
 
 @pytest.mark.parametrize("way", ["apart", "columns/2"])
 def test_cores_compute_the_same_whatever_is_chosen(way, small_products):
-    passes = [LowerToKernels(libraries=(), variants=True, pieces=(2, 4)), EstimateLatencies("cpu2", "roofline")]
+    lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2, 4))])
+    passes = [lower, PrepareKernels(), EstimateLatencies("cpu2", "roofline")]
     mod = tvm.transform.Sequential(passes)(gated_module())
     mod = Place(schedule=forced(get_problem(mod), way))(mod)
     assert get_schedule(mod).problem == get_problem(mod).digest
@@ -176,16 +184,19 @@ def test_weights_without_values_are_cut_for_scheduling_alone(small_products):
         with builder.dataflow():
             result = builder.emit_output(relax.op.matmul(x, weights_))
         builder.emit_func_output(result)
-    lower = {unbound: LowerToKernels(libraries=(), variants=True, pieces=(2,), unbound=unbound) for unbound in (0, 1)}
-    assert not extract_variants(lower[0](builder.get())).groups
-    mod = EstimateLatencies("v100-server", "roofline")(lower[1](builder.get()))
+    lower = {
+        unbound: LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,), unbound=unbound)])
+        for unbound in (False, True)
+    }
+    assert not extract_variants(lower[False](builder.get())).groups
+    mod = EstimateLatencies("v100-server", "roofline")(lower[True](builder.get()))
     with pytest.raises(InputError, match="cuts parameter 'w', which has no value"):
         Place(schedule=forced(get_problem(mod), "columns/2"))(mod)
 
 
 def test_what_is_no_product_is_not_cut(small_products):
     """A kernel that TVM would not make of a product of these operands."""
-    lowered = LowerToKernels(libraries=(), schedule=False)(gated_module())
+    lowered = LowerToKernels(libraries=())(gated_module())
     (kernel,) = (f for v, f in lowered.functions_items() if "tanh" in v.name_hint)
     operand = relax.Var("x", relax.TensorType((SIZE, SIZE), "float32"))
     assert products.as_product(kernel, operand, operand) is None

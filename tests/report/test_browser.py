@@ -17,7 +17,7 @@ from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem
 from tvm_sched_cluster import ClusterState, Request, fail, load_cluster, load_services, place
-from tvm_sched_cluster.report import write_cluster_report
+from tvm_sched_cluster.cluster_report import write_cluster_report
 
 pytestmark = pytest.mark.xdist_group("browser")
 RANGE = "return document.querySelector('.entry:not(.hidden) .gantt').layout.xaxis.range"

@@ -243,7 +243,7 @@ def test_annealing_gives_the_same_schedule_again():
 def annealed(problem):
     from tvm_sched.schedulers.common import native
 
-    start = native.list_order(problem, native.HEFT)
+    start = native.list_order(problem, "heft")
     return native.anneal(problem, start, native.Effort(200_000, 7, 0, 2, 1e9))
 
 

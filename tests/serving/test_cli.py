@@ -100,15 +100,16 @@ def groups():
 @pytest.mark.parametrize("call", ["placement_group", "place"])
 def test_ctrl_c_as_a_reservation_is_made_leaves_none(three_nodes, artifact, monkeypatch, call):
     """The signal arrives while Ray, or our own function, hands the group over: nothing is assigned yet."""
-    from tvm_sched_cluster.serving import placement
 
-    made = getattr(placement, call)
+    from tvm_sched_cluster.serving import stage_nodes
+
+    made = getattr(stage_nodes, call)
 
     def interrupted(*arguments, **options):
         made(*arguments, **options)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(placement, call, interrupted)
+    monkeypatch.setattr(stage_nodes, call, interrupted)
     with pytest.raises(KeyboardInterrupt):
         serving.deploy(deployment("cut", artifact), seconds=PATIENCE)
     eventually(lambda: "cut" not in groups())

@@ -44,7 +44,7 @@ def test_commands_give_the_same(nodes, tmp_path):
         ["pipeline", "--partitioner", "slicegraph", "--option", "populations=3", "--option", "evaluations=100"],
     ):
         said = []
-        for option in ([], ["--ray", "auto"]):
+        for option in ([], ["--workers", "ray:auto"]):
             result = CliRunner().invoke(
                 app, [command[0], str(tmp_path / "problem.json"), *command[1:], *option, "--json"]
             )

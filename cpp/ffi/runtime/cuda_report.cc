@@ -57,11 +57,14 @@ ffi::String CudaReport() {
 }
 
 /// Bytes a second between the host and a GPU: from it, to it, both at once, and within the GPU.
-ffi::Array<double> CudaCopyRates(int gpu, std::int64_t bytes) {
+ffi::Map<ffi::String, double> CudaCopyRates(int gpu, std::int64_t bytes) {
   return TranslateErrors([&] {
     const cuda::CopyRates rates = cuda::MeasureCopies(gpu, {bytes});
-    return ffi::Array<double>{rates.from_host, rates.to_host, rates.from_host_both,
-                              rates.to_host_both, rates.within};
+    return ffi::Map<ffi::String, double>{{"from_host", rates.from_host},
+                                         {"to_host", rates.to_host},
+                                         {"from_host_both", rates.from_host_both},
+                                         {"to_host_both", rates.to_host_both},
+                                         {"within", rates.within}};
   });
 }
 

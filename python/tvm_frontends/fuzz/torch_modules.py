@@ -12,8 +12,8 @@ import torch
 from hypothesis import strategies as st
 
 from .torch_builder import ModuleBuilder, Value
+from .torch_data_movement import MOVES
 from .torch_layers import LAYERS
-from .torch_moves import MOVES
 from .torch_steps import STEPS
 
 TOLERANCE = 3e-5

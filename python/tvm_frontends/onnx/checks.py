@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tvm_sched.errors import InputError
-
-from .operators.registry import STANDARD
+from ..errors import ModelError
+from .operators.nodes import STANDARD
 
 if TYPE_CHECKING:
     import onnx
@@ -24,7 +23,7 @@ def check_graph(graph: onnx.GraphProto, where: str) -> None:
 
     Raises
     ------
-    InputError
+    ModelError
         A value that is written twice, read but never written, or an input that is no tensor of numbers.
     """
     initializers = {tensor.name for tensor in (*graph.initializer, *(t.values for t in graph.sparse_initializer))}
@@ -33,7 +32,7 @@ def check_graph(graph: onnx.GraphProto, where: str) -> None:
         if kind == "optional_type":
             kind = item.type.optional_type.elem_type.WhichOneof("value")
         if item.name not in initializers and kind not in ("tensor_type", None):
-            raise InputError(
+            raise ModelError(
                 f"{where}: input {item.name!r} is of the kind {kind.removesuffix('_type')}; tensors are allowed: "
                 "cut the model behind it"
             )
@@ -50,7 +49,7 @@ def _check_scope(graph: onnx.GraphProto, outer: set[str], where: str, place: str
     for node in graph.node:
         for name in node.input:
             if name and name not in known:
-                raise InputError(
+                raise ModelError(
                     f"{where}: {node_text(node)} reads {name!r}, which nothing writes; the file is broken: export it again"
                 )
         for attribute in node.attribute:
@@ -58,7 +57,7 @@ def _check_scope(graph: onnx.GraphProto, outer: set[str], where: str, place: str
                 _check_scope(body, known, where, f"the {attribute.name} of {node_text(node)}")
         for name in node.output:
             if name in written:
-                raise InputError(
+                raise ModelError(
                     f"{where}: {node_text(node)} writes {name!r}, which {written[name]} gives already; a name has one "
                     "value in ONNX: export the model again"
                 )
@@ -66,14 +65,14 @@ def _check_scope(graph: onnx.GraphProto, outer: set[str], where: str, place: str
                 written[name] = node_text(node)
     for item in graph.output:
         if item.name not in known:
-            raise InputError(f"{where}: output {item.name!r} of {place} is written by no node")
+            raise ModelError(f"{where}: output {item.name!r} of {place} is written by no node")
 
 
 def _check_unique(names: Iterable[str], what: str, where: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InputError(
+            raise ModelError(
                 f"{where}: {name!r} occurs twice {what}; a name has one value in ONNX: export the model again"
             )
         seen.add(name)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .operators import UnsupportedNode
+from ..errors import UnsupportedNode
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-DOMAIN = "tvm_sched.expanded"
+DOMAIN = "tvm_frontends.expanded"
 """Where the bodies stand until they are inlined."""
 
 STANDARD = ("", "ai.onnx", "ai.onnx.preview", "ai.onnx.ml", "ai.onnx.preview.training")

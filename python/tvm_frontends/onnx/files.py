@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm_sched.errors import InputError
+from ..errors import ModelError, first_line
 
 if TYPE_CHECKING:
     import onnx
@@ -17,16 +17,16 @@ def read_onnx(path: Path) -> onnx.ModelProto:
 
     Raises
     ------
-    InputError
+    ModelError
         A file that is no ONNX model, or external data that are missing, too short or outside the model's folder.
     """
     onnx = import_onnx(str(path))
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf and onnx raise several unrelated classes
-        raise InputError(f"{path}: not a readable ONNX file ({first_line(error)})") from None
+        raise ModelError(f"{path}: not a readable ONNX file ({first_line(error)})") from None
     if not model.graph.node and not model.graph.output:
-        raise InputError(f"{path}: not a readable ONNX file (its graph is empty)")
+        raise ModelError(f"{path}: not a readable ONNX file (its graph is empty)")
     _locate_external_data(model, path)
     return model
 
@@ -38,8 +38,8 @@ def import_onnx(where: str) -> Any:
         import onnx_ir  # noqa: F401
         import onnxscript.optimizer  # noqa: F401
     except ImportError as error:
-        raise InputError(
-            f"{where}: reading ONNX models needs the package {error.name or 'onnx'}: pip install 'tvm_sched[onnx]'"
+        raise ModelError(
+            f"{where}: reading ONNX models needs the package {error.name or 'onnx'}: pip install onnx onnx-ir onnxscript"
         ) from None
     return onnx
 
@@ -56,11 +56,6 @@ def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
                 yield from tensors_of(body)
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its class where the message is empty."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
 def _locate_external_data(model: onnx.ModelProto, path: Path) -> None:
     """Write where the external data lie as full paths: the model may be used from any folder."""
     folder = path.resolve().parent
@@ -69,16 +64,16 @@ def _locate_external_data(model: onnx.ModelProto, path: Path) -> None:
             continue
         entries = {entry.key: entry for entry in tensor.external_data}
         if "location" not in entries:
-            raise InputError(f"{path}: tensor {tensor.name!r} has external data, and the file does not say where")
+            raise ModelError(f"{path}: tensor {tensor.name!r} has external data, and the file does not say where")
         file = folder / entries["location"].value
         subject = f"{path}: tensor {tensor.name!r} has its data in {file}"
         if not file.resolve().is_relative_to(folder):
-            raise InputError(f"{subject}, outside the model's folder {folder}; put it beside the model")
+            raise ModelError(f"{subject}, outside the model's folder {folder}; put it beside the model")
         if not file.is_file():
-            raise InputError(f"{subject}, and there is no such file; it belongs to the model, put it there")
+            raise ModelError(f"{subject}, and there is no such file; it belongs to the model, put it there")
         end = sum(int(entries[key].value) for key in ("offset", "length") if key in entries)
         if file.stat().st_size < end:
-            raise InputError(
+            raise ModelError(
                 f"{subject}, which ends at byte {file.stat().st_size} where {end} are needed; copy it again"
             )
         entries["location"].value = str(file)

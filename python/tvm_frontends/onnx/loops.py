@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import UnsupportedNode
 from .loop_counters import count_iterations
-from .operators import UnsupportedNode
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_NODES = 20_000
 """Most operators that the unrolling of one loop may make."""
 
-_DONE = "tvm_sched.iterations_done"
+_DONE = "tvm_frontends.iterations_done"
 
 
 def unroll_loops(model: ir.Model) -> bool:

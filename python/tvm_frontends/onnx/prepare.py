@@ -15,15 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.errors import InputError
-
-from ..model import ModelWarning
+from ..errors import ModelError, ModelWarning, UnsupportedNode, first_line
 from .expand import expand_functions
-from .files import first_line
 from .fold import fold_model
 from .loops import unique_names
 from .native import NativeError, upgrade
-from .operators import UnsupportedNode, is_known
+from .operators import is_known
 from .widen import widen_types
 
 if TYPE_CHECKING:
@@ -74,7 +71,7 @@ def prepare(
 
     Raises
     ------
-    InputError
+    ModelError
         A graph that is broken, a constant that does not fit, a loop that is too long.
     """
     import onnx_ir as ir
@@ -82,19 +79,19 @@ def prepare(
     try:
         graph = ir.from_proto(model)
     except Exception as error:
-        raise InputError(f"{where}: not a valid ONNX model: {_cause(error)}") from None
+        raise ModelError(f"{where}: not a valid ONNX model: {_cause(error)}") from None
     try:
         for each in graph.graphs():
             each.sort()  # converters of float16 append nodes at the end; ONNX Runtime sorts such files, too
     except ValueError:
-        raise InputError(f"{where}: its nodes form a cycle; export the model again") from None
+        raise ModelError(f"{where}: its nodes form a cycle; export the model again") from None
     _freeze(graph, shapes, constants or {}, where)
     try:
         graph = _normalise(graph, where)
         expand_functions(graph, is_known)
         graph = _folded(graph, where)
     except UnsupportedNode as error:
-        raise InputError(f"{where}: {error}") from None
+        raise ModelError(f"{where}: {error.problem}", error.missing) from None
     widen_types(graph)
     return _to_proto(graph)
 
@@ -107,7 +104,7 @@ def _freeze(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], constants: M
     inputs = [value for value in graph.inputs if value.name not in graph.initializers]
     for name in constants:
         if name not in {value.name for value in inputs}:
-            raise InputError(
+            raise ModelError(
                 f"{where}: a constant is given for input {name!r}, which the model does not have; its inputs are "
                 f"{', '.join(str(value.name) for value in inputs) or 'none'}"
             )
@@ -141,7 +138,7 @@ def _constant(value: ir.Value, given: Any, where: str) -> npt.NDArray[Any]:
         if whole and not np.array_equal(made.astype(np.float64), array.astype(np.float64)):
             raise ValueError(f"{array} is no {dtype}")
     except (TypeError, ValueError) as error:
-        raise InputError(f"{where}: constant {value.name!r}: {given!r} does not fit ({_cause(error)})") from None
+        raise ModelError(f"{where}: constant {value.name!r}: {given!r} does not fit ({_cause(error)})") from None
     declared = value.shape
     if declared is None:
         return made
@@ -150,7 +147,7 @@ def _constant(value: ir.Value, given: Any, where: str) -> npt.NDArray[Any]:
         return made.reshape((1,) * len(fixed))
     if made.ndim == len(fixed) and all(want in (None, have) for want, have in zip(fixed, made.shape, strict=True)):
         return made
-    raise InputError(
+    raise ModelError(
         f"{where}: constant {value.name!r} has the shape {made.shape}; the model declares "
         f"({', '.join('?' if dim is None else str(dim) for dim in fixed)})"
     )
@@ -179,7 +176,7 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
     except NativeError as error:
         version = model.opset_imports[""]
         if any("broadcast" in node.attributes for node in model.graph):
-            raise InputError(
+            raise ModelError(
                 f"{where}: opset {version} broadcasts in its own way, and could not be converted: {error}"
             ) from None
         warnings.warn(f"{where}: stays at opset {version}: {error}", ModelWarning, stacklevel=2)

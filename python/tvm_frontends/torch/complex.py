@@ -14,8 +14,8 @@ import numpy as np
 from tvm import relax
 
 from ..fourier import dft_matrix
-from .operators import length
-from .registry import Call, dtype_of
+from .calls import Call, dtype_of
+from .elementwise import length
 
 MOST_POINTS = 4096
 """Of a Fourier transform, whose matrix has the square of that many elements."""

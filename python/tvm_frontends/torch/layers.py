@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax, te, topi
 
 from ..interpolation import cubic, interpolate
-from .registry import Call, converter, dtype_of, is_float
+from .calls import Call, converter, dtype_of, is_float
 
 _CONVOLUTION = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 _TRANSPOSED = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose, 3: relax.op.nn.conv3d_transpose}

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from tvm import relax
 
-from .operators import constant
-from .registry import Call, converter, dtype_of
+from .calls import Call, converter, dtype_of
+from .elementwise import constant
 
 
 def _scale_and_shift(call: Call, x: relax.Expr, channels: int) -> list[relax.Expr]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from .operators import constant
-from .registry import Call, converter
+from .calls import Call, converter
+from .elementwise import constant
 
 
 @converter("_trilinear.default")

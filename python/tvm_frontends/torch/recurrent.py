@@ -10,7 +10,7 @@ from typing import Any
 from tvm import relax
 
 from ..kernels.recurrent import Cell, Weights, emit_direction, make_activation
-from .registry import Call, converter
+from .calls import Call, converter
 
 _ACTIVATIONS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh")}
 _ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}

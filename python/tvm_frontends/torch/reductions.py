@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from .operators import constant
-from .registry import HALF, Call, converter, dtype_of, is_float
+from .calls import HALF, Call, converter, dtype_of, is_float
+from .elementwise import constant
 
 
 def _axes(call: Call, x: relax.Expr) -> list[int]:

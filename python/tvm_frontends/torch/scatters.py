@@ -6,8 +6,8 @@ import numpy as np
 import tvm_ffi
 from tvm import relax
 
-from .operators import constant
-from .registry import Call, converter, dtype_of, is_float
+from .calls import Call, converter, dtype_of, is_float
+from .elementwise import constant
 
 _REDUCTIONS = {
     "sum": "add",

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tvm_sched_cluster import demand_of_services, load_cluster, load_services, requests_of
-from tvm_sched_cluster.benchmark_kind import Demand
-
 from ..cost_model import default_cost_model, get_cost_model
 from ..errors import InputError, did_you_mean
 from ..pipeline.instances import load_graph
-from ..pipeline.relaxation import relax
+from ..pipeline.partition_relaxation import relax
 from ..problem import Problem, load_topology, problem_of
+from ..registry import Registry
 from ..schedulers.efficient_mip import Instance, read_workload
 from ..testing.hios import random_layered
 from ..testing.moirai import read_moirai
@@ -23,8 +21,6 @@ from ..testing.regal import regal_like
 from ..testing.tarnawski import read_throughput
 from ..testing.task_graphs import FAMILIES, task_graph
 from .kinds.throughput import Pipeline
-
-MOST_REQUESTS = 2000
 
 
 def _tasks(graph: str, topology: str, seed: int = 0) -> Problem:
@@ -96,24 +92,21 @@ def _workload(path: Path) -> Instance:
     return read_workload(path)
 
 
-def _requests(cluster: str, demand: str, seed: int = 0) -> Demand:
-    """Random requests for the six services of RAMPA's evaluation, with the probabilities of Table IV."""
-    services = load_services()
-    asked = requests_of(demand_of_services(demand, services), MOST_REQUESTS, seed)
-    return Demand(load_cluster(cluster), tuple(services), tuple(asked))
-
-
-SOURCES: dict[str, Callable[..., Any]] = {
-    "tasks": _tasks,
-    "hios": _hios,
-    "problem": _problem,
-    "decoder": _decoder,
-    "moirai": read_moirai,
-    "regal": _regal,
-    "graph": _graph,
-    "throughput": _throughput,
-    "model": _model,
-    "workload": _workload,
-    "requests": _requests,
-}
-"""What makes an instance of its arguments, by name."""
+SOURCES: Registry[Callable[..., Any]] = Registry(
+    "source",
+    "tvm_sched.benchmark_sources",
+    entries={
+        "tasks": _tasks,
+        "hios": _hios,
+        "problem": _problem,
+        "decoder": _decoder,
+        "moirai": read_moirai,
+        "regal": _regal,
+        "graph": _graph,
+        "throughput": _throughput,
+        "model": _model,
+        "workload": _workload,
+    },
+    elsewhere={"requests": "tvm-sched-cluster"},
+)
+"""What makes an instance of its arguments, by name; entry points of other distributions name further ones."""

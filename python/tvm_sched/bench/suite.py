@@ -18,7 +18,7 @@ import msgspec
 from ..errors import FormatError, InputError, did_you_mean
 from ..files import read_bytes
 from ..toml_files import parse_toml
-from .kinds import Kind, Proof, kind_of
+from .kinds import KINDS, Kind, Proof
 from .sources import SOURCES
 
 FORMAT, VERSION = "tvm_sched.suite", 1
@@ -74,7 +74,7 @@ class Case:
             raise FormatError(
                 f"instance {self.name!r}: {path} is not the file that the suite names; its SHA-256 differs"
             )
-        source = SOURCES[self.source]
+        source = SOURCES.get(self.source)
         try:
             inspect.signature(source).bind(**self.arguments)
         except TypeError as error:
@@ -140,10 +140,10 @@ def load_suite(path: str | os.PathLike[str]) -> Suite:
 
 
 def _cases(family: Family, file: Path) -> Iterator[Case]:
-    if family.source not in SOURCES:
-        raise FormatError(
-            f"{file}: family {family.name!r}: there is no source {family.source!r}; there are {', '.join(SOURCES)}"
-        )
+    try:
+        SOURCES.get(family.source)
+    except InputError as error:
+        raise FormatError(f"{file}: family {family.name!r}: {error}") from None
     for values in itertools.product(*family.grid.values()):
         for path, digest in family.files.items() or [("", "")]:
             arguments = {**family.options, **dict(zip(family.grid, values, strict=True))}
@@ -153,7 +153,7 @@ def _cases(family: Family, file: Path) -> Iterator[Case]:
             if path:
                 arguments["path"] = file.parent / path
             name = f"{family.name}/{'-'.join(parts)}"
-            yield Case(name, kind_of(family.kind), family.source, arguments, digest)
+            yield Case(name, KINDS.get(family.kind), family.source, arguments, digest)
 
 
 def _sha256(path: Path) -> str:

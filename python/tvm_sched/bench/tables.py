@@ -75,7 +75,7 @@ class Standings:
     @cached_property
     def kinds(self) -> list[str]:
         """Kinds of which there are results."""
-        return [name for name in KINDS if any(case.kind.name == name for case in self.cases.values())]
+        return [name for name in KINDS.entries if any(case.kind.name == name for case in self.cases.values())]
 
     def of(self, kind: str) -> list[str]:
         """Instances of a kind."""

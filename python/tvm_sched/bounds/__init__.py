@@ -16,13 +16,14 @@ import numpy as np
 from ..errors import InfeasibleError
 from ..problem import Problem
 from .bus import bus_bound
+from .critical_path import critical_path_bound
 from .device_work import device_work_bound
-from .group_spans import group_spans
+from .group_delays import group_delays
 from .path_and_bus import path_and_bus_bound
-from .regions import Span
+from .region_placement import Delay
 from .relaxation import Relaxation
-from .residency import without_resident
-from .variants import relaxed
+from .resident_relaxation import without_resident
+from .variant_relaxation import relaxed
 
 MARGIN = 1e-9
 """Relative slack for floating-point sums, so that rounding never lifts a bound above the truth."""
@@ -57,7 +58,7 @@ def lower_bound(problem: Problem) -> Bound:
     """The strongest of all bounds, computed on the first call for a problem.
 
     Of a problem with variants it holds for all choices: it is that of a problem that is no harder than any of them
-    (`tvm_sched.bounds.variants`). Where parameters are resident it is that of a problem without them.
+    (`tvm_sched.bounds.variant_relaxation`). Where parameters are resident it is that of a problem without them.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def lower_bound(problem: Problem) -> Bound:
     -----
     *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
     operator ends no earlier than all buses together can carry the parameters of its ancestors; the predecessors of an
-    operator, its successors, and branches between it and one that it dominates (`tvm_sched.bounds.regions`, and
+    operator, its successors, and branches between it and one that it dominates (`tvm_sched.bounds.region_placement`, and
     `shared_regions` where operators may run together or there are more than `regions.MOST_DEVICES` devices) share a device
     or pay for copies, and all work between the two fills the devices (`region_work`). The times of such regions add up along
     the model, and what follows the last byte of a prefix of the parameters is counted by them too.
@@ -124,7 +125,7 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
         relaxation = relaxation_of(relaxation)
         if not relaxation.problem.graph.operators:
             return [Bound(0, "critical path")]
-    path = _critical_path(relaxation)
+    path = critical_path_bound(relaxation)
     if path == math.inf:
         raise InfeasibleError(
             "every placement of the operators needs a copy between devices without a route: connect more of the devices"
@@ -144,8 +145,8 @@ def relaxation_of(problem: Problem) -> Relaxation:
     if cold.variants is None:
         return Relaxation(cold)
     no_harder = relaxed(cold)
-    through = group_spans(cold, no_harder, strongest)
-    return Relaxation(no_harder.problem, tuple(Span(each.first, each.last, float(each.ns)) for each in through))
+    through = group_delays(cold, no_harder, strongest)
+    return Relaxation(no_harder.problem, tuple(Delay(each.first, each.last, float(each.ns)) for each in through))
 
 
 def strongest(problem: Problem) -> int:
@@ -154,7 +155,3 @@ def strongest(problem: Problem) -> int:
         return max(bound.ns for bound in all_bounds(problem))
     except InfeasibleError:
         return 0
-
-
-def _critical_path(relaxation: Relaxation) -> float:
-    return float((relaxation.end + relaxation.after).max())

@@ -9,7 +9,7 @@ shorter than the sum over operators of the least that each can count for, whatev
 lets every operator run at its normal speed, as if its parameters were loaded, and one on the buses alone lets it spare them.
 
 *Paths* are steps: of an operator after the one that it reads from, no sooner than that has ended, for its own time; or by a
-span (`regions`, `region_work`), from the end of one operator to that of another, whatever runs between. Steps have weights,
+delay (`regions`, `region_work`), from the end of one operator to that of another, whatever runs between. Steps have weights,
 and what arrives at an operator is no less than what goes on from there. With the times ``e`` at which operators end, each
 step says that ``e[last] - e[first]`` is at least its time. Summed up by weights, what arrives at operators and goes on
 cancels out, and what ends there is no later than the run: so the sum of the steps' times is at most the weight of the steps
@@ -133,10 +133,10 @@ class _Dual:
         along, proved, start = np.zeros(len(time)), 0.0, 0
         for (first, last), weight in weights.steps.items():
             start += weight if first < 0 else 0
-            if (span := self._span_ns.get((first, last))) is None:
+            if (delay := self._delay_ns.get((first, last))) is None:
                 along[last] += weight
             else:
-                proved += weight * span
+                proved += weight * delay
         known = np.isfinite(time)
         costs = [
             w * np.where(known, each, 0.0)
@@ -147,11 +147,11 @@ class _Dual:
         return float(least.sum() + proved + weights.buses * self.crossing.least) / total if total else 0.0
 
     @cached_property
-    def _span_ns(self) -> dict[Step, float]:
-        """Spans that are no edges."""
+    def _delay_ns(self) -> dict[Step, float]:
+        """Delays that are no edges."""
         before = self.relaxation.problem.graph.index.predecessors
         found: dict[Step, float] = {}
-        for first, last, ns in self.relaxation.spans:
+        for first, last, ns in self.relaxation.delays:
             if first not in before[last]:
                 found[first, last] = max(ns, found.get((first, last), 0.0))
         return found
@@ -163,12 +163,12 @@ class _Dual:
         chosen = np.lexsort((time, carried), axis=1)[:, :1]
         took, worked, crossed = (np.take_along_axis(each, chosen, axis=1)[:, 0] for each in self.ways)
         end, index = np.zeros(len(time)), self.relaxation.problem.graph.index
-        spans: dict[int, list[tuple[int, float]]] = {}
-        for (first, last), ns in self._span_ns.items():
-            spans.setdefault(last, []).append((first, ns))
+        delays: dict[int, list[tuple[int, float]]] = {}
+        for (first, last), ns in self._delay_ns.items():
+            delays.setdefault(last, []).append((first, ns))
         for o in index.order:
             end[o] = took[o] + max((end[p] for p in index.predecessors[o]), default=0.0)
-            end[o] = max([end[o], *(end[first] + ns for first, ns in spans.get(o, ()))])
+            end[o] = max([end[o], *(end[first] + ns for first, ns in delays.get(o, ()))])
         return max(float(end.max()), float(worked.sum()), float(crossed.sum()) + self.crossing.least)
 
     def solved(self) -> Weights | None:
@@ -240,7 +240,7 @@ class _Program:
                 self._add([*own, (end + o, -1.0), *([(end + p, 1.0)] if p >= 0 else [])], 0.0, (p, o))
             if not index.successors[o]:
                 self._add([(end + o, 1.0), (latency, -1.0)], 0.0)
-        for (first, last), ns in self.dual._span_ns.items():
+        for (first, last), ns in self.dual._delay_ns.items():
             self._add([(end + first, 1.0), (end + last, -1.0)], -ns / unit, (first, last))
         for each, limit in ((busy, 0.0), (carried, -self.dual.crossing.least / unit)):
             self._add([*enumerate((each[operators, ways] / unit).tolist()), (latency, -1.0)], limit)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import Problem
-from .dominators import regions_between
+from .dominated_regions import regions_between
 from .heads_and_tails import DeviceTime, Side, between_ends, device_weights, several_in_turn
-from .regions import Span
+from .region_placement import Delay
 
 Array = npt.NDArray[np.float64]
 
@@ -56,10 +56,10 @@ class Work:
     exclusive: bool
 
 
-def work_spans(
-    problem: Problem, work: Work, source: int, known: Iterable[Span], given: Iterable[Span] = ()
-) -> list[Span]:
-    """The ``given`` spans, then ``known`` ones merged with those that follow from work, the longer for each pair.
+def work_delays(
+    problem: Problem, work: Work, source: int, known: Iterable[Delay], given: Iterable[Delay] = ()
+) -> list[Delay]:
+    """The ``given`` delays, then ``known`` ones merged with those that follow from work, the longer for each pair.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ def work_spans(
     work : Work
     source : int
         Dominators are those of paths from this operator.
-    known : iterable of Span
+    known : iterable of Delay
         What other arguments gave, from operators to those that they dominate.
-    given : iterable of Span
+    given : iterable of Delay
         Between any operators.
 
     Notes
@@ -77,40 +77,40 @@ def work_spans(
     Let ``u`` dominate ``v``. All operators on paths from ``u`` to ``v`` run between the end of ``u`` and the end of ``v``,
     each after a head, the time from the end of ``u`` to its start at least, and before a tail. Those with a head of at least
     ``s`` and a tail of at least ``a`` fill the devices for the time in between (`between_ends`), and of more operators than
-    devices some run on the same device (`several_in_turn`). Heads and tails count the spans of the regions inside.
+    devices some run on the same device (`several_in_turn`). Heads and tails count the delays of the regions inside.
     """
-    best = {(span.first, span.last): span.ns for span in known}
-    spans = Spans()
-    for span in given:
-        spans.add(span)
+    best = {(delay.first, delay.last): delay.ns for delay in known}
+    delays = Delays()
+    for delay in given:
+        delays.add(delay)
     left = EFFORT // len(problem.topology.devices) ** 2
     times: dict[bytes, float] = {}
     for u, v, members in regions_between(problem, source, WIDEST):
         left -= len(members)
         ns = best.get((u, v), 0.0)
         if members and left >= 0:
-            region = Region(problem, u, members, work, spans)
+            region = Region(problem, u, members, work, delays)
             if region.key not in times:
                 times[region.key] = region.least_time()
             ns = max(ns, times[region.key])
         if ns > 0:
-            spans.add(Span(u, v, ns))
-    return spans.all
+            delays.add(Delay(u, v, ns))
+    return delays.all
 
 
-class Spans:
-    """The spans found so far, by either end."""
+class Delays:
+    """The delays found so far, by either end."""
 
     def __init__(self) -> None:
-        self.all: list[Span] = []
-        self.to: dict[int, list[Span]] = defaultdict(list)
-        self.of: dict[int, list[Span]] = defaultdict(list)
+        self.all: list[Delay] = []
+        self.to: dict[int, list[Delay]] = defaultdict(list)
+        self.of: dict[int, list[Delay]] = defaultdict(list)
 
-    def add(self, span: Span) -> None:
-        """Add a span, which later regions use."""
-        self.all.append(span)
-        self.to[span.last].append(span)
-        self.of[span.first].append(span)
+    def add(self, delay: Delay) -> None:
+        """Add a delay, which later regions use."""
+        self.all.append(delay)
+        self.to[delay.last].append(delay)
+        self.of[delay.first].append(delay)
 
 
 class Region:
@@ -124,7 +124,7 @@ class Region:
         Least time from each one's end to the end of the last.
     """
 
-    def __init__(self, problem: Problem, first: int, members: list[int], work: Work, spans: Spans) -> None:
+    def __init__(self, problem: Problem, first: int, members: list[int], work: Work, delays: Delays) -> None:
         index, place = problem.graph.index, {o: i for i, o in enumerate(members)}
         self.work, self.members = work, members
         self.start, self.end, self.after = (np.zeros(len(members)) for _ in range(3))
@@ -132,14 +132,16 @@ class Region:
         for i, o in enumerate(members):
             self.start[i] = max((self.end[place[p]] for p in index.predecessors[o] if p in place), default=0.0)
             self.end[i] = self.start[i] + shortest[o]
-            for span in spans.to.get(o, ()):
-                if span.first == first:
-                    self.end[i] = max(self.end[i], span.ns)
-                elif span.first in place:
-                    self.end[i] = max(self.end[i], self.end[place[span.first]] + span.ns)
+            for delay in delays.to.get(o, ()):
+                if delay.first == first:
+                    self.end[i] = max(self.end[i], delay.ns)
+                elif delay.first in place:
+                    self.end[i] = max(self.end[i], self.end[place[delay.first]] + delay.ns)
         for i, o in reversed(list(enumerate(members))):
             follows = [shortest[s] + self.after[place[s]] for s in index.successors[o] if s in place]
-            follows += [span.ns + self.after[place[span.last]] for span in spans.of.get(o, ()) if span.last in place]
+            follows += [
+                delay.ns + self.after[place[delay.last]] for delay in delays.of.get(o, ()) if delay.last in place
+            ]
             self.after[i] = max(follows, default=0.0)
 
     @property

@@ -13,9 +13,9 @@ from ..problem import FORBIDDEN, Problem
 from ..schedule._compiled import compiled
 from .host_traffic import HostTraffic
 from .neighbours import Neighbour, together_or_apart
-from .region_work import Work, work_spans
-from .regions import MOST_DEVICES, Span, spans
-from .shared_regions import fastest_copies, shared_spans
+from .region_placement import MOST_DEVICES, Delay, delays
+from .region_sharing import fastest_copies, shared_delays
+from .region_work import Work, work_delays
 
 Array = npt.NDArray[np.float64]
 
@@ -28,12 +28,12 @@ class Relaxation:
     ----------
     problem : Problem
         Without variants, with operators.
-    given : tuple of Span
-        Known of it from elsewhere; they come first among `spans`.
+    given : tuple of Delay
+        Known of it from elsewhere; they come first among `delays`.
     """
 
     problem: Problem
-    given: tuple[Span, ...] = ()
+    given: tuple[Delay, ...] = ()
 
     @cached_property
     def host(self) -> HostTraffic:
@@ -80,9 +80,9 @@ class Relaxation:
     @cached_property
     def after(self) -> Array:
         """(operators,): least time between the end of an operator and the end of the run."""
-        spans: dict[int, list[Span]] = defaultdict(list)
-        for span in self.spans:
-            spans[span.first].append(span)
+        delays: dict[int, list[Delay]] = defaultdict(list)
+        for delay in self.delays:
+            delays[delay.first].append(delay)
         after = np.zeros(len(self.shortest))
         index = self.problem.graph.index
         for o in reversed(index.order):
@@ -96,13 +96,13 @@ class Relaxation:
                     for s in index.successors[o]
                 ]
                 after[o] = max(after[o], together_or_apart(beside))
-            for span in spans[o]:
-                after[o] = max(after[o], span.ns + after[span.last])
+            for delay in delays[o]:
+                after[o] = max(after[o], delay.ns + after[delay.last])
         return after
 
     @cached_property
     def source(self) -> int:
-        """The operator with the longest time after it; `spans` are of regions behind it."""
+        """The operator with the longest time after it; `delays` are of regions behind it."""
         index = self.problem.graph.index
         rank = np.zeros(len(self.shortest))
         for o in reversed(index.order):
@@ -110,16 +110,16 @@ class Relaxation:
         return int(rank.argmax())
 
     @cached_property
-    def spans(self) -> list[Span]:
+    def delays(self) -> list[Delay]:
         """Pairs of operators between which lies at least some time."""
-        return work_spans(self.problem, self.work, self.source, self.region_spans, self.given)
+        return work_delays(self.problem, self.work, self.source, self.region_delays, self.given)
 
     @cached_property
-    def region_spans(self) -> list[Span]:
+    def region_delays(self) -> list[Delay]:
         """Those of them by where operators may run, not by work alone."""
         if self.work.exclusive and len(self.problem.topology.devices) <= MOST_DEVICES:
-            return spans(self.problem, self.best, self.source)
-        return shared_spans(self.problem, self.shortest, self.share, self.source)
+            return delays(self.problem, self.best, self.source)
+        return shared_delays(self.problem, self.shortest, self.share, self.source)
 
     @property
     def work(self) -> Work:
@@ -142,16 +142,16 @@ class Relaxation:
         index = self.problem.graph.index
         at_once, loaded = (times.tolist() for times in self._by_arrival)
         floor = self.host.ancestors_on_bus
-        spans: dict[int, list[Span]] = defaultdict(list)
-        for span in self.spans:
-            spans[span.last].append(span)
+        delays: dict[int, list[Delay]] = defaultdict(list)
+        for delay in self.delays:
+            delays[delay.last].append(delay)
         end = np.zeros(len(index.inputs))
         for o in index.order:
             ready = self._ready(o, end)
             arrived = max((self.host.arrival[t] for t in index.host_inputs[o]), default=0.0)
             end[o] = max(min(ready + at_once[o], max(ready, arrived) + loaded[o]), floor[o])
-            for span in spans[o]:
-                end[o] = max(end[o], end[span.first] + span.ns)
+            for delay in delays[o]:
+                end[o] = max(end[o], end[delay.first] + delay.ns)
         return end
 
     def _ready(self, o: int, end: Array) -> float:

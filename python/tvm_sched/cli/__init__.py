@@ -8,9 +8,6 @@ from typing import Annotated
 
 import typer
 
-from tvm_sched_cluster.cli import changes, cluster, deploy, serve  # noqa: F401
-from tvm_sched_cluster.cli import inputs as cluster_inputs
-
 from .. import __version__
 from . import (
     bench,
@@ -28,9 +25,11 @@ from . import (
     schedule,
     schema,
 )
+from .attached_commands import AttachedCommands
 from .registration import command, epilog, own_process
 
 app = typer.Typer(
+    cls=AttachedCommands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -130,7 +129,7 @@ command(
     (
         "tvm-sched compare googlenet.onnx --topology v100-server --schedulers single,anytime",
         "tvm-sched compare problem.json --option anytime.work=10 --time-limit 20 --report report.html",
-        "tvm-sched compare problems/*.json --each --schedulers single,sortinghat,anytime --ray auto --json",
+        "tvm-sched compare problems/*.json --each --schedulers single,sortinghat,anytime --json",
     ),
     apart=True,
 )(compare.compare)
@@ -157,24 +156,6 @@ command(
     ),
     apart=True,
 )(plan.plan)
-command(
-    app,
-    "serve",
-    (
-        "tvm-sched serve googlenet.pipeline",
-        "tvm-sched serve googlenet.toml --address 10.0.0.1:6379 --name googlenet-2",
-    ),
-)(serve.serve)
-command(app, "status", ("tvm-sched status", "tvm-sched status googlenet --json"))(serve.status)
-command(
-    app,
-    "request",
-    (
-        "tvm-sched request googlenet --input data_0=image.npy -o results/",
-        "tvm-sched request googlenet --repeat 1000 --json",
-    ),
-)(serve.request)
-command(app, "undeploy", ("tvm-sched undeploy googlenet",))(serve.undeploy)
 command(
     app,
     "problem",
@@ -213,7 +194,6 @@ command(
     ),
 )(costs.learn)
 app.add_typer(machine.topology, name="topology")
-app.add_typer(cluster_inputs.cluster, name="cluster")
 app.add_typer(cache.app, name="cache")
 app.add_typer(bench.app, name="bench")
 command(app, "schedulers", ("tvm-sched schedulers", "tvm-sched schedulers --json"))(machine.list_schedulers)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError, TvmSchedError
-from .inputs import HTML, ModelsOrProblems, OptionalTopology, Ray, ReportFile, check_outputs, workers_of
+from .inputs import HTML, ModelsOrProblems, OptionalTopology, ReportFile, Workers, check_outputs, workers_of
 from .interrupt import interruptible
 from .methods import MethodOptions, parse_options
 from .models import RequestOptions, load_problem
@@ -66,7 +66,7 @@ def compare(
         bool, typer.Option("--each", help="Each model or problem by itself, not all of them at once on one machine.")
     ] = False,
     report: ReportFile = None,
-    ray: Ray = None,
+    workers: Workers = None,
 ) -> None:
     """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`.
 
@@ -79,7 +79,7 @@ def compare(
     options = methods.of_each(names)
     apart = [[source] for source in sources] if each else [sources]
     problems = [load_problem(out, group, topology, given) for group in apart]
-    with workers_of(ray):
+    with workers_of(workers):
         wanted = [given.requests(made) for made in problems]
         solves: list[SolveRequest] = [
             (made, name, options[name], of) for made, of in zip(problems, wanted, strict=True) for name in names

@@ -67,7 +67,7 @@ def profile(
     shapes = one_shape(parse_shapes(input_shape), "a profile is of one")
     models = _models(source, networks, seed)
     with interruptible(out), out.step("Profiling") as step:
-        from ..relax.profiling.profile import profile_models
+        from ..relax.profile_models import profile_models
 
         found = profile_models(
             models, "cpu1" if device == "cpu" else device, input_shapes=shapes,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -13,6 +14,7 @@ import typer
 
 from ..errors import InputError
 from ..files import UNREADABLE
+from ..registry import Registry
 
 if TYPE_CHECKING:
     from ..problem import Problem, Topology
@@ -67,12 +69,12 @@ OptionalCosts = Annotated[
     str | None,
     typer.Option("--costs", metavar="NAME|FILE", help="As in `compile`; a problem file brings its own latencies."),
 ]
-Ray = Annotated[
+Workers = Annotated[
     str | None,
     typer.Option(
-        "--ray",
-        metavar="HOST:PORT|auto",
-        help="Distribute the search over a Ray cluster (extra [cluster]). The result is the same.",
+        "--workers",
+        metavar="KIND[:ADDRESS]",
+        help="Distribute the search over workers, of a kind that an installed package offers. The result is the same.",
     ),
 ]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML report.")]
@@ -83,15 +85,28 @@ TraceFile = Annotated[
 TimelineFile = Annotated[Path | None, typer.Option("--timeline", metavar="FILE.json", help="Write the timeline.")]
 
 
-def workers_of(ray: str | None) -> AbstractContextManager[None]:
-    """What lets a search use a Ray cluster while it is open; nothing without an address."""
-    if ray is None:
+def workers_of(kind: str | None) -> AbstractContextManager[None]:
+    """Return a context in which searches use the workers of ``--workers``; without the option they work here."""
+    if kind is None:
         return nullcontext()
-    from tvm_sched_cluster.serving import RayExecutor
-
     from ..worker_pool import workers
 
-    return workers(RayExecutor(ray))
+    return workers(_executor(kind))
+
+
+EXECUTORS: Registry[Callable[[str], Executor]] = Registry("kind of workers", "tvm_sched.executors")
+"""What makes a `concurrent.futures.Executor` of an address, by kind of workers."""
+
+
+def _executor(given: str) -> Executor:
+    kind, _, address = given.partition(":")
+    offered = EXECUTORS.names()
+    if kind not in offered:
+        raise InputError(
+            f"--workers {given}: no installed package offers workers of the kind {kind!r}; there are "
+            f"{', '.join(offered) or 'none'}. Those of a cluster come with tvm-sched-cluster: pip install tvm-sched-cluster"
+        )
+    return EXECUTORS.get(kind)(address)
 
 
 def check_outputs(

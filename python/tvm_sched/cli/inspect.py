@@ -50,7 +50,7 @@ def inspect(
         found = _inspect_problem(model)
     else:
         with out.step(f"Inspecting {model.name}"):
-            from ..relax.inspect import inspect_model
+            from ..relax.inspection import inspect_model
 
             found = inspect_model(model, sets[0] if sets else None, constants)
     _show(out, found)

@@ -15,9 +15,9 @@ from .inputs import (
     JSON,
     ModelsOrProblems,
     OptionalTopology,
-    Ray,
     ReportFile,
     TraceFile,
+    Workers,
     check_outputs,
     is_problem,
     workers_of,
@@ -67,7 +67,7 @@ def pipeline(
     ] = None,
     report: ReportFile = None,
     trace: TraceFile = None,
-    ray: Ray = None,
+    workers: Workers = None,
 ) -> None:
     """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be.
 
@@ -84,7 +84,7 @@ def pipeline(
                      "--constant": given.constant, "--costs": given.costs,
                      "--latency-ceiling": latency_ceiling, "--throughput-floor": throughput_floor, "--output": output,
                      "--artifact": artifact, "--evidence": evidence, "--report": report, "--trace": trace}  # fmt: skip
-        with workers_of(ray):
+        with workers_of(workers):
             partition_graph(out, sources, stages, partitioner, options, of_models)
         return
     check_outputs(
@@ -106,7 +106,7 @@ def pipeline(
     from ..schedulers.common.console import stdout_aside
 
     stopping = stoppable(out, get(partitioner).answers_interrupt)
-    with workers_of(ray), stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
+    with workers_of(workers), stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
         plan = plan_pipeline(made, count, partitioner, options, progress=step, **limits)  # type: ignore[arg-type]
     if output:  # before the evidence, which may take long
         plan.save(output)

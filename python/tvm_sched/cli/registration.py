@@ -58,7 +58,7 @@ def command(
             out = Output(json, f"{app.info.name} {name}" if isinstance(app.info.name, str) else name)
             _begin(out, apart)
             try:
-                # Ray, for one, prints what it thinks of its nodes at any time.
+                # Libraries of commands print on standard output at any time.
                 with redirect_stdout(sys.stderr), _reporting_old_names(out):
                     function(out, **parameters.collect(arguments))
                 out.finish()

@@ -1,4 +1,4 @@
-"""The bounds of Archer et al. (ICML 2024) for max-throughput partitioning: a formula, and integer programs.
+"""The bounds of Archer et al. (ICML 2024) for max-throughput partitioning by integer programs.
 
 All programs are one over numbered blocks, `block_program`, with some blocks standing for one stage and others for several.
 """
@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..bounds.partitions.simple import simple_bound
+from ..problem.partition_problem import Integers, PartitionProblem
 from ..worker_pool import distribute, have_workers
-from .partition_problem import Integers, PartitionProblem
 from .program_result import ProgramResult
 
 if TYPE_CHECKING:
     from .block_program import BlockProgram
-
-
-def simple_bound(problem: PartitionProblem, stages: int) -> float:
-    """Lemma 3.3: some stage has the largest node's work, and some stage the average work."""
-    return max(float(problem.work.max(initial=0)), float(problem.work.sum()) / stages)
 
 
 def bottleneck_bound(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tvm_frontends import ImportedModel, load_model
+    from tvm_frontends import ImportedModel
 
     from . import passes
     from .api import CompiledModel, compile, make_problem
-    from .inspect import inspect_model
+    from .inspection import inspect_model
     from .ir.attributes import get_pipeline_plan, get_problem, get_schedule
+    from .models import load_model
     from .options import CompileOptions
-    from .pass_list import pipeline
+    from .passes import pipeline
     from .pipeline_api import ExportablePipeline, compile_pipeline
     from .problem.operator_graph import get_graph
     from .targets import target
@@ -28,11 +29,11 @@ _WHERE = {
     "get_pipeline_plan": "ir.attributes",
     "get_problem": "ir.attributes",
     "get_schedule": "ir.attributes",
-    "inspect_model": "inspect",
-    "load_model": "tvm_frontends",
+    "inspect_model": "inspection",
+    "load_model": "models",
     "make_problem": "api",
     "passes": "passes",
-    "pipeline": "pass_list",
+    "pipeline": "passes",
     "target": "targets",
 }
 

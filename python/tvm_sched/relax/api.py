@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm
 
-from tvm_frontends import ImportedModel, load_model, open_model
+from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes, StaticShapes
 
@@ -28,8 +28,9 @@ from .emit.emit_executor import attach_executor
 from .emit.export import EMBED_LIMIT, export
 from .emit.shared_values import SharedValues
 from .ir.attributes import NAME, get_problem, get_schedule
+from .models import load_model, open_model
 from .options import CompileOptions
-from .pass_list import build_rest, decision_passes, problem_passes
+from .passes import build_rest, decision_passes, problem_passes
 from .profiling.slow_kernels import SlowKernel, slow_kernels
 from .toolchain.failures import explained
 from .toolchain.linking import load_executable

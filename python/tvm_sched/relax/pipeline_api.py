@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tvm_frontends import load_model
 from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes
 
@@ -20,6 +19,7 @@ from .api import check_before, decide
 from .emit.export import export
 from .emit.stages import CompiledStage, make_stages
 from .ir.attributes import get_pipeline_plan, get_problem
+from .models import load_model
 from .options import CompileOptions
 from .toolchain.failures import explained
 from .toolchain.processor import compiling_for

@@ -74,12 +74,6 @@ def read_target(found: tvm.target.Target) -> CompileOptions:
     return CompileOptions.from_json(_topologies.get(model) or model, str(options_text))
 
 
-def option_of_target(name: str) -> Any:
-    """An option of the current target; None where that is not a target of tvm_sched."""
-    current = tvm.target.Target.current(allow_none=True)
-    return getattr(read_target(current), name) if current is not None and "tvm_sched" in current.keys else None
-
-
 def register_tag(tag: str) -> None:
     """Register a tag that ``import tvm`` did not: of more logical devices, or with options behind the name.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..bounds import Bound, all_bounds, lower_bound
-from ..bounds.evidence import Evidence, evidence
+from ..bounds.schedule_evidence import Evidence, evidence
 from ..errors import InputError
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule

@@ -26,7 +26,7 @@ def heft(problem: Problem, options: NoOptions) -> Schedule:
     InfeasibleError
         The schedule holds too much memory, which HEFT does not look at, and no repair with the same devices was found.
     """
-    return over_variants(problem, partial(_list_schedule, native.HEFT))
+    return over_variants(problem, partial(_list_schedule, "heft"))
 
 
 @register("peft")
@@ -41,8 +41,8 @@ def peft(problem: Problem, options: NoOptions) -> Schedule:
     InfeasibleError
         As `heft`.
     """
-    return over_variants(problem, partial(_list_schedule, native.PEFT))
+    return over_variants(problem, partial(_list_schedule, "peft"))
 
 
-def _list_schedule(method: int, problem: Problem) -> Schedule:
+def _list_schedule(method: native.ListMethod, problem: Problem) -> Schedule:
     return native.fit_into_memory(native.list_order(problem, method)).to_schedule()

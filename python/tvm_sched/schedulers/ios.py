@@ -60,7 +60,9 @@ def ios(problem: Problem, options: IosOptions) -> Schedule:
             "no single device can run all operators with their tensors on it, and IOS uses one device"
         )
     device = min((d for d in range(len(able)) if able[d]), key=lambda d: total[d])
-    limits = (options.groups, options.group_size, options.block, options.states)
+    from ..schedule.native import IosLimits  # loads the library
+
+    limits = IosLimits(groups=options.groups, group_size=options.group_size, block=options.block, states=options.states)
     found = native.ios(problem, device, limits)
     if isinstance(found, native.TooManyStates):
         raise TooLargeError(

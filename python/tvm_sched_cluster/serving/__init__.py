@@ -1,10 +1,11 @@
 """Pipelines on a Ray cluster: a placement group, an actor for each stage, one that takes requests.
 
-the only package that imports Ray, and does so when it is used: the extra ``cluster``.
+Modules here that import Ray are imported on first use, so that the command line starts quickly.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +14,33 @@ from tvm_sched.errors import InputError
 from .deployment import Deployment, StagePlacement, load_deployment
 
 if TYPE_CHECKING:
-    from .allocated import deployment_of, follow
+    from .allocation_follower import deployment_of, follow
     from .client import Client
-    from .connection import connect
-    from .executor import RayExecutor
-    from .lifecycle import deploy, deployments, status, undeploy
+    from .deployment_lifecycle import deploy, deployments, status, undeploy
+    from .ray_connection import connect
+    from .ray_executor import RayExecutor
 
 _WHERE = {
     "Client": "client",
-    "RayExecutor": "executor",
-    "connect": "connection",
-    "deploy": "lifecycle",
-    "deployment_of": "allocated",
-    "deployments": "lifecycle",
-    "follow": "allocated",
-    "status": "lifecycle",
-    "undeploy": "lifecycle",
+    "RayExecutor": "ray_executor",
+    "connect": "ray_connection",
+    "deploy": "deployment_lifecycle",
+    "deployment_of": "allocation_follower",
+    "deployments": "deployment_lifecycle",
+    "follow": "allocation_follower",
+    "status": "deployment_lifecycle",
+    "undeploy": "deployment_lifecycle",
 }
+
+
+def executor_of(address: str) -> Executor:
+    """Return what runs searches on the Ray cluster at an address (empty: as for `connect`), for ``--workers ray:ADDRESS``.
+
+    The entry point ``ray`` of the group ``tvm_sched.executors`` names this function.
+    """
+    executor: Executor = __getattr__("RayExecutor")(address or None)
+    return executor
+
 
 __all__ = [
     "Client",
@@ -40,6 +51,7 @@ __all__ = [
     "deploy",
     "deployment_of",
     "deployments",
+    "executor_of",
     "follow",
     "load_deployment",
     "status",

@@ -14,9 +14,9 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from tvm_sched.errors import InputError, ServingError, TvmSchedError
 from tvm_sched.pipeline.execute import BatchResult
 
-from .connection import connect
-from .lifecycle import unknown
-from .names import NAMESPACE, ingress_name
+from .actor_names import NAMESPACE, ingress_name
+from .deployment_lifecycle import unknown
+from .ray_connection import connect
 
 _GRACE_SECONDS = 5.0
 """How much longer than the ingress a client waits: the ingress's error says more."""

@@ -24,10 +24,10 @@ from ray.exceptions import (
 from tvm_sched.errors import BusyError, InputError, ServingError, TvmSchedError
 from tvm_sched.pipeline import Manifest
 
+from .actor_names import NAMESPACE, stage_name
 from .deployment import Deployment
-from .names import NAMESPACE, stage_name
-from .placement import node_of_stage
-from .stage import STATUS
+from .stage_nodes import node_of_stage
+from .stage_worker import STATUS
 
 _PING_SECONDS = 2.0
 _PAUSE_SECONDS = 0.1

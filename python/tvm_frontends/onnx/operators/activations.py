@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from .registry import Node, constant_of, converter, dtype_of
+from .nodes import Node, constant_of, converter, dtype_of
 from .upstream import convert_upstream
 
 

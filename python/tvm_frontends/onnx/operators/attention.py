@@ -11,8 +11,8 @@ import numpy as np
 from tvm import relax
 
 from .integers import cast
+from .nodes import Node, converter, dtype_of
 from .quantized import float_product
-from .registry import Node, converter, dtype_of
 
 _DOMAIN = "com.microsoft"
 _REFUSED = ("do_rotary", "past_present_share_buffer")

@@ -9,8 +9,8 @@ import numpy as np
 from tvm import relax
 
 from .integers import cast, dequantize, quantize
+from .nodes import Node, constant_of, converter, dtype_of
 from .quantized import dynamically_quantized, float_product, integer_matmul, per_matrix, requantize
-from .registry import Node, constant_of, converter, dtype_of
 
 _DOMAIN = "com.microsoft"
 _ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")

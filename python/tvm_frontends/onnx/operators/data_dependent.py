@@ -1,7 +1,7 @@
 """Operators whose result size depends on the values.
 
-A kernel fills a buffer of the largest size and counts; what is cut out of it afterwards, and what follows, is the
-module's dynamic tail (`tvm_sched.relax.passes.SplitTail`).
+A kernel fills a buffer of the largest possible size and counts the elements. Cutting the result out of the buffer, and all
+operators that follow, have shapes that are known only at run time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...kernels.bounded import (
     suppression_kernel,
     unique_kernel,
 )
-from .registry import Node, converter, dtype_of
+from .nodes import Node, converter, dtype_of
 
 
 @converter("NonZero")

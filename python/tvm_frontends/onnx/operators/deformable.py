@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax, te
 
-from .registry import Node, converter, dtype_of
+from .nodes import Node, converter, dtype_of
 
 
 @converter("DeformConv")

@@ -7,7 +7,7 @@ import tvm
 from tvm import relax, te
 
 from ...division import float_remainder, safe_divisor
-from .registry import Node, constant_of, converter, dtype_of
+from .nodes import Node, constant_of, converter, dtype_of
 from .upstream import convert_upstream
 
 WHOLE = ("int", "uint")

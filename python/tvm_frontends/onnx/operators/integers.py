@@ -13,7 +13,7 @@ import numpy as np
 from tvm import relax
 
 from ..widen import WIDER
-from .registry import Node, constant_of, dtype_of
+from .nodes import Node, constant_of, dtype_of
 
 RANGES = {
     "int2": (-2, 1),

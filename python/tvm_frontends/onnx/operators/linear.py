@@ -9,7 +9,7 @@ import numpy.typing as npt
 from onnx import numpy_helper
 from tvm import relax
 
-from .registry import Node, converter, dtype_of
+from .nodes import Node, converter, dtype_of
 from .scores import DOMAIN, class_labels, one_class, post_transform
 
 

@@ -7,7 +7,7 @@ import math
 from tvm import relax
 
 from .elementwise import scalar
-from .registry import Node, converter, dtype_of
+from .nodes import Node, converter, dtype_of
 
 
 @converter("LayerNormalization")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import tvm
 from tvm import relax, te
 
-from .registry import Node, converter
+from .nodes import Node, converter
 from .roi import roi_maximum
 from .upstream import convert_upstream
 

@@ -9,7 +9,7 @@ import onnx
 from tvm import relax
 
 from .integers import along, cast, centred, dequantize, quantize, range_of, saturate, scalar, sum_dtype
-from .registry import Node, converter, dtype_of
+from .nodes import Node, converter, dtype_of
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 
 _UINT8 = onnx.TensorProto.UINT8

@@ -19,8 +19,8 @@ from ...kernels.recurrent import (
     takes_beta,
 )
 from .integers import dequantize
+from .nodes import Node, converter, dtype_of
 from .quantized import dynamically_quantized
-from .registry import Node, converter, dtype_of
 
 _DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}

@@ -6,7 +6,7 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
-from .registry import Node, converter, dtype_of
+from .nodes import Node, converter, dtype_of
 from .upstream import convert_upstream
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from .elementwise import scalar
-from .registry import Node
+from .nodes import Node
 
 DOMAIN = "ai.onnx.ml"
 POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")

@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .registry import Node, constant_of, converter, dtype_of
+from .nodes import Node, constant_of, converter, dtype_of
 
 
 @converter("Slice")

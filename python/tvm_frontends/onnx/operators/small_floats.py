@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relax, te
 
-from .registry import Node, dtype_of
+from .nodes import Node, dtype_of
 
 
 @dataclass(frozen=True)

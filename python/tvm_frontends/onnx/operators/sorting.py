@@ -7,7 +7,7 @@ from dataclasses import replace
 import tvm
 from tvm import relax, te
 
-from .registry import Node, converter, dtype_of
+from .nodes import Node, converter, dtype_of
 from .upstream import convert_upstream
 
 SORTED = {"bool": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "bfloat16": "float32"}

@@ -10,8 +10,8 @@ import numpy as np
 from tvm import relax
 
 from .integers import cast
+from .nodes import Node, converter, dtype_of
 from .normalization import group_normalization, layer_normalization, rms_normalization
-from .registry import Node, converter, dtype_of
 
 _DOMAIN = "com.microsoft"
 _UNWANTED = "gives mean and deviation, which only training reads"

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm_sched_cluster.benchmark_kind import ClusterKind
-
-from ...errors import InputError
+from ...registry import Registry
 from .base import Answer, Checked, Kind, Proof
 from .latency import LatencyKind
 from .placement import PlacementKind
 from .throughput import ThroughputKind
 
-__all__ = ["KINDS", "Answer", "Checked", "Kind", "Proof", "kind_of"]
+__all__ = ["KINDS", "Answer", "Checked", "Kind", "Proof"]
 
-KINDS: dict[str, Kind[Any]] = {
-    kind.name: kind for kind in (LatencyKind(), ThroughputKind(), PlacementKind(), ClusterKind())
-}
-"""All kinds by name."""
-
-
-def kind_of(name: str) -> Kind[Any]:
-    """The kind of that name; raises `InputError` that lists those there are."""
-    if name not in KINDS:
-        raise InputError(f"there is no kind of instance {name!r}; there are {', '.join(KINDS)}")
-    return KINDS[name]
+KINDS: Registry[Kind[Any]] = Registry(
+    "kind of instance",
+    "tvm_sched.benchmark_kinds",
+    entries={kind.name: kind for kind in (LatencyKind(), ThroughputKind(), PlacementKind())},
+    elsewhere={"cluster": "tvm-sched-cluster"},
+)
+"""All kinds by name; entry points of other distributions name further ones."""

@@ -6,20 +6,8 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched_cluster.cli.results import (
-    Bounded,
-    CheckedAllocation,
-    CheckedBound,
-    Clusters,
-    Defragmented,
-    Deployed,
-    MadeService,
-    Placed,
-    Recovered,
-    ShownCluster,
-)
-
 from ...relax.inspection import Inspection
+from ..attached_commands import COMMAND_SETS
 from .benchmarks import Benchmarked, Instances, Proved, Scored, Standing
 from .benchmarks import Checked as CheckedSolutions
 from .machines import (
@@ -34,7 +22,7 @@ from .machines import (
     Profiled,
     ShownTopology,
 )
-from .pipelines import DeploymentStatus, Partitioned, Pipelined, RanPipeline, Requested, Statuses, Undeployed
+from .pipelines import Partitioned, Pipelined, RanPipeline
 from .plans import Planned
 from .schedules import (
     Checked,
@@ -64,10 +52,6 @@ RESULTS: dict[str, Any] = {
     "compare": (Comparison, Comparisons),
     "pipeline": (Pipelined, Partitioned),
     "plan": Planned,
-    "serve": DeploymentStatus,
-    "status": Statuses,
-    "request": Requested,
-    "undeploy": Undeployed,
     "problem": MadeProblem,
     "generation": MadeProblem,
     "profile": Profiled,
@@ -82,17 +66,6 @@ RESULTS: dict[str, Any] = {
     "bench run": Benchmarked,
     "bench score": Scored,
     "bench table": Standing,
-    "cluster list": Clusters,
-    "cluster show": ShownCluster,
-    "cluster place": Placed,
-    "cluster bound": Bounded,
-    "cluster check": CheckedBound,
-    "cluster verify": CheckedAllocation,
-    "cluster release": Recovered,
-    "cluster fail": Recovered,
-    "cluster defragment": Defragmented,
-    "cluster service": MadeService,
-    "cluster deploy": Deployed,
     "cache show": Cached,
     "cache clear": Cleared,
     "cache path": CachePath,
@@ -100,7 +73,9 @@ RESULTS: dict[str, Any] = {
     "doctor": Diagnosed,
     "demo": Demonstrated,
 }
-"""By command; several where it depends on what the command is given."""
+"""By command; several where it depends on what the command is given. Those of attached commands follow."""
+for _name in COMMAND_SETS.names():
+    RESULTS.update(COMMAND_SETS.get(_name).results())
 
 
 def typed(command: str, data: Any) -> Any:

@@ -13,18 +13,19 @@ from tvm import relax
 
 from ..._library import function as library_function
 from ...errors import InputError
-from ...planning import check_states, output_tensors
+from ...execution_plan import check_states, output_tensors
 from ...problem import Problem
 from ...runtime.machine import EMULATED, EmulationWarning, describe
 from ...schedule import Schedule
 from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import PARAMETERS, TAIL, get_problem, get_schedule
+from ..ir.kernel_table import KernelTable, kernel_names
 from ..lower.dynamic_tail import ENTRY as TAIL_ENTRY
 from ..lower.dynamic_tail import refuse_tail, tail_operators
+from ..lower.kernel_libraries import claimed_functions
 from ..problem.operator_graph import Extraction, extract
 from ..toolchain.processor import kernel_targets
-from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names, needs_for
-from .kernel_table import KernelTable
+from .kernel_calls import Compiler, compile_for, needs_for
 from .module import lower, make_runtime_module
 from .shared_values import same_bits
 
@@ -129,8 +130,9 @@ def make_executor(
     libraries: list[tvm.runtime.Module] = []
     for variant in variants:
         suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
-        functions = kernel_names(variant.mod, variant.extraction.calls, suffix)
-        functions = table.add(variant.mod, functions, claimed_functions(variant.mod))
+        claimed = claimed_functions(variant.mod)
+        functions = kernel_names(variant.extraction.calls, claimed, suffix)
+        functions = table.add(variant.mod, functions, claimed)
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
         plan, called = lower(
             variant.mod,

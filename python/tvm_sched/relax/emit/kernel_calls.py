@@ -7,11 +7,10 @@ from typing import Any
 
 import tvm
 
-from ...planning import KernelCall
+from ...execution_plan import KernelCall
 from ...problem import Topology
 from ..codegen.cpu.kernels import compile_kernels
 from ..codegen.cuda import compile_cuda_kernels, needed_architectures
-from ..lower.kernel_libraries import KERNELS
 from ..toolchain.processor import needs_of
 
 Compiler = Callable[[Mapping[str, tvm.tirx.PrimFunc], tvm.target.Target], tvm.runtime.Module]
@@ -47,18 +46,6 @@ def needs_for(backend: str, targets: Mapping[str, tvm.target.Target], topology: 
     return needs
 
 
-def kernel_names(mod: tvm.IRModule, calls: Sequence[KernelCall], suffix: str = "") -> dict[str, str]:
-    """Name in the artifact of each function that is called and that the artifact holds."""
-    claimed = claimed_functions(mod)
-    used = dict.fromkeys(call.function for call in calls if not call.external or call.function in claimed)
-    return {function: f"tvm_sched_{function}{suffix}" for function in used}
-
-
 def function_cores(calls: Sequence[KernelCall], shares: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     """The share of the machine's cores of each function that is called, from those of operators."""
     return {call.function: shares[call.operator] for call in calls}
-
-
-def claimed_functions(mod: tvm.IRModule) -> set[str]:
-    """Functions of a module that kernel libraries compute."""
-    return {str(name) for name in mod.attrs[KERNELS]} if mod.attrs and KERNELS in mod.attrs else set()

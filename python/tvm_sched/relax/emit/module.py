@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 
 from ..._library import function as library_function
-from ...planning import Calls, emit_plan
+from ...execution_plan import Calls, emit_plan
 from ...problem import Problem
 from ...schedule import Schedule
 from ...streams import core_shares

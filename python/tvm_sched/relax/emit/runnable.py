@@ -7,7 +7,7 @@ from typing import Any
 
 import tvm
 
-from ...planning import Calls
+from ...execution_plan import Calls
 from ...problem import Problem, Topology
 from ...runtime import ScheduledModule
 from ...runtime.machine import describe
@@ -15,8 +15,10 @@ from ...schedule import Schedule
 from ..codegen.cpu.kernel_objects import load_kernels
 from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import PARAMETERS
+from ..ir.kernel_table import kernel_names
+from ..lower.kernel_libraries import claimed_functions
 from ..toolchain.processor import kernel_targets
-from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names, needs_for
+from .kernel_calls import Compiler, compile_for, needs_for
 from .module import Shares, lower, make_runtime_module
 
 
@@ -33,7 +35,7 @@ def compile_calls(
     ``suffix``: appended to the kernels' names, to tell them from those of other modules.
     """
     claimed = claimed_functions(mod)
-    functions = kernel_names(mod, calls.calls, suffix)
+    functions = kernel_names(calls.calls, claimed, suffix)
     kernels = {name: mod[original] for original, name in functions.items() if original not in claimed}
     return compile_for(backend, kernels, topology, kernel_targets(), compiler)
 
@@ -77,7 +79,7 @@ def make_plan_module(
     embed_limit : int, optional
         Values of more bytes than this in all stay outside; default: all are embedded.
     """
-    functions = kernel_names(mod, calls.calls, suffix)
+    functions = kernel_names(calls.calls, claimed_functions(mod), suffix)
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
     held = {name: values[name] for name in calls.parameters if name in values}
     name = problem.graph.name

@@ -11,10 +11,10 @@ import tvm
 from tvm import relax
 
 from ...errors import InputError
+from ...execution_plan import KernelCall
 from ...pipeline import verify
 from ...pipeline.compiled import describe_stage
 from ...pipeline.stage_problem import stage_problem
-from ...planning import KernelCall
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
 from ...schedulers import solve

@@ -14,7 +14,6 @@ from ...schedule import Schedule, resolved
 from ...schedule.verifier import verify
 from ...schedulers import get, solve
 from ..ir.attributes import CHOICE, PARAMETERS, PROBLEM, SCHEDULE, SUBMODELS, get_problem, leave
-from ..options import SCHEDULER
 from ..problem.operator_graph import extract
 
 
@@ -41,7 +40,7 @@ class Place:
 
     def __init__(
         self,
-        scheduler: str = SCHEDULER,
+        scheduler: str = "anytime",
         options: Mapping[str, Any] | None = None,
         progress: Callable[[str, int, int], None] | None = None,
         *,

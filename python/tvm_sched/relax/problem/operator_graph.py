@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,13 +15,14 @@ from tvm import relax
 from tvm_frontends.model import number_of_inputs
 
 from ...errors import InputError
-from ...planning import KernelCall
+from ...execution_plan import KernelCall
 from ...problem import Group, Operator, OpGraph, Tensor, all_ways, choose_graph
 from ..ir.attributes import CHOICE, model_name
+from ..ir.calls import describe, kernel_kind, plain
+from ..ir.flops import count_flops
+from ..ir.tensor_types import bytes_of, dtype_of, static_shape
 from ..lower.kernel_libraries import kernel_flops
-from ..toolchain.processor import BFLOAT16
 from ..variants.ways import Choice, Member, WayCollector, as_choice, graph_bindings, members
-from .flops import count_flops
 from .read_bytes import count_read_bytes
 
 
@@ -293,8 +293,8 @@ class _Extractor:
                 f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols: input_shapes=..., "
                 "--input-shape, or the pass relax.transform.BindSymbolicVars"
             )
-        dtype = plain(ty.dtype.dtype)
-        made = Tensor(name, tensor_bytes(shape, dtype), kind, shape, dtype)
+        dtype = plain(dtype_of(ty))
+        made = Tensor(name, bytes_of(shape, dtype), kind, shape, dtype)
         if self.member is not None:
             self.ways.add_tensor(self._maker(self.member), self.member, made)
         else:
@@ -318,56 +318,11 @@ def _read_bytes(inputs: list[str], partial: Mapping[int, int]) -> dict[str, int]
     return dict(sorted(found.items())) or msgspec.UNSET
 
 
-def kernel_kind(function: str) -> str:
-    """What a kernel computes: its name without the numbers that make names unique, "fused" and "tir".
-
-    >>> kernel_kind("fused_conv2d3_add12_tir_tanh")
-    'conv2d_add_tanh'
-    >>> kernel_kind("onednn.matmul_bfloat16_relu_7")
-    'onednn.matmul_bfloat16_relu'
-    """
-    words = [word if word == BFLOAT16 else re.sub(r"\d+$", "", word) for word in function.split("_")]
-    if len(words) > 1 and words[0] == "fused":
-        words = words[1:]
-    return "_".join(word for word in words if word not in ("", "tir")) or function
-
-
-def tensor_bytes(shape: tuple[int, ...], dtype: str) -> int:
-    """Bytes of a dense tensor; types of less than a byte are packed."""
-    kind = tvm.DataType(dtype)
-    elements = 1
-    for size in shape:
-        elements *= size
-    bits = 8 if dtype == "bool" else int(kind.bits) * int(kind.lanes)
-    return (elements * bits + 7) // 8
-
-
-def static_shape(ty: Any) -> tuple[int, ...] | None:
-    """The sizes of a tensor type, or None where one is not a number."""
-    if not isinstance(ty.shape, relax.ShapeExpr) or not all(isinstance(d, tvm.tirx.IntImm) for d in ty.shape.values):
-        return None
-    return tuple(int(d) for d in ty.shape.values)
-
-
-def plain(text: Any) -> str:
-    """Convert to `str`: long strings of TVM are of a subclass, which file writers refuse."""
-    return "".join(str(text))
-
-
 def flatten(value: Any) -> list[Any]:
     """The leaves of nested tuples."""
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in flatten(part)]
     return [value]
-
-
-def describe(call: relax.Call) -> str:
-    """Name of what a call calls, for messages."""
-    if isinstance(call.op, tvm.ir.Op):
-        return str(call.op.name).replace("relax.", "R.", 1)
-    if isinstance(call.op, tvm.ir.GlobalVar):
-        return f"the call of function {call.op.name_hint!r}"
-    return f"the call of {call.op}"
 
 
 def _symbol(expr: Any) -> str:

@@ -12,7 +12,7 @@ import tvm
 from ...cost_model.signature import signatures
 from ...runtime.tensors import random_value
 from ..codegen.cpu.kernel_objects import load_kernels
-from ..lower.kernel_libraries import KERNELS, make_modules
+from ..lower.kernel_libraries import claimed_functions, make_modules
 from ..problem.operator_graph import Extraction
 from ..toolchain.processor import target_here
 
@@ -49,7 +49,7 @@ def single_kernels(
     """
     first = {text: o for o, text in reversed(list(enumerate(signatures(extraction.graph)))) if text in wanted}
     calls = {text: extraction.calls[o] for text, o in first.items() if not extraction.calls[o].packed}
-    claimed = {str(name) for name in mod.attrs[KERNELS]} if mod.attrs and KERNELS in mod.attrs else set()
+    claimed = claimed_functions(mod)
     libraries = {call.function: call.function for call in calls.values() if call.function in claimed}
     own = {call.function: mod[call.function] for call in calls.values() if not call.external}
     modules = make_modules(mod, libraries, dict.fromkeys(libraries, (1, devices))) + (

@@ -1,6 +1,6 @@
 """Offer other ways to compute fused kernels: with a separate end, products in pieces, regions in parallel parts.
 
-`offer_variants` puts them into ``main`` beside the fused kernels, joined by calls of `ways.CALL`, which stand for one of
+`OfferVariants` puts them into ``main`` beside the fused kernels, joined by calls of `ways.CALL`, which stand for one of
 their arguments; `tvm_sched.relax.problem.operator_graph` reads them as groups of a problem with variants, and takes the
 kernels of what was chosen.
 """
@@ -19,6 +19,7 @@ from tvm import relax
 from tvm_frontends.model import number_of_inputs
 
 from ...problem import Topology
+from ..ir.tensor_types import dtype_of, known_shape
 from ..lower.kernel_libraries.rewrite import Rewriter
 from .fused_functions import HEAVY, Core, core_of, fuse, heavy_binding, kernel_calls, needs, pattern, typed
 from .kernel_parts import Interval
@@ -30,9 +31,8 @@ from .ways import CALL
 WHOLE, FUSED, APART, TENSOR = "whole", "fused", "apart", "tensor"
 
 
-def offer_variants(
-    mod: tvm.IRModule, pieces: Sequence[int] = (), unbound: bool = False, warm: bool = False
-) -> tvm.IRModule:
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.OfferVariants")
+class OfferVariants:
     """Offer other ways to compute the kernels of ``main``.
 
     *Tails apart.* A fused kernel is one heavy operation and its epilogue. Where the epilogue reads an activation that
@@ -50,19 +50,28 @@ def offer_variants(
     *Batch, rows.* Calls are computed for parts of the batch, of the tokens or of a picture, which a last kernel puts
     together, where that can gain although each part needs all weights (`tvm_sched.relax.variants.row_regions`).
 
+    It takes a module as ``FuseOps`` leaves it: ``main`` calls PrimFuncs and functions of the attribute ``Primitive``.
+
     Parameters
     ----------
-    mod : tvm.IRModule
-        As ``FuseOps`` leaves it: ``main`` calls PrimFuncs and functions of the attribute ``Primitive``.
     pieces : sequence of int
         Numbers of pieces to offer.
     unbound : bool
         Whether weights without values are cut, too: for scheduling alone, since nothing can cut what each call brings.
-    warm : bool
-        Whether parameters may be on the devices already when a run begins, so that rows gain.
+    rows : bool
+        Whether parts by rows, each of which needs all weights, are offered also where only runs with parameters on the
+        devices can gain by them.
     """
-    offers = _Offers(mod, pieces, unbound, warm)
-    return offers.run() if offers.groups else mod
+
+    def __init__(self, pieces: Sequence[int] = (), unbound: bool = False, rows: bool = False) -> None:
+        self.pieces = tuple(pieces)
+        self.unbound = unbound
+        self.rows = rows
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        offers = _Offers(mod, self.pieces, self.unbound, self.rows)
+        return offers.run() if offers.groups else mod
 
 
 def pieces_for(topology: Topology) -> tuple[int, ...]:
@@ -233,14 +242,14 @@ class _Offers(Rewriter):
         """A kernel in pieces, put together, and what was fused to it."""
         cut, core = pieces.cut, pieces.core
         name = str(core.kernel.name_hint)
-        shape = [int(extent) for extent in core.joint.ty.shape.values]
+        shape = list(known_shape(core.joint))
         first, weights = (self.value(operand) for operand in core.operands)
         made, parts = [], []
         for begin, end in cut.pieces(count):
             width = end - begin
             kernel = self._kernel(name, partial(cut.kernel, width), (core.kernel, width))
             shape[cut.result_axis] = width
-            parts.append(relax.TensorType(list(shape), str(core.joint.ty.dtype.dtype)))
+            parts.append(relax.TensorType(list(shape), dtype_of(core.joint)))
             part = self.emit(relax.op.strided_slice(weights, [cut.axis], [begin], [end]))
             made.append(self.emit(relax.call_tir(kernel, [first, part], parts[-1])))
         key = ("concatenate", str(parts), cut.result_axis)

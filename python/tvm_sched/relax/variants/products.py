@@ -12,6 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, te
 
+from ..ir.tensor_types import dtype_of, known_shape, static_shape, tensor_bytes
 from .slicing import slice_result
 
 LEAST_WEIGHTS = 1 << 20
@@ -71,9 +72,9 @@ class Product:
 
     def kernel(self, columns: int | None = None) -> tvm.tirx.PrimFunc:
         """The kernel of this number of columns; of all, where none is given."""
-        shape = [int(extent) for extent in self.weights.shape.values]
+        shape = list(known_shape(self.weights))
         shape[self.axis] = columns or shape[self.axis]
-        weights = relax.TensorType(shape, str(self.weights.dtype.dtype))
+        weights = relax.TensorType(shape, dtype_of(self.weights))
         return _kernel([self.first, weights], self._call)
 
     def _call(self, builder: relax.BlockBuilder, first: relax.Expr, weights: relax.Expr) -> relax.Expr:
@@ -87,12 +88,10 @@ def as_product(function: tvm.tirx.PrimFunc, first: relax.Expr, weights: relax.Ex
 
     A kernel is a product if it is what TVM makes of one, statement for statement.
     """
-    if not _is_static(first.ty) or not _is_static(weights.ty) or len(weights.ty.shape.values) != 2:
+    shape, given = static_shape(weights), static_shape(first)
+    if shape is None or len(shape) != 2 or not given or tensor_bytes(weights) < LEAST_WEIGHTS:
         return None
-    shape = [int(extent) for extent in weights.ty.shape.values]
-    if _bytes(weights.ty) < LEAST_WEIGHTS:
-        return None
-    depth = int(first.ty.shape.values[-1])
+    depth = given[-1]
     for transposed in (True, False):
         if shape[1 if transposed else 0] == depth:
             product = Product(transposed, first.ty, weights.ty)
@@ -141,7 +140,7 @@ def as_channels(function: tvm.tirx.PrimFunc, first: relax.Expr, weights: relax.E
 
     None where no axis is one, or no pieces are worth while.
     """
-    if not _is_static(first.ty) or not _is_static(weights.ty) or _bytes(weights.ty) < LEAST_WEIGHTS:
+    if not static_shape(first) or not static_shape(weights) or tensor_bytes(weights) < LEAST_WEIGHTS:
         return None
     for axis, extent in enumerate(function.params[-1].shape):
         cut = slice_result(function, axis, 2)
@@ -163,7 +162,7 @@ def part_of(whole: relax.TensorType, axis: int, begin: int, end: int) -> tvm.tir
 def addition(parts: Sequence[relax.TensorType]) -> tvm.tirx.PrimFunc:
     """The kernel that adds tensors of one type, in order."""
     shape = list(parts[0].shape.values)
-    given = [te.placeholder(shape, str(part.dtype.dtype), f"a{k}") for k, part in enumerate(parts)]
+    given = [te.placeholder(shape, dtype_of(part), f"a{k}") for k, part in enumerate(parts)]
     result = te.compute(shape, lambda *i: functools.reduce(operator.add, (a(*i) for a in given)), "add")
     return te.create_prim_func([*given, result]).without_attr("global_symbol").with_attr("op_pattern", 0)
 
@@ -184,13 +183,3 @@ def _kernel(types: Sequence[relax.TensorType], compute: Any) -> tvm.tirx.PrimFun
     lowered = tvm.transform.Sequential(passes)(builder.get())
     (function,) = (f for _, f in lowered.functions_items() if isinstance(f, tvm.tirx.PrimFunc))
     return function
-
-
-def _bytes(ty: relax.TensorType) -> int:
-    elements = functools.reduce(operator.mul, (int(extent) for extent in ty.shape.values), 1)
-    return elements * tvm.DataType(str(ty.dtype.dtype)).bits // 8
-
-
-def _is_static(ty: Any) -> bool:
-    known = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
-    return known and len(ty.shape.values) > 0 and all(isinstance(d, tvm.tirx.IntImm) for d in ty.shape.values)

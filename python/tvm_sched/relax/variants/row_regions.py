@@ -8,7 +8,6 @@ compute too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +16,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..problem.flops import count_flops
+from ..ir.flops import count_flops
+from ..ir.tensor_types import dtype_of, known_shape, static_shape, tensor_bytes
 from .kernel_parts import Interval
 from .main_calls import Called, MainCalls
 from .windows import Window, hull, window
@@ -132,7 +132,7 @@ class RowSearch:
     def _region(self, last: relax.Var, allowed: Collection[relax.Var]) -> RowRegion | None:
         found: dict[str, tuple[tuple[PartCall, ...], ...]] = {}
         for count in self.counts:
-            for axis, size in enumerate(static_shape(last)[:-1]):
+            for axis, size in enumerate((static_shape(last) or ())[:-1]):
                 if -(-size // count) * count > MOST_ROWS * size:
                     continue
                 parts = self._parts(last, Interval(axis, 0, size), count, allowed)
@@ -169,7 +169,7 @@ class RowSearch:
         """Whether a call is allowed, only calls inside read it, and rows of it that overlap are few."""
         if variable not in allowed or not self.calls.users.get(variable, {None}) <= inside.keys():
             return False
-        rows, shape = [each.get(variable) for each in needed], static_shape(variable)
+        rows, shape = [each.get(variable) for each in needed], static_shape(variable) or ()
         kept = [each for each in rows if each is not None]
         if len(kept) < len(rows) or len({each.axis for each in kept}) > 1 or not shape:
             return False
@@ -192,7 +192,7 @@ class RowSearch:
 
     def _cuts_weights(self, called: Called, windows: Sequence[Window]) -> bool:
         """Whether a call needs only a part of its largest weights."""
-        weights = [(nbytes(a.ty), k) for k, a in enumerate(called.arguments) if self.is_weights(a)]
+        weights = [(tensor_bytes(a.ty), k) for k, a in enumerate(called.arguments) if self.is_weights(a)]
         return bool(weights) and windows[0].needs[max(weights)[1]] is not None
 
     def _calls_of_part(
@@ -210,7 +210,7 @@ class RowSearch:
 
     def _cut_off(self, argument: Any, interval: Interval | None) -> Interval | None:
         """What a part is given of an argument of which it needs an interval."""
-        shape = static_shape(argument)
+        shape = static_shape(argument) or ()
         if interval is None or not shape or not (self.is_weights(argument) or isinstance(argument, relax.Var)):
             return None
         return interval if interval.end - interval.begin <= LEAST_CUT_OFF * shape[interval.axis] else None
@@ -223,13 +223,13 @@ class RowSearch:
         made = {call.variable for call in parts[0]}
         for k, part in enumerate(parts):
             flops += sum(self._flops_of(call.called) for call in part) if k == 0 else 0
-            copied[k] = nbytes(part[-1].type)
+            copied[k] = tensor_bytes(part[-1].type)
             for call in part:
                 for argument, interval in zip(call.called.arguments, call.given, strict=True):
                     if self.is_weights(argument):
-                        weights[argument] = nbytes(argument.ty)
+                        weights[argument] = tensor_bytes(argument.ty)
                     elif isinstance(argument, relax.Var) and argument not in made and static_shape(argument):
-                        copied[k, argument, interval] = nbytes(part_type(argument.ty, interval))
+                        copied[k, argument, interval] = tensor_bytes(part_type(argument.ty, interval))
         enough = flops >= LEAST_FLOPS and flops >= FLOPS_FOR_A_BYTE_COPIED * sum(copied.values())
         return enough and (self.warm or flops >= FLOPS_FOR_A_BYTE_LOADED * sum(weights.values()))
 
@@ -239,25 +239,12 @@ class RowSearch:
         return self._flops[called.variable]
 
 
-def static_shape(expr: Any) -> tuple[int, ...]:
-    """The shape of a tensor; empty where it has none that is known."""
-    shape = expr.ty.shape if isinstance(expr.ty, relax.TensorType) else None
-    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(n, tvm.tirx.IntImm) for n in shape.values):
-        return ()
-    return tuple(int(n) for n in shape.values)
-
-
 def part_type(whole: relax.TensorType, part: Interval | None) -> relax.TensorType:
     """The type of a part of a tensor."""
-    shape = [int(extent) for extent in whole.shape.values]
+    shape = list(known_shape(whole))
     if part is not None:
         shape[part.axis] = part.end - part.begin
-    return relax.TensorType(shape, str(whole.dtype.dtype))
-
-
-def nbytes(ty: relax.TensorType) -> int:
-    """Bytes of a tensor of a type."""
-    return math.prod(int(n) for n in ty.shape.values) * tvm.DataType(str(ty.dtype.dtype)).bits // 8
+    return relax.TensorType(shape, dtype_of(whole))
 
 
 def _is_ordinary(called: Called) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from ..ir.tensor_types import dtype_of, known_shape
 from .fused_functions import Core
 from .kernel_parts import Interval
 from .main_calls import Division, MainCalls
@@ -70,10 +71,10 @@ class Member:
 
     def part_type(self, part: range, units: int) -> relax.TensorType:
         """The type of what some of the region's units make."""
-        shape = [int(extent) for extent in self.type.shape.values]
+        shape = list(known_shape(self.type))
         if self.axis is not None:
             shape[self.axis] = shape[self.axis] // units * len(part)
-        return relax.TensorType(shape, str(self.type.dtype.dtype))
+        return relax.TensorType(shape, dtype_of(self.type))
 
 
 @dataclass(frozen=True)

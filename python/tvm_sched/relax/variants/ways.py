@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...planning import KernelCall
+from ...execution_plan import KernelCall
 from ...problem import Alternative, Group, Operator, Tensor
 
 CALL = "tvm_sched.variants"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,11 +18,13 @@ from .events import Run
 from .partial import PartialSchedule
 
 if TYPE_CHECKING:
-    from ...schedule.native import NativeSchedule
+    from ...schedule.native import IosLimits, NativeSchedule
 
-HEFT, PEFT = 0, 1
-TOO_MANY = -1
-"""Number of states that stands for more than allowed."""
+ListMethod = Literal["heft", "peft"]
+"""Rules of list scheduling."""
+
+Mapping = Literal["paths", "records"]
+"""How HIOS chooses devices: HIOS-LP or HIOS-MR."""
 
 SCALES = (1.0, 0.9, 0.75, 0.6)
 """Shares of the memory with which a schedule that must fit is tried, or repaired: what is held at which time is known only
@@ -70,15 +72,14 @@ def is_contention_free(problem: Problem) -> bool:
     return not any(problem.graph.index.host_inputs) and not problem.topology.channels
 
 
-def list_order(problem: Problem, method: int) -> ScheduleIndex:
-    """The schedule of `HEFT` or `PEFT`, without regard to memory."""
+def list_order(problem: Problem, method: ListMethod) -> ScheduleIndex:
+    """The schedule of HEFT or PEFT, without regard to memory."""
     return _index(problem, compiled(problem).list_schedule(method))
 
 
-def hios(problem: Problem, by_paths: bool, window: int) -> ScheduleIndex:
+def hios(problem: Problem, mapping: Mapping, window: int) -> ScheduleIndex:
     """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, without regard to memory."""
-    reporter = _reporter("paths" if by_paths else "records")
-    return _index(problem, _call(compiled(problem).hios, by_paths, window, progress=reporter))
+    return _index(problem, _call(compiled(problem).hios, mapping, window, progress=_reporter(mapping)))
 
 
 class TooManyStates(NamedTuple):
@@ -95,14 +96,12 @@ class Profiled(NamedTuple):
     time_ns: int
 
 
-def ios(problem: Problem, device: int, limits: Sequence[int]) -> tuple[ScheduleIndex, Profiled] | TooManyStates:
+def ios(problem: Problem, device: int, limits: IosLimits) -> tuple[ScheduleIndex, Profiled] | TooManyStates:
     """The schedule of IOS, or why it is refused: a block has more states than ``limits`` allow."""
-    given = np.array(limits, dtype=np.int64)
-    found = _call(compiled(problem).ios, device, given, progress=_reporter("states"))
-    operators, states, count, time_ns = given.tolist()
-    if states == TOO_MANY:
-        return TooManyStates(operators, log2_states=count)
-    return _index(problem, found), Profiled(count, time_ns)
+    found = _call(compiled(problem).ios, device, limits, progress=_reporter("states"))
+    if found.too_many_states:
+        return TooManyStates(found.block_operators, found.log2_states)
+    return _index(problem, found.schedule), Profiled(found.profiled_stages, found.profiled_ns)
 
 
 def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
@@ -110,17 +109,20 @@ def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIn
 
     Loads and copies are made again, each when its reader is appended. Memory is ignored.
     """
-    same = [a == b > 0 for a, b in pairwise([0, *start.stage])]
-    sequence = np.array([start.operator, start.device, same], dtype=np.int64).T.copy()
-    limits = np.array([effort.operators, effort.seed, effort.goal, effort.stage], dtype=np.int64)
+    from ...schedule.native import AnnealingEffort  # loads the library
 
+    operators, devices = (np.array(column, dtype=np.int64) for column in (start.operator, start.device))
+    joins = np.array([a == b > 0 for a, b in pairwise([0, *start.stage])], dtype=np.int64)
+    work = AnnealingEffort(
+        operators=effort.operators, seed=effort.seed, goal_ns=effort.goal, stage_operators=effort.stage
+    )
     begin = time.monotonic()
 
     def clock(done: int, total: int) -> float:
         report_progress("annealing", done, total)
         return (time.monotonic() - begin) / max(effort.deadline - begin, 1e-9)
 
-    return _index(problem, _call(compiled(problem).anneal, sequence, limits, progress=clock))
+    return _index(problem, _call(compiled(problem).anneal, operators, devices, joins, work, progress=clock))
 
 
 def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:

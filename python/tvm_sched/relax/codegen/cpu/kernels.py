@@ -8,8 +8,8 @@ import tvm
 from tvm import tirx
 from tvm.tirx.build import codegen_build
 
+from ...ir.flops import FLOPS, count_flops
 from ...ir.statements import contains, map_statement
-from ...problem.flops import FLOPS, count_flops
 from .cpu_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .elementwise import vectorise_functions

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.tensor_types import dtype_of
 from ..attention import AttentionClaimer, AttentionMatch
-from ..registry import KernelSet
-from ..rewrite import constant_value, dtype_of, operation
+from ..kernel_library import KernelSet
+from ..rewrite import constant_value, operation
 from ..views import View
 from .attention_source import ELEMENTS, MOST_WIDTH, flops
 

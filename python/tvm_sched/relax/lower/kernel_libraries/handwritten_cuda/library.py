@@ -14,7 +14,7 @@ from ....._library import function as library_function
 from .....cost_model.cubin import CompiledKernel
 from .....errors import InputError
 from ....toolchain.nvcc import architectures, compile_source, find_nvcc
-from ..registry import Cores, KernelLibrary, KernelSet, Names
+from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
 from . import attention_source, lines, rows
 from .attention import CudaAttention
 from .lines import LineClaimer

@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 
 from ....._library import function as library_function
-from ..registry import Cores, KernelLibrary, KernelSet, Names
+from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
 from .claim import Claimer
 
 VERSION = 2

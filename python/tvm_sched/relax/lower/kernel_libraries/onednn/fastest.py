@@ -14,7 +14,7 @@ from ....._library import function as library_function
 from .....blob_cache import choice_cache
 from .....cost_model.profile import this_machine
 from ....toolchain.processor import threads_in_artifact
-from ..registry import KernelSet
+from ..kernel_library import KernelSet
 from .products import VERSION
 
 PRIMITIVES = frozenset({"convolution", "deconvolution", "matmul"})

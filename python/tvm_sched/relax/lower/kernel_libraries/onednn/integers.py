@@ -18,8 +18,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ....ir.tensor_types import dtype_of, static_shape
 from ....toolchain.processor import features_of, host_target
-from ..rewrite import RESHAPES, Rewriter, axis_order, constant_value, operation, shape_of
+from ..rewrite import RESHAPES, Rewriter, axis_order, constant_value, operation
 from .describe import channels_last, dense, window
 from .products import CONVOLUTIONS, implementation, known_layouts, layouts
 
@@ -73,7 +74,7 @@ def integer_product(rewriter: Rewriter, call: Any) -> IntegerProduct | None:
         return None
     source = _source(rewriter, call.args[0])
     value = None if source is None else _known(rewriter, call.args[1])
-    if source is None or value is None or shape_of(call) is None:
+    if source is None or value is None or static_shape(call) is None:
         return None
     weights, scale = _bytes(value), source.scale
     if scale is not None:
@@ -128,12 +129,6 @@ def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
     return _bytes(_known(rewriter, call.args[1])) is not None
 
 
-def dtype_of(expr: Any) -> str:
-    """The data type of a tensor; empty for anything else."""
-    ty = expr.ty
-    return str(ty.dtype.dtype) if isinstance(ty, relax.TensorType) and ty.dtype is not None else ""
-
-
 def _has_instructions() -> bool:
     return not set(INSTRUCTIONS).isdisjoint(features_of(host_target()))
 
@@ -149,7 +144,7 @@ def _known(rewriter: Rewriter, expr: Any) -> Any:
     if call is None:
         return constant_value(expr)
     name = operation(call)
-    if name not in ("astype", "subtract", "multiply", "permute_dims") or shape_of(call) is None:
+    if name not in ("astype", "subtract", "multiply", "permute_dims") or static_shape(call) is None:
         return None
     values = [_known(rewriter, argument) for argument in call.args]
     if any(value is None for value in values):
@@ -181,12 +176,12 @@ class _Source:
     @property
     def shape(self) -> tuple[int, ...]:
         """As the product sees it."""
-        given = shape_of(self.expr) or ()
+        given = static_shape(self.expr) or ()
         return tuple(given[k] for k in self.order)
 
 
 def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
-    order, zero, scale, wider = tuple(range(len(shape_of(expr) or ()))), None, None, False
+    order, zero, scale, wider = tuple(range(len(static_shape(expr) or ()))), None, None, False
     expr = rewriter.resolve(expr)
     while (call := rewriter.defined(expr)) is not None:
         name = operation(call)
@@ -207,7 +202,7 @@ def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
             wider = True
         else:
             break
-        if shape_of(call.args[0]) is None or len(shape_of(call.args[0]) or ()) != len(order):
+        if static_shape(call.args[0]) is None or len(static_shape(call.args[0]) or ()) != len(order):
             return None
         expr = rewriter.resolve(call.args[0])
     return _Source(expr, order, zero, scale) if wider and dtype_of(expr) in BYTES else None
@@ -215,7 +210,7 @@ def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
 
 def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
     """Whether it is a constant that 8 bits hold, or one 8-bit number in another type and shape."""
-    shape = shape_of(expr)
+    shape = static_shape(expr)
     if shape is None or prod(shape) != 1:
         return False
     number = rewriter.number(expr)
@@ -227,7 +222,7 @@ def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
 
 
 def _convolution(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProduct | None:
-    attrs, out, shape = call.attrs, shape_of(call) or (), source.shape
+    attrs, out, shape = call.attrs, static_shape(call) or (), source.shape
     number = _number(source.zero)
     if number is None or layouts(call) != known_layouts(call, last=True):
         return None
@@ -261,7 +256,7 @@ def _number(zero: Any) -> int | None:
 
 
 def _matmul(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProduct | None:
-    out, shape = shape_of(call) or (), source.shape
+    out, shape = static_shape(call) or (), source.shape
     if weights.ndim != 2 or len(shape) < 2:
         return None
     kernel = {
@@ -286,7 +281,7 @@ def emit_product(rewriter: Any, call: Any, found: IntegerProduct) -> Any:
     if found.transposed:
         source = rewriter.emit(relax.op.permute_dims(source, list(found.order)))
     weights = rewriter.folded(found.weights, rewriter.resolve(call.args[1]))
-    shape = shape_of(call) or ()
+    shape = static_shape(call) or ()
     flops = 2 * prod(shape) * found.weights.size // max(found.weights.shape[1 if operation(call) == "matmul" else 0], 1)
     kind = f"integer_{operation(call).removeprefix('nn.')}"
     dtype = "int32" if found.scale is not None else dtype_of(call)

@@ -11,7 +11,7 @@ import tvm
 
 from ....._library import function as library_function
 from ....toolchain.processor import threads_in_artifact
-from ..registry import Cores, KernelLibrary, KernelSet, Names
+from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
 from .attention import OneDnnAttention
 from .claim import Claimer
 from .fastest import choose_implementations

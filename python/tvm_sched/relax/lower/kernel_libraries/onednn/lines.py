@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..rewrite import shape_of
+from ....ir.tensor_types import static_shape
 
 FEWEST_PLACES, FEWEST_OUTPUTS = 128, 256
 """With fewer, the convolution is as fast."""
@@ -21,7 +21,7 @@ ALIASED = 1024
 
 def is_line(call: Any) -> bool:
     """Whether a convolution is better computed as a product."""
-    shape, filters, out, attrs = *((shape_of(e) or ()) for e in (*call.args, call)), call.attrs
+    shape, filters, out, attrs = *((static_shape(e) or ()) for e in (*call.args, call)), call.attrs
     if len(shape) != 3 or int(attrs.groups) != 1 or [int(d) for d in attrs.dilation] != [1]:
         return False
     stride = int(attrs.strides[0])

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
+from ....ir.tensor_types import static_shape
+from ..rewrite import Rewriter, constant_value, is_float32, operation
 from .activations import Array, Step, erf, gelu, gelu_tanh, recognise, sigmoid
 
 LARGEST = 24
@@ -103,7 +104,7 @@ def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) ->
 
 def _members(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> list[Any]:
     """Values that depend on ``start`` and numbers alone, in an order in which they can be computed."""
-    shape, known, found = shape_of(start), {start}, list[Any]()
+    shape, known, found = static_shape(start), {start}, list[Any]()
     position = 0
     queue = [start]
     while position < len(queue) and len(found) < LARGEST:
@@ -111,7 +112,7 @@ def _members(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> li
             if user is None or user in known or taken(user):
                 continue
             call = rewriter.definitions[user]
-            if shape_of(call) != shape or not is_float32(call) or not _computable(rewriter, call, known):
+            if static_shape(call) != shape or not is_float32(call) or not _computable(rewriter, call, known):
                 continue
             known.add(user)
             found.append(user)

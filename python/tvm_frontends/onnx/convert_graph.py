@@ -1,0 +1,226 @@
+"""Conversion of a prepared ONNX graph to Relax, node by node: by our converter where there is one, else by TVM's."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import traceback
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from ..errors import ModelError, UnsupportedNode, first_line
+from ..model import data_address
+from .checks import node_text
+from .operators import Node, find
+from .operators.nodes import STANDARD
+from .operators.upstream import check_constants, check_results
+from .prepare import Prepared
+
+if TYPE_CHECKING:
+    import onnx
+
+STRING = 8
+"""ONNX's number for the type of text."""
+
+LAYOUT = "com.microsoft.nchwc"
+"""Domain of operators on blocked layouts, whose width is that of the vectors of the machine that saved the model."""
+
+BLIND: dict[str, tuple[int, ...]] = {
+    "Add": (0, 1),
+    "Conv": (0, 1),
+    "ConvTranspose": (0, 1),
+    "Gather": (0,),
+    "Gemm": (0, 1),
+    "MatMul": (0, 1),
+    "Mul": (0, 1),
+    "Transpose": (0,),
+}
+"""Inputs of which TVM's converters ask the shape and no more."""
+
+_RANDOM = (
+    "gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input of the "
+    "model"
+)
+_TRAINING = "belongs to training, and models are compiled for inference: export the model without it"
+_TEXT = "works on text or encoded pictures, not on tensors of numbers: do that before, and cut the model behind it"
+_OUTSIDE = {
+    **dict.fromkeys(
+        ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), _RANDOM
+    ),
+    **dict.fromkeys(("ai.onnx.preview.training", "ai.onnx.training"), _TRAINING),
+    **dict.fromkeys(
+        ("ImageDecoder", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), _TEXT
+    ),
+}
+"""Operators and domains that will not be compiled, and why."""
+
+ARGUMENT_BYTES = 1 << 20
+"""Weights of this size and more are not copied where that can be avoided."""
+
+
+def check_operators(model: onnx.ModelProto, where: str) -> None:
+    """Refuse operators for which there is no converter.
+
+    Raises
+    ------
+    ModelError
+        It names the first of them.
+    """
+    for item in model.graph.input:
+        if item.type.tensor_type.elem_type == STRING:
+            raise ModelError(
+                f"{where}: input {item.name!r} holds text, which TVM has no type for: cut the model behind what reads text"
+            )
+    unknown = unknown_nodes(model)
+    for node in unknown:
+        if node.domain in _OUTSIDE or (node.domain in STANDARD and node.op_type in _OUTSIDE):
+            why = _OUTSIDE.get(node.op_type) or _OUTSIDE[node.domain]
+            raise ModelError(f"{where}: {node_text(node)} {why}")
+    if any(node.domain == LAYOUT for node in unknown):
+        raise ModelError(
+            f"{where}: ONNX Runtime saved it with layouts of one kind of processor ({node_text(unknown[0])}); save it at "
+            "the level ORT_ENABLE_EXTENDED or below, or give the model that it was made from"
+        )
+    if unknown:
+        names = ", ".join(node_text(node) for node in unknown[:5])
+        raise ModelError(
+            f"{where}: TVM's ONNX frontend does not know the operators {names}{' ...' if len(unknown) > 5 else ''}; "
+            "nor does the ONNX standard define them by others: export the model without them, or cut it there"
+        )
+
+
+def unknown_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The nodes for whose operators there is no converter."""
+    return [node for node in model.graph.node if not _is_known(node)]
+
+
+def convert(
+    prepared: Prepared, shapes: dict[str, tuple[int, ...]], where: str
+) -> tuple[tvm.IRModule, dict[str, int], list[Any]]:
+    """Convert a graph.
+
+    Returns
+    -------
+    mod : tvm.IRModule
+    addresses : dict of str to int
+        Data address of the constant that each initializer became.
+    kept : list
+        These constants: an address names a constant only while the constant lives.
+
+    Raises
+    ------
+    ModelError
+        A node that cannot be converted, with its operator, its name and the reason.
+    """
+    model = prepared.model
+    importer = _Importer(prepared, shapes)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # the frontend prints what fails
+            warnings.simplefilter("ignore")
+            mod = importer.from_onnx(model.graph, importer.opsets.get("", 1))
+    except UnsupportedNode as error:
+        raise ModelError(f"{where}: {error.problem}", error.missing) from None
+    except Exception as error:
+        raise ModelError(f"{where}: TVM's ONNX frontend failed: {reason(error)}") from error
+    return mod, importer.addresses, importer.kept
+
+
+def reason(error: BaseException) -> str:
+    """The reason of an error of TVM's frontend; for a bare assertion, the asserted condition."""
+    if str(error).strip():
+        return first_line(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {frame.line!r} of TVM's {frame.filename.rsplit('/', 1)[-1]}"
+
+
+class _Importer(onnx_frontend.ONNXGraphImporter):
+    """Prefers our converters, and notes which constant an initializer became: the frontend forgets their names."""
+
+    def __init__(self, prepared: Prepared, shapes: dict[str, tuple[int, ...]]) -> None:
+        super().__init__({n: list(s) for n, s in shapes.items()}, "float32", keep_params_in_input=False, sanitize=False)
+        self.model, self.weights = prepared.model, prepared.weights
+        self.arguments = _arguments(prepared)
+        self.opsets = {("" if i.domain in STANDARD else i.domain): i.version for i in prepared.model.opset_import}
+        self.inferred = {item.name: item for item in (*prepared.model.graph.value_info, *prepared.model.graph.output)}
+        self.read = {name for node in prepared.model.graph.node for name in node.input}
+        self.read |= {item.name for item in prepared.model.graph.output}
+        self.addresses: dict[str, int] = {}
+        self.kept: list[Any] = []
+
+    def _parse_graph_input(self, graph: Any) -> None:
+        super()._parse_graph_input(graph)
+        for name in self.arguments:
+            array = self.weights[name]
+            self._inputs[name] = self._nodes[name] = relax.Var(name, relax.TensorType(array.shape, str(array.dtype)))
+
+    def _check_for_unsupported_ops(self, graph: Any) -> None:
+        """Done by `convert`, which knows the operators' domains."""
+
+    def _construct_nodes(self, graph: Any) -> None:
+        # Node by node, so that our converters see what the frontend does not hand on: name, domain, outputs.
+        for node in graph.node:
+            converter = find(node.op_type, node.domain)
+            try:
+                check_constants(node, [self._nodes[i] if i else None for i in node.input], self.model.graph)
+                if converter is None:
+                    super()._construct_nodes(type(graph)(node=[node]))
+                else:
+                    self._convert_with(converter, node)
+                self._bind_fields(node)
+                check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
+            except UnsupportedNode:
+                raise
+            except Exception as error:
+                who = "TVM's ONNX frontend" if converter is None else "its converter"
+                raise UnsupportedNode(f"{node_text(node)}: {who} failed: {reason(error)}") from error
+
+    def _bind_fields(self, node: Any) -> None:
+        """Bind fields of tuples to variables: TVM's arithmetic takes everything else for constants."""
+        for name in node.output:
+            if isinstance(self._nodes.get(name), relax.TupleGetItem):
+                self._nodes[name] = self.bb.emit(self._nodes[name])
+
+    def _convert_with(self, converter: Any, node: Any) -> None:
+        inputs = tuple(self._nodes[i] if i else None for i in node.input)
+        attributes, version = self._parse_attr(node.attribute), self.opsets.get(node.domain, self.opsets.get("", 1))
+        outputs = tuple(name if name in self.read or not k else "" for k, name in enumerate(node.output))
+        made = converter(Node(node.op_type, node.name, inputs, attributes, outputs, version, self.bb))
+        values = [made] if isinstance(made, relax.Expr) else list(made)
+        for name, value in zip(node.output, values, strict=False):
+            self._nodes[name] = self.bb.normalize(value)
+
+    def _parse_graph_initializers(self, graph: Any) -> None:
+        super()._parse_graph_initializers(graph)
+        for name, array in self.weights.items():
+            if name not in self.arguments:
+                self._nodes[name] = relax.const(
+                    tvm.runtime.tensor(array)
+                )  # of an array it makes int32 of int64, float32 of float64
+        for name, node in self._nodes.items():
+            if isinstance(node, tvm.ir.GenericConst):
+                self.kept.append(node)
+                self.addresses[name] = data_address(node)
+
+
+def _arguments(prepared: Prepared) -> list[str]:
+    """Weights that become arguments of ``main`` at once, so that nothing copies them.
+
+    They are large, and only nodes read them whose converters do not look at values; all others become constants first.
+    """
+    large = {name for name, array in prepared.weights.items() if array.nbytes >= ARGUMENT_BYTES}
+    large -= {item.name for item in prepared.model.graph.output}
+    for node in prepared.model.graph.node:
+        blind = BLIND.get(node.op_type, ()) if find(node.op_type, node.domain) is None else ()
+        large -= {name for position, name in enumerate(node.input) if position not in blind}
+    return [name for name in prepared.weights if name in large]
+
+
+def _is_known(node: onnx.NodeProto) -> bool:
+    if find(node.op_type, node.domain) is not None:
+        return True
+    known = node.op_type in onnx_frontend._get_convert_map() or node.op_type in ("Constant", "If")
+    return node.domain in STANDARD and known

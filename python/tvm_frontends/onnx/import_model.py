@@ -1,0 +1,222 @@
+"""Open and import ONNX models: what a model declares, its contents, and its conversion with static shapes."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tvm import relax
+
+from ..constants import Constants, Values
+from ..errors import ModelError
+from ..model import ImportedModel, data_address, lift_constants, main_constants, number_of_inputs
+from ..shapes import DeclaredInput, Dimension, InputShapes, StaticShapes, bind_shapes
+from ..source import Description, ModelSource
+from .checks import check_graph, node_text
+from .files import import_onnx, read_onnx, tensors_of
+from .operators.nodes import STANDARD
+from .prepare import prepare
+from .widen import wider_name
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def load(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    shapes: InputShapes | None = None,
+    *,
+    constants: Constants | None = None,
+    name: str | None = None,
+) -> ImportedModel:
+    """Import an ONNX model with static shapes.
+
+    Parameters
+    ----------
+    model : path or onnx.ModelProto
+    shapes, constants, name
+        As for `tvm_frontends.load_model`.
+
+    Raises
+    ------
+    ModelError
+        The file cannot be read, a shape or constant does not fit the model, or an operator cannot be converted.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> imported = tvm_frontends.onnx.load("model.onnx", shapes={"x": (2, 3)})
+    >>> imported.inputs
+    {'x': ((2, 3), 'float32')}
+    >>> {name: value.shape for name, value in imported.parameters.items()}
+    {'w': (3, 2)}
+    >>> [variable.name for variable in imported.mod["main"].params]
+    ['x', 'w']
+    """
+    if not isinstance(model, (str, os.PathLike)):
+        return open_onnx(model, name, f"model {name!r}" if name else "model").load(shapes, constants)
+    path = Path(model)
+    return open_onnx(read_onnx(path), name or path.stem, str(path)).load(shapes, constants)
+
+
+def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSource:
+    """The model with its declared inputs; what folds, and which branches remain, depends on the shapes."""
+    import_onnx(where)
+    check_graph(model.graph, where)
+
+    def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
+        return from_onnx(model, shapes, name, where, constants)
+
+    inputs = declared_inputs(model)
+    return ModelSource(
+        name or model.graph.name or "model", where, inputs, import_with, lambda: _describe(model), loose=True
+    )
+
+
+def _describe(model: onnx.ModelProto) -> Description:
+    """Counts nodes of branches and loops, too; what is unknown may still fold away once shapes are given."""
+    from .convert_graph import unknown_nodes
+
+    operators = Counter(_kind(node) for node in _nodes(model.graph))
+    tensors = list(tensors_of(model.graph))
+    opsets = ", ".join(f"{item.domain or 'ai.onnx'} {item.version}" for item in model.opset_import)
+    about = {
+        "opset": opsets, "IR version": str(model.ir_version),
+        "producer": f"{model.producer_name} {model.producer_version}".strip(),
+    }  # fmt: skip
+    functions = {(function.domain, function.name) for function in model.functions}
+    refused = tuple(
+        (node_text(node), "there is no converter for this operator")
+        for node in unknown_nodes(model)
+        if (node.domain, node.op_type) not in functions and node.op_type not in _RESOLVED
+    )
+    return Description(
+        "onnx",
+        {key: text for key, text in about.items() if text},
+        tuple(declared_value(item) for item in model.graph.output),
+        dict(operators.most_common()),
+        len(tensors),
+        sum(_size(tensor) for tensor in tensors),
+        refused,
+    )
+
+
+_RESOLVED = ("Loop", "Scan", "If", "Constant", "SequenceConstruct")
+"""Operators that preparation may take out of the graph, so that nothing is refused before it has tried."""
+
+
+def _kind(node: onnx.NodeProto) -> str:
+    return node.op_type if node.domain in STANDARD else f"{node.domain}.{node.op_type}"
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                yield from _nodes(body)
+
+
+def _size(tensor: onnx.TensorProto) -> int:
+    from onnx import TensorProto, helper
+
+    if tensor.data_type in (TensorProto.STRING, TensorProto.UNDEFINED):
+        return 0
+    return math.prod(tensor.dims) * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+
+
+def from_onnx(
+    model: onnx.ModelProto,
+    shapes: InputShapes | None,
+    name: str | None,
+    where: str,
+    constants: Mapping[str, Any] | None = None,
+) -> ImportedModel:
+    """Import an ONNX model.
+
+    Inputs keep their names. In models of IR version 3 the initializers are among the graph's inputs, too; they are
+    parameters here. Initializers become parameters under their own names, except those that the frontend has to know
+    (shapes, axes) and scalars. An input named in `constants` has the value given there and is no input any more.
+
+    Raises
+    ------
+    ModelError
+        See `load_model`.
+    """
+    import_onnx(where)
+    if model.ir_version < 3:
+        raise ModelError(
+            f"{where}: ONNX IR version {model.ir_version}; 3 and above can be read, convert it with onnx.version_converter"
+        )
+    declared = [item for item in declared_inputs(model) if item.name not in (constants or {})]
+    static, _ = bind_shapes(declared, shapes, where, loose=True)
+    prepared = prepare(model, static, constants, where)
+    from .convert_graph import check_operators, convert
+
+    check_operators(prepared.model, where)
+    try:
+        mod, addresses, kept = convert(prepared, static, where)
+    except ModelError:
+        _check_model(model, where)
+        raise
+    names = {address: tensor for tensor, address in addresses.items()}
+    variables: dict[int, relax.Var] = {}
+    arguments = mod["main"].params[number_of_inputs(mod["main"]) :]
+    parameters = {variable.name: prepared.weights[variable.name] for variable in arguments}
+    for constant in main_constants(mod):
+        address = data_address(constant)
+        if address in names and len(constant.ty.shape) > 0:
+            variables[address] = relax.Var(names[address], constant.ty)
+            parameters[names[address]] = constant.value.numpy()
+    mod = lift_constants(mod, variables)
+    del kept
+    return ImportedModel(mod, parameters, name or model.graph.name or "model")
+
+
+def _check_model(model: onnx.ModelProto, where: str) -> None:
+    """Say what ONNX's own checker finds wrong with a model that could not be converted."""
+    onnx = import_onnx(where)
+    if any(tensor.data_location == tensor.EXTERNAL for tensor in tensors_of(model.graph)):
+        return  # the checker would look for the files beside the current folder
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise ModelError(f"{where}: not a valid ONNX model: {' '.join(str(error).split())}") from None
+    except Exception:  # a model above protobuf's 2 GB, say: nothing is known of it
+        return
+
+
+def declared_inputs(model: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
+    """The graph's inputs without the initialisers, which are among them in models of IR version 3."""
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    return tuple(declared_value(item) for item in model.graph.input if item.name not in initializers)
+
+
+def declared_value(item: onnx.ValueInfoProto) -> DeclaredInput:
+    """An input or output with its declared shape: a size of 0 is an empty tensor, a negative one is unknown."""
+    tensor = tensor_type(item.type)
+    dtype = wider_name(_dtype(tensor.elem_type))
+    if not tensor.HasField("shape"):
+        return DeclaredInput(item.name, None, dtype)
+    dims: list[Dimension] = []
+    for dim in tensor.shape.dim:
+        dims.append(int(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param)
+    return DeclaredInput(item.name, tuple(dims), dtype)
+
+
+def tensor_type(kind: onnx.TypeProto) -> onnx.TypeProto.Tensor:
+    """The type of a tensor or of an optional tensor; compiled models always take it."""
+    return kind.optional_type.elem_type.tensor_type if kind.HasField("optional_type") else kind.tensor_type
+
+
+def _dtype(element_type: int) -> str | None:
+    from onnx import helper
+
+    try:
+        return str(helper.tensor_dtype_to_np_dtype(element_type).name)
+    except KeyError:  # of something else than tensors, or of a type that is newer than onnx
+        return None

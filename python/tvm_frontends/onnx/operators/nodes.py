@@ -1,0 +1,167 @@
+"""Registry of converters by domain and operator, and `Node`, their argument."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+
+from ...errors import Missing, UnsupportedNode
+
+STANDARD = ("", "ai.onnx")
+"""Names of the standard domain."""
+OPSET = 18
+"""Version of the standard domain's operators as which TVM's converters are called by ours."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """An ONNX node whose inputs are converted already.
+
+    Attributes
+    ----------
+    operator : str
+    name : str
+    inputs : tuple of relax.Expr or None
+        None where the node leaves an optional input out. Inputs at the end may be missing altogether: use `input`.
+    attributes : mapping
+        As TVM's frontend parses them: numbers, bytes, tuples, ``TensorProto``, ``GraphProto``.
+    outputs : tuple of str
+        Names; an empty name is an output that nobody wants.
+    opset : int
+        Version of the node's domain.
+    builder : relax.BlockBuilder
+        Emit intermediate values with it.
+    """
+
+    operator: str
+    name: str
+    inputs: tuple[relax.Expr | None, ...]
+    attributes: Mapping[str, Any]
+    outputs: tuple[str, ...]
+    opset: int
+    builder: relax.BlockBuilder
+
+    def input(self, position: int) -> relax.Expr | None:
+        """An input, or None where it is left out."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def wants(self, position: int) -> bool:
+        """Whether an output is used."""
+        return position < len(self.outputs) and self.outputs[position] != ""
+
+    def emit(self, value: relax.Expr) -> relax.Expr:
+        """Bind a value to a variable, so that its type is known."""
+        return self.builder.emit(value)
+
+    def convert_as(
+        self,
+        operator: str,
+        inputs: Sequence[relax.Expr | None],
+        attributes: Mapping[str, Any],
+        opset: int | None = None,
+    ) -> relax.Expr:
+        """The result of TVM's converter for a node of the standard domain with these inputs and attributes."""
+        from tvm.relax.frontend.onnx import onnx_frontend
+
+        convert = onnx_frontend._get_convert_map()[operator].get_converter(opset or OPSET)
+        given = onnx_frontend.onnx_input()
+        given.extend(inputs)
+        return self.emit(convert(self.builder, given, dict(attributes), [{}, {}]))
+
+    def unsupported(self, reason: str, missing: Missing | None = None) -> UnsupportedNode:
+        """Return the error to raise if the node cannot be converted: operator, node and reason."""
+        name = self.name or "->".join(self.outputs)
+        return UnsupportedNode(f"operator {self.operator} (node {name!r}): {reason}", missing)
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute, text as `str`."""
+        value = self.attributes.get(name, default)
+        if isinstance(value, tuple):
+            return tuple(_text(item) for item in value)
+        return _text(value)
+
+    def constant(self, position: int) -> npt.NDArray[Any] | None:
+        """The value of a constant input; None where it is left out, or known only when the model runs."""
+        value = self.input(position)
+        if isinstance(value, relax.ShapeExpr) and all(isinstance(d, tvm.tirx.IntImm) for d in value.values):
+            return np.array([int(d) for d in value.values], np.int64)
+        return constant_of(value)
+
+    def shape(self, value: relax.Expr | None, what: str) -> tuple[int, ...]:
+        """The sizes of a tensor, which have to be known.
+
+        Parameters
+        ----------
+        what : str
+            The tensor, for the message: ``"its input X"``.
+
+        Raises
+        ------
+        UnsupportedNode
+            It is left out, or a dimension is known only when the model runs.
+        """
+        if value is None:
+            raise self.unsupported(f"{what} is missing")
+        if isinstance(value, relax.ShapeExpr):
+            return (len(value.values),)
+        dims = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
+        if not isinstance(dims, relax.ShapeExpr) or not all(isinstance(d, tvm.tirx.IntImm) for d in dims.values):
+            raise self.unsupported(
+                f"the shape of {what} is known only when the model runs; freeze its input shapes, or cut it before this"
+            )
+        return tuple(int(d) for d in dims.values)
+
+
+Converter: TypeAlias = "Callable[[Node], relax.Expr | Sequence[relax.Expr]]"
+
+_converters: dict[tuple[str, str], Converter] = {}
+
+
+def converter(*names: str, domain: str = "") -> Callable[[Converter], Converter]:
+    """Register a function for operators of a domain."""
+
+    def register(function: Converter) -> Converter:
+        for name in names:
+            _converters[domain, name] = function
+        return function
+
+    return register
+
+
+def find(name: str, domain: str = "") -> Converter | None:
+    """Our converter for an operator, or None where TVM's is to be used."""
+    _load()
+    return _converters.get(("" if domain in STANDARD else domain, name))
+
+
+def constant_of(value: relax.Expr | None) -> npt.NDArray[np.generic] | None:
+    """The value of a constant; None for what is known only when the model runs."""
+    if isinstance(value, tvm.ir.GenericConst) and isinstance(value.ty, relax.TensorType):
+        return value.value.numpy()
+    return None
+
+
+def dtype_of(value: relax.Expr) -> str:
+    """The data type of a tensor."""
+    return str(value.ty.dtype.dtype)
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@cache
+def _load() -> None:
+    """Import each module of this package, so that its converters are registered."""
+    package = __package__ or ""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")

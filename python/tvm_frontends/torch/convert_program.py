@@ -1,0 +1,220 @@
+"""TVM's frontend for torch.export programs, extended by our converters; each result is checked against torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from . import complex as torch_complex
+from . import (  # noqa: F401 - each registers its converters
+    data_movement,
+    elementwise,
+    layers,
+    norms,
+    products,
+    quotients,
+    recurrent,
+    reductions,
+    scatters,
+)
+from .calls import CONVERTERS, PARTS, Call, UnsupportedOperator, dtype_of, name_of
+
+_RANDOM = "it gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input"
+REFUSED = {
+    **dict.fromkeys(
+        ("randn.default", "randn_like.default", "exponential.default", "bernoulli.p", "rand.default"), _RANDOM
+    ),
+    **dict.fromkeys(
+        ("rand_like.default", "randint.low", "randint.default", "randint_like.default", "randperm.default"), _RANDOM
+    ),
+    **dict.fromkeys(
+        ("randint_like.low_dtype", "bernoulli.default", "uniform.default", "normal_functional.default"), _RANDOM
+    ),
+    **dict.fromkeys(
+        ("multinomial.default", "native_dropout.default"), f"{_RANDOM}; of dropout, export after model.eval()"
+    ),
+    "_upsample_bilinear2d_aa.default": "TVM's converter leaves the filter against aliasing out",
+}
+"""Operators that TVM's converters take and get wrong, or that no compiled program should hold, and why."""
+
+
+@cache
+def known_operators() -> frozenset[str]:
+    """The names of the operators that TVM or we convert."""
+    return frozenset(_Importer().convert_map)
+
+
+class _Importer(ExportedProgramImporter):
+    """TVM's importer; each of its converters is followed by a check of types and sizes."""
+
+    def create_convert_map(self) -> dict[str, Callable[[Any], Any]]:
+        self.upstream = super().create_convert_map()
+        ours = {name: self._ours(convert) for name, convert in CONVERTERS.items()}
+        ours |= {name: self._refusal(why) for name, why in REFUSED.items() if name not in ours}
+        for name in torch_complex.SPECIAL.keys() - self.upstream.keys() - ours.keys():
+            ours[name] = self._refusal("it is written for complex numbers only")
+        upstream = {name: self._checked(convert, "TVM's converter") for name, convert in self.upstream.items()}
+        return upstream | {name: self._checked(convert, "its converter") for name, convert in ours.items()}
+
+    def _ours(self, convert: Callable[[Call], Any]) -> Callable[[Any], Any]:
+        return lambda node: convert(Call(node, self))
+
+    def _refusal(self, why: str) -> Callable[[Any], Any]:
+        def refuse(node: Any) -> Any:
+            raise Call(node, self).unsupported(why)
+
+        return refuse
+
+    def _checked(self, convert: Callable[[Any], Any], who: str) -> Callable[[Any], Any]:
+        def converted(node: Any) -> Any:
+            try:
+                if torch_complex.uses_complex(node):
+                    result = torch_complex.convert(Call(node, self), convert)
+                else:
+                    result = data_movement.zeros(Call(node, self)) if _is_empty(node) else convert(node)
+            except UnsupportedOperator:
+                raise
+            except Exception as error:
+                lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
+                reason = lines[-1] if lines[0].startswith("Trace") else lines[0]
+                if _depends_on_values(node):
+                    raise _unsupported(node, "one of its sizes is known only when the program runs") from error
+                if _is_symbolic(node):
+                    message = f"{who} failed where sizes are symbols ({reason.strip()}): export it with fixed sizes, "
+                    raise _unsupported(node, f"{message}without dynamic_shapes") from error
+                raise _unsupported(node, f"{who} failed: {reason.strip()}") from error
+            if isinstance(result, relax.Call):  # until it is bound it has no type to check
+                result = self.block_builder.emit(result)
+            for part in (result.real, result.imaginary) if isinstance(result, torch_complex.Complex) else (result,):
+                _check(node, part, who)
+            return result
+
+        return converted
+
+    def _check_unsupported_func_type(self, nodes: Any) -> None:
+        for node in nodes:
+            if node.op == "call_function" and node.target.__name__ == "with_effects":
+                checked = [arg for arg in node.args[2:] if isinstance(arg, str)]
+                of = checked[-1] if checked else str(node.args[1])
+                raise _unsupported(node, f"it checks or prints, for {of}, which is not written")
+            if node.op == "call_function" and node.target.__name__ not in self.convert_map:
+                raise _unsupported(node, "neither TVM's torch frontend nor tvm_frontends has a converter for it")
+
+
+def _unsupported(node: Any, why: str) -> UnsupportedOperator:
+    name = getattr(node.target, "__name__", str(node.target))
+    of = f", output {node.args[1]} of {node.args[0].target.__name__}" if name == "getitem" else ""
+    return UnsupportedOperator(f"operator {name} (node {node.name!r}{of}): {why}")
+
+
+def _depends_on_values(node: Any) -> bool:
+    """Whether an argument is a number that the program computes from its tensors."""
+    import torch
+
+    values = [each.meta.get("val") for each in node.all_input_nodes]
+    return any(
+        isinstance(value, torch.SymInt) and torch.fx.experimental.symbolic_shapes.free_unbacked_symbols(value)
+        for value in values
+    )
+
+
+def _is_symbolic(node: Any) -> bool:
+    """Whether a size of an argument is a symbol."""
+    shapes = (getattr(each.meta.get("val"), "shape", ()) for each in node.all_input_nodes)
+    return any(not isinstance(size, int) for shape in shapes for size in shape)
+
+
+def _is_empty(node: Any) -> bool:
+    """Whether the result has no elements, so that nothing is to be computed."""
+    wanted = node.meta.get("val")
+    sizes = tuple(getattr(wanted, "shape", ()))
+    return hasattr(wanted, "dtype") and all(isinstance(size, int) for size in sizes) and 0 in sizes
+
+
+def _check(node: Any, result: Any, who: str) -> None:
+    """Refuse a result that has another type or other sizes than torch gives it.
+
+    Raises
+    ------
+    UnsupportedOperator
+    """
+    wanted = node.meta.get("val")
+    if not hasattr(wanted, "dtype") or not hasattr(wanted, "shape") or not isinstance(result, relax.Expr):
+        return
+    if not isinstance(result.ty, relax.TensorType):
+        return
+    found = dtype_of(result) if result.ty.dtype is not None else ""
+    if found != PARTS.get(name_of(wanted.dtype), name_of(wanted.dtype)):
+        raise _unsupported(node, f"{who} makes it {found}, torch {name_of(wanted.dtype)}")
+    sizes = result.ty.shape.values if isinstance(result.ty.shape, relax.ShapeExpr) else None
+    if sizes is None:
+        return
+    known = [int(size) if isinstance(size, tvm.tirx.IntImm) else None for size in sizes]
+    right = [size if isinstance(size, int) else None for size in wanted.shape]
+    if len(known) != len(right) or any(
+        a is not None and b is not None and a != b for a, b in zip(known, right, strict=True)
+    ):
+        raise _unsupported(node, f"{who} gives it the shape {known}, torch {list(wanted.shape)}")
+
+
+def convert_program(program: Any) -> tvm.IRModule:
+    """A module of a program that is `decomposed`, with the parameters as arguments of ``main``.
+
+    Raises
+    ------
+    UnsupportedOperator
+        An operator has no converter, or one that does not do what torch does.
+    """
+    importer = _Importer()
+    importer._check_unsupported_func_type(program.graph.nodes)  # before TVM looks at the inputs: some are tokens
+    return importer.from_exported_program(program, True, True, False, None)
+
+
+_LOOK_UP = Lock()
+
+
+@contextmanager
+def _operators_looked_up_once() -> Iterator[None]:
+    """Let PyTorch look up the operators that C++ registered once, not anew for each of its 26 namespaces, and twice.
+
+    That takes as long as all else that a small program needs.
+    """
+    import torch._export.utils as utils
+
+    with _LOOK_UP:  # also while it is read: another thread may have replaced it
+        look_up = getattr(utils, "_materialize_cpp_cia_ops", None)
+        if look_up is None:  # another version of PyTorch
+            yield
+            return
+        look_up()
+        utils._materialize_cpp_cia_ops = lambda: None
+        try:
+            yield
+        finally:
+            utils._materialize_cpp_cia_ops = look_up
+
+
+@_operators_looked_up_once()
+def decomposed(program: Any) -> Any:
+    """Decompose a program into core operators and operators with one of our converters."""
+    import torch
+
+    table = torch.export.default_decompositions()
+    known, usual = known_operators(), set(table)
+    for operator, decomposition in torch._decomp.decomposition_table.items():
+        if not isinstance(operator, torch._ops.OpOverload) or operator.namespace != "aten":
+            continue
+        # What the default table has, torch takes apart itself; the other table's ways may end in operators of prims.
+        if operator not in usual and operator.__name__ not in known and not operator._schema.is_mutable:
+            table[operator] = decomposition
+    for operator in list(table):
+        if getattr(operator, "__name__", "") in CONVERTERS:
+            table.pop(operator, None)
+    return program.run_decompositions(table)

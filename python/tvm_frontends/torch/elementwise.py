@@ -1,0 +1,357 @@
+"""Elementwise operators of torch.export programs.
+
+Operands are promoted as torch does, where TVM's frontend takes the type of the first, and no argument is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te
+
+from .calls import HALF, Call, converter, dtype_of, is_float
+
+_UNARY: dict[str, Callable[[relax.Expr], relax.Expr]] = {
+    name: getattr(relax.op, name)
+    for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "rsqrt", "sigmoid",
+                 "sin", "sinh", "sqrt", "tan", "tanh")
+}  # fmt: skip
+_ROUNDING = {name: getattr(relax.op, name) for name in ("ceil", "floor", "round", "trunc")}
+_COMPARISON = {
+    "eq": relax.op.equal,
+    "ne": relax.op.not_equal,
+    "lt": relax.op.less,
+    "le": relax.op.less_equal,
+    "gt": relax.op.greater,
+    "ge": relax.op.greater_equal,
+}
+_OF_BOOLEANS = {
+    **dict.fromkeys(("add", "maximum", "bitwise_or"), relax.op.logical_or),
+    **dict.fromkeys(("mul", "minimum", "bitwise_and"), relax.op.logical_and),
+    "bitwise_xor": relax.op.logical_xor,
+}
+_BINARY = {
+    "add": relax.op.add,
+    "sub": relax.op.subtract,
+    "rsub": relax.op.subtract,
+    "mul": relax.op.multiply,
+    "atan2": relax.op.atan2,
+    "bitwise_and": relax.op.bitwise_and,
+    "bitwise_or": relax.op.bitwise_or,
+    "bitwise_xor": relax.op.bitwise_xor,
+}
+
+
+def operator_name(call: Call) -> str:
+    """The operator without its overload."""
+    return str(call.node.target.__name__).split(".")[0]
+
+
+def constant(value: float, like: relax.Expr) -> relax.Expr:
+    """A number in the type of a tensor."""
+    return relax.const(value, dtype_of(like))
+
+
+def _register_unary() -> None:
+    def elementary(call: Call) -> relax.Expr:
+        """Of whole numbers, too, whose result is floating point."""
+        return call.emit(_UNARY[operator_name(call)](call.tensor("self", call.dtype)))
+
+    def rounding(call: Call) -> relax.Expr:
+        """Whole numbers are whole."""
+        x = call.tensor("self")
+        return call.emit(_ROUNDING[operator_name(call)](x)) if is_float(call.dtype) else x
+
+    converter(*(f"{name}.default" for name in _UNARY))(elementary)
+    converter(*(f"{name}.default" for name in _ROUNDING))(rounding)
+
+
+_register_unary()
+
+
+@converter("log2.default", "log10.default")
+def logarithm(call: Call) -> relax.Expr:
+    """Logarithms to the bases 2 and 10, from the natural logarithm."""
+    x = call.tensor("self", call.dtype)
+    base = {"log2": 0.6931471805599453, "log10": 2.302585092994046}[operator_name(call)]
+    return call.emit(relax.op.divide(call.emit(relax.op.log(x)), constant(base, x)))
+
+
+@converter("log1p.default")
+def log1p(call: Call) -> relax.Expr:
+    """``log(1 + x)`` without the loss of small ``x`` that the addition has."""
+    x = call.tensor("self", call.dtype)
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        wide = "float64" if a.dtype == "float64" else "float32"
+        return te.compute(a.shape, lambda *i: tvm.tirx.log1p(a(*i).astype(wide)).astype(a.dtype), name="log1p")
+
+    return call.emit_te(compute, x, name="log1p")
+
+
+@converter("erfc.default")
+def erfc(call: Call) -> relax.Expr:
+    """``1 - erf(x)`` by the C library, without the loss of small results."""
+    x = call.tensor("self", call.dtype)
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        wide, function = ("float64", "erfc") if a.dtype == "float64" else ("float32", "erfcf")
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            return tvm.tirx.call_pure_extern(wide, function, a(*i).astype(wide)).astype(a.dtype)
+
+        return te.compute(a.shape, element, name="erfc")
+
+    return call.emit_te(compute, x, name="erfc")
+
+
+@converter("signbit.default")
+def signbit(call: Call) -> relax.Expr:
+    """Of floating point the bit itself, which -0 has, too."""
+    return _sign_bit(call, call.tensor("self"))
+
+
+def _sign_bit(call: Call, x: relax.Expr) -> relax.Expr:
+    kind = dtype_of(x)
+    if not is_float(kind):
+        x = call.cast(x, "int8") if kind == "bool" else x
+        return call.emit(relax.op.less(x, constant(0, x)))
+    bits = f"int{''.join(c for c in kind if c.isdigit())}"
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        return te.compute(
+            a.shape, lambda *i: tvm.tirx.reinterpret(bits, a(*i)) < tvm.tirx.const(0, bits), name="signbit"
+        )
+
+    return call.emit_te(compute, x, name="signbit")
+
+
+@converter("copysign.Tensor", "copysign.Scalar")
+def copysign(call: Call) -> relax.Expr:
+    """The amount of one with the sign of the other, which 0 has, too."""
+    amount = call.emit(relax.op.abs(call.tensor("self", call.dtype)))
+    sign = call.tensor("other", call.dtype)
+    if isinstance(sign, tvm.ir.GenericConst):
+        negative = relax.const(np.signbit(sign.value.numpy()))
+    else:
+        negative = _sign_bit(call, sign)
+    return call.emit(relax.op.where(negative, call.emit(relax.op.negative(amount)), amount))
+
+
+@converter("exp2.default")
+def exp2(call: Call) -> relax.Expr:
+    """``2 ** x``."""
+    x = call.tensor("self", call.dtype)
+    return call.emit(relax.op.power(constant(2, x), x))
+
+
+@converter("hardtanh.default")
+def hardtanh(call: Call) -> relax.Expr:
+    """Hardtanh of floating point; for integers with fractional bounds torch's result is not specified."""
+    if not is_float(call.dtype):
+        raise call.unsupported(f"of {call.dtype}; use clamp")
+    return call.upstream()
+
+
+@converter("expm1.default")
+def expm1(call: Call) -> relax.Expr:
+    """``tanh(x / 2) * (exp(x) + 1)``, which keeps the digits of small numbers; ``exp(x) - 1`` where tanh is 1."""
+    x = call.tensor("self", call.dtype)
+    exponential = call.emit(relax.op.exp(x))
+    half = call.emit(relax.op.tanh(call.emit(relax.op.multiply(x, constant(0.5, x)))))
+    small = relax.op.multiply(half, relax.op.add(exponential, constant(1, x)))
+    large = relax.op.subtract(exponential, constant(1, x))
+    return call.emit(relax.op.where(relax.op.less(relax.op.abs(x), constant(1, x)), small, large))
+
+
+@converter("reciprocal.default")
+def reciprocal(call: Call) -> relax.Expr:
+    """``1 / x``, also of integers."""
+    x = call.tensor("self", call.dtype)
+    return call.emit(relax.op.divide(constant(1, x), x))
+
+
+@converter("isnan.default", "isinf.default", "isfinite.default")
+def classify(call: Call) -> relax.Expr:
+    """Tests for NaN, infinity and finiteness; integers are finite."""
+    x = call.tensor("self")
+    x = x if is_float(dtype_of(x)) else call.cast(x, "float32")
+    return call.emit(getattr(relax.op, operator_name(call))(x))
+
+
+@converter("sign.default", "abs.default", "neg.default")
+def signs(call: Call) -> relax.Expr:
+    """A number without a sign is its own amount, and a boolean its own sign."""
+    x, name = call.tensor("self"), operator_name(call)
+    unsigned = dtype_of(x) == "bool" or dtype_of(x).startswith("uint")
+    if (name == "abs" and unsigned) or dtype_of(x) == "bool":
+        return x
+    if name == "neg":
+        return call.emit(relax.op.subtract(constant(0, x), x) if unsigned else relax.op.negative(x))
+    if name == "sign" and unsigned:
+        return call.emit(relax.op.astype(relax.op.greater(x, constant(0, x)), dtype_of(x)))
+    return call.emit(relax.op.abs(x) if name == "abs" else relax.op.sign(x))
+
+
+@converter("bitwise_not.default")
+def bitwise_not(call: Call) -> relax.Expr:
+    """Bitwise not; for booleans, logical not."""
+    x = call.tensor("self")
+    return call.emit((relax.op.logical_not if dtype_of(x) == "bool" else relax.op.bitwise_not)(x))
+
+
+@converter("elu.default")
+def elu(call: Call) -> relax.Expr:
+    """Elu with both scales, as celu and selu need."""
+    x = call.tensor("self")
+    inner = call.emit(relax.op.multiply(x, constant(float(call["input_scale"]), x)))
+    factor = float(call["alpha"]) * float(call["scale"])
+    below = relax.op.multiply(relax.op.subtract(relax.op.exp(inner), constant(1, x)), constant(factor, x))
+    above = relax.op.multiply(x, constant(float(call["scale"]), x))
+    return call.emit(relax.op.where(relax.op.greater(x, constant(0, x)), above, below))
+
+
+@converter("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Tensor", "rsub.Scalar", "mul.Tensor", "mul.Scalar",
+           "atan2.default", "bitwise_and.Tensor", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_or.Scalar",
+           "bitwise_xor.Tensor", "bitwise_xor.Scalar")  # fmt: skip
+def arithmetic(call: Call) -> relax.Expr:
+    """Operands in the type of the result; ``alpha`` is a factor of the second. Of booleans, a sum is OR, a product AND."""
+    name, dtype = operator_name(call), call.dtype
+    if name == "mul":
+        dtype = product_type(call)
+    elif name == "atan2" and dtype in HALF:  # LLVM has none of half types
+        dtype = "float32"
+    x, y = call.tensor("self", dtype), call.tensor("other", dtype)
+    alpha = call.arguments.get("alpha", 1)
+    if dtype == "bool":
+        y = y if alpha else call.emit(relax.op.logical_and(y, constant(False, y)))
+        return call.emit(_OF_BOOLEANS[name](x, y))
+    if name == "rsub":
+        x, y = y, x
+    if alpha != 1:
+        y = call.emit(relax.op.multiply(y, call.cast(alpha, dtype)))
+    return call.cast(call.emit(_BINARY[name](x, y)), call.dtype)
+
+
+def product_type(call: Call) -> str:
+    """The type to multiply or divide in: that of the result, and float32 for a number that a half type does not hold.
+
+    Torch takes such a number as it is: 100,000 is not infinite as a factor, nor 1e-8 zero as a divisor.
+    """
+    number = call["other"]
+    rounded = call.dtype in HALF and isinstance(number, int | float) and _is_rounded(number, call.dtype)
+    return "float32" if rounded else call.dtype
+
+
+def _is_rounded(value: float, dtype: str) -> bool:
+    import torch
+
+    held = float(torch.tensor(value, dtype=getattr(torch, dtype)))
+    return held != value and value == value
+
+
+@converter("hypot.default")
+def hypotenuse(call: Call) -> relax.Expr:
+    """Of both legs, in the type of the result."""
+    return length(call, call.tensor("self", call.dtype), call.tensor("other", call.dtype))
+
+
+def length(call: Call, x: relax.Expr, y: relax.Expr) -> relax.Expr:
+    """``sqrt(x^2 + y^2)`` by the larger one, so that squares neither overflow nor vanish."""
+    x, y = (call.emit(relax.op.abs(value)) for value in (x, y))
+    larger, smaller = largest(call, x, y, True), largest(call, x, y, False)
+    same = call.emit(relax.op.equal(larger, smaller))  # of 0 and infinity the ratio is no number
+    ratio = call.emit(relax.op.where(same, constant(1, larger), call.emit(relax.op.divide(smaller, larger))))
+    root = call.emit(relax.op.sqrt(call.emit(relax.op.add(constant(1, ratio), relax.op.multiply(ratio, ratio)))))
+    return call.emit(relax.op.multiply(larger, root))
+
+
+@converter("maximum.default", "minimum.default")
+def extremum(call: Call) -> relax.Expr:
+    """NaN where either is."""
+    return largest(
+        call, call.tensor("self", call.dtype), call.tensor("other", call.dtype), operator_name(call) == "maximum"
+    )
+
+
+def largest(call: Call, x: relax.Expr, y: relax.Expr, maximum: bool) -> relax.Expr:
+    """The larger or smaller one of two elements; with a constant as the second, kernels see to NaN."""
+    name = "maximum" if maximum else "minimum"
+    if dtype_of(x) == "bool":
+        return call.emit(_OF_BOOLEANS[name](x, y))
+    found = call.emit(getattr(relax.op, name)(x, y))
+    if not is_float(dtype_of(x)) or isinstance(y, tvm.ir.GenericConst):
+        return found
+    return call.emit(relax.op.where(relax.op.isnan(x), x, found))
+
+
+@converter("fmax.default", "fmin.default")
+def extremum_of_numbers(call: Call) -> relax.Expr:
+    """Maxima and minima that ignore NaN (fmax, fmin): the other operand where one is NaN."""
+    x, y = call.tensor("self", call.dtype), call.tensor("other", call.dtype)
+    x, y = (call.emit(relax.op.broadcast_to(value, call.shape)) for value in (x, y))
+    found = largest(call, x, y, operator_name(call) == "fmax")
+    if not is_float(call.dtype):
+        return found
+    found = call.emit(relax.op.where(relax.op.isnan(x), y, found))
+    return call.emit(relax.op.where(relax.op.isnan(y), x, found))
+
+
+@converter("clamp.default", "clamp.Tensor")
+def clamp(call: Call) -> relax.Expr:
+    """Bounds may be missing, be tensors, and decide the type."""
+    x = call.tensor("self", call.dtype)
+    for name, is_lower in (("min", True), ("max", False)):
+        if call[name] is not None:
+            x = largest(call, x, call.tensor(name, call.dtype), is_lower)
+    return x
+
+
+@converter(*(f"{name}.{kind}" for name in _COMPARISON for kind in ("Tensor", "Scalar")))
+def comparison(call: Call) -> relax.Expr:
+    """In the type to which torch promotes both."""
+    dtype = common(call, call.node.args[0], call.node.args[1])
+    return call.emit(_COMPARISON[operator_name(call)](call.tensor("self", dtype), call.tensor("other", dtype)))
+
+
+def common(call: Call, *operands: Any) -> str:
+    """The type in which torch compares operands; booleans as bytes, which TVM can order."""
+    import torch
+
+    values = [getattr(operand, "meta", {}).get("val", operand) for operand in operands]
+    if any(isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) for value in values):
+        raise call.unsupported("it compares with a number that is known only when the program runs")
+    dtype = str(torch.result_type(*values)).removeprefix("torch.")
+    return "int8" if dtype == "bool" else dtype
+
+
+@converter("where.self")
+def where(call: Call) -> relax.Expr:
+    """Both branches in the type of the result."""
+    return call.emit(
+        relax.op.where(
+            call.tensor("condition", "bool"), call.tensor("self", call.dtype), call.tensor("other", call.dtype)
+        )
+    )
+
+
+@converter("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
+def power(call: Call) -> relax.Expr:
+    """Of whole numbers by a constant that is no less than 0, exactly; of floating point by any."""
+    if is_float(call.dtype):
+        return call.emit(relax.op.power(call.tensor("self", call.dtype), call.tensor("exponent", call.dtype)))
+    exponent = call["exponent"]
+    if not isinstance(exponent, int) or exponent < 0:
+        raise call.unsupported("a whole power that the program computes is not supported; cast to float32 before it")
+    result, square = call.cast(1, call.dtype), call.tensor("self", call.dtype)
+    result = call.emit(relax.op.broadcast_to(result, square.ty.shape))
+    while exponent:
+        if exponent & 1:
+            result = call.emit(relax.op.multiply(result, square))
+        exponent >>= 1
+        if exponent:
+            square = call.emit(relax.op.multiply(square, square))
+    return result

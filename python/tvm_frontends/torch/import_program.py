@@ -1,0 +1,325 @@
+"""Import of torch.export programs through TVM's frontend, with the names of their parameters kept."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..constants import Constants, Values
+from ..errors import ModelError, ModelWarning, first_line
+from ..logs import quiet
+from ..model import ImportedModel
+from ..relax_modules import bind_module
+from ..shapes import DeclaredInput, Dimension, Expression, InputShapes, StaticShapes
+from ..source import Description, Importer, ModelSource
+from .calls import UnsupportedOperator
+
+
+def load(
+    program: str | os.PathLike[str] | Any,
+    shapes: InputShapes | None = None,
+    *,
+    constants: Constants | None = None,
+    name: str | None = None,
+) -> ImportedModel:
+    """Import a torch.export program with static shapes.
+
+    Parameters
+    ----------
+    program : path or torch.export.ExportedProgram
+        A path names a ``.pt2`` file of ``torch.export.save``.
+    shapes, constants, name
+        As for `tvm_frontends.load_model`.
+
+    Raises
+    ------
+    ModelError
+        The file cannot be read, a shape or constant does not fit the program, or an operator cannot be converted.
+
+    Examples
+    --------
+    >>> import torch, tvm_frontends
+    >>> program = torch.export.export(torch.nn.Linear(3, 2).eval(), (torch.zeros(4, 3),))
+    >>> imported = tvm_frontends.torch.load(program, name="linear")
+    >>> imported.inputs
+    {'input': ((4, 3), 'float32')}
+    >>> sorted(imported.parameters)
+    ['bias', 'weight']
+    """
+    if not isinstance(program, (str, os.PathLike)):
+        where = f"model {name!r}" if name else "model"
+        return open_exported_program(program, name or "model", where).load(shapes, constants)
+    path = Path(program)
+    return open_exported_program(read_exported_program(path), name or path.stem, str(path)).load(shapes, constants)
+
+
+def read_exported_program(path: Path) -> Any:
+    """Read a ``.pt2`` file of ``torch.export.save``."""
+    try:
+        import torch
+    except ImportError:
+        raise ModelError(f"{path}: reading torch.export programs needs torch: pip install torch") from None
+    try:
+        with warnings.catch_warnings(), quiet("torch.export"):
+            warnings.simplefilter("ignore")
+            return torch.export.load(path)
+    except Exception as error:  # zipfile, json, torch: several unrelated classes
+        if not _registered and _returns_objects(path):
+            _register_outputs(path)
+            return read_exported_program(path)
+        first = first_line(error).split(" Please check the warnings")[0]
+        raise ModelError(
+            f"{path}: not a readable torch.export program ({first}); write it with torch.export.save"
+        ) from None
+
+
+_registered: list[str] = []
+"""Packages that were imported because a program returns their objects."""
+
+
+def _returns_objects(path: Path) -> bool:
+    """Whether the tree of a program's results names classes of transformers."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            models = [name for name in archive.namelist() if name.endswith(".json")]
+            return any(b"transformers." in archive.read(name) for name in models)
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _register_outputs(path: Path) -> None:
+    """Import the package whose classes of outputs (``transformers.ModelOutput``) a program returns.
+
+    Raises
+    ------
+    ModelError
+        It is not installed.
+    """
+    try:
+        import transformers.modeling_outputs
+    except ImportError:
+        raise ModelError(
+            f"{path}: its results are objects of the package transformers, which is not installed: "
+            "pip install transformers, or export a module that returns tensors"
+        ) from None
+    _registered.append(transformers.__name__)
+
+
+def open_exported_program(program: Any, name: str, where: str) -> ModelSource:
+    """Read what a torch.export program declares; parameters and buffers keep the names of ``state_dict``.
+
+    It is converted once, with its symbols, however many shapes are bound afterwards.
+    """
+    importer = import_exported_program(program, name, where)
+    return ModelSource(name, where, declared_inputs(program), importer, lambda: _describe(program))
+
+
+def _describe(program: Any) -> Description:
+    import torch
+
+    called = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    operators = Counter(str(target).removesuffix(".default") for target in called)
+    values = {**dict(program.named_buffers()), **program.state_dict}
+    tensors = [value for value in (*values.values(), *program.constants.values()) if isinstance(value, torch.Tensor)]
+    outputs = []
+    for spec, argument in zip(program.graph_signature.output_specs, _results(program), strict=False):
+        value = getattr(argument, "meta", {}).get("val")
+        if spec.kind.name == "USER_OUTPUT" and value is not None and hasattr(value, "shape"):
+            dtype = str(value.dtype).removeprefix("torch.")
+            outputs.append(DeclaredInput(spec.arg.name, tuple(map(_dimension, value.shape)), dtype))
+    ranges = {
+        str(symbol): f"{allowed.lower} to {allowed.upper}" for symbol, allowed in program.range_constraints.items()
+    }
+    about = {"torch": torch.__version__, **{f"size of {symbol}": text for symbol, text in ranges.items()}}
+    size = sum(value.numel() * value.element_size() for value in tensors)
+    return Description("torch.export", about, tuple(outputs), dict(operators.most_common()), len(tensors), size)
+
+
+def _results(program: Any) -> Any:
+    return next(node.args[0] for node in program.graph.nodes if node.op == "output")
+
+
+def import_exported_program(program: Any, name: str, where: str, prefix: str = "") -> Importer:
+    """The importer of a program for static shapes; ``prefix`` is left out of the names of its parameters."""
+
+    @cache
+    def converted() -> ImportedModel:
+        return _convert(program, name, where, prefix)
+
+    def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
+        _check_ranges(program, {**shapes, **{key: value.shape for key, value in constants.items()}}, where)
+        return bind_module(converted(), shapes, constants, where)
+
+    return import_with
+
+
+def declared_inputs(program: Any) -> tuple[DeclaredInput, ...]:
+    """The tensor inputs of a program; those that torch.export made constant are not among them."""
+    found = []
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    for spec in program.graph_signature.input_specs:
+        value = nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None
+        if spec.kind.name == "USER_INPUT" and value is not None and hasattr(value, "shape"):
+            dtype = str(value.dtype).removeprefix("torch.")
+            found.append(DeclaredInput(spec.arg.name, tuple(map(_dimension, value.shape)), dtype))
+    return tuple(found)
+
+
+def _dimension(size: Any) -> Dimension:
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    if expression.is_number:
+        return int(expression)
+    if expression.is_symbol:
+        return str(expression)
+    symbols = {str(symbol): symbol for symbol in expression.free_symbols}
+
+    def evaluate(sizes: Mapping[str, int]) -> int:
+        return int(expression.subs({symbol: sizes[name] for name, symbol in symbols.items()}))
+
+    return Expression(str(expression), tuple(sorted(symbols)), evaluate)
+
+
+def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
+    from .convert_program import convert_program, decomposed
+
+    _check_inputs(program, where)
+    _refuse_complex(program, where)
+    try:
+        with warnings.catch_warnings(), _views_as_reshapes(program):
+            warnings.simplefilter("ignore")
+            core = decomposed(program)
+            mod = convert_program(core)
+    except UnsupportedOperator as error:
+        raise ModelError(
+            f"{where}: {error}; change it in the model, or export the model to ONNX and import that"
+        ) from error
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(
+            f"{where}: TVM's torch frontend failed: {lines[-1] if lines[0].startswith('Trace') else lines[0]}"
+        ) from error
+    if written := sorted(set(core.graph_signature.buffers_to_mutate.values())):
+        warnings.warn(
+            f"{where}: it writes to its buffers {', '.join(written)}; what it writes is gone after each run, and the next "
+            "one starts from the values that were exported",
+            ModelWarning,
+            stacklevel=2,
+        )
+    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
+    return ImportedModel(*_parameters(mod, program, targets, prefix), name)
+
+
+@contextmanager
+def _views_as_reshapes(program: Any) -> Iterator[None]:
+    """Let views be reshapes while the program is decomposed.
+
+    A decomposition may give another memory layout than the operator had (scaled dot product attention does), of which
+    torch then cannot make the view that the program asks for. In Relax there are no layouts, so both are the same.
+    """
+    import torch
+
+    view, reshape = torch.ops.aten.view.default, torch.ops.aten.reshape.default
+    views = [node for node in program.graph.nodes if node.target is view]
+    for node in views:
+        node.target = reshape
+    try:
+        yield
+    finally:
+        for node in views:
+            node.target = view
+
+
+def _check_inputs(program: Any, where: str) -> None:
+    """TVM's frontend knows tensors only."""
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ != "TensorArgument":
+            value_text = f" ({spec.arg.value!r})" if hasattr(spec.arg, "value") else ""
+            raise ModelError(
+                f"{where}: input {spec.arg.name!r} is not a tensor{value_text}; TVM's torch frontend takes tensors only: "
+                "make it a tensor, or a constant of the module"
+            )
+
+
+def _refuse_complex(program: Any, where: str) -> None:
+    """Complex tensors may be made inside a program, and not go in or out, nor be parameters."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    specs = (("input", program.graph_signature.input_specs), ("output", program.graph_signature.output_specs))
+    for way, found in specs:
+        for spec in found:
+            value = nodes[spec.arg.name].meta.get("val") if getattr(spec.arg, "name", None) in nodes else None
+            if value is not None and hasattr(value, "is_complex") and value.is_complex():
+                subject = f"{spec.kind.name.lower()} {spec.target!r}" if spec.target else f"{way} {spec.arg.name!r}"
+                raise ModelError(
+                    f"{where}: {subject} is complex; give its parts as a last dimension of 2, with torch.view_as_real and "
+                    "torch.view_as_complex in the model"
+                )
+
+
+def _check_ranges(program: Any, shapes: StaticShapes, where: str) -> None:
+    """A dimension may have the sizes for which torch.export checked the program, and no others."""
+    ranges = {str(symbol): allowed for symbol, allowed in program.range_constraints.items()}
+    for node in program.graph.nodes:
+        given, declared = shapes.get(node.name, ()), getattr(node.meta.get("val"), "shape", ())
+        for axis, (size, symbol) in enumerate(zip(given, declared, strict=False)):
+            allowed = ranges.get(str(symbol))
+            if allowed is not None and not allowed.lower <= size <= allowed.upper:
+                raise ModelError(
+                    f"{where}: input {node.name!r}: dimension {axis} is given as {size}; the program was exported for "
+                    f"{allowed.lower} to {allowed.upper}"
+                )
+
+
+def _parameters(
+    mod: tvm.IRModule, program: Any, targets: dict[str, str], prefix: str
+) -> tuple[tvm.IRModule, dict[str, Any]]:
+    """Rename the parameter arguments to their names in torch and take their values from the program.
+
+    The frontend's own list of values follows ``named_parameters``, which can differ from the order of the arguments
+    (shared weights), so values are looked up by name.
+    """
+    function = mod["main"].without_attr("params")
+    inputs = int(function.attrs["num_input"])
+    values = {**dict(program.named_buffers()), **program.constants, **program.state_dict}
+    renamed, parameters = {}, {}
+    for variable in function.params[inputs:]:
+        target = targets.get(variable.name, variable.name)
+        named = target.removeprefix(prefix)
+        renamed[variable] = relax.Var(named, variable.ty)
+        parameters[named] = _to_numpy(values[target])
+    params = [renamed.get(v, v) for v in function.params]
+    body = _replace(function.body, renamed)
+    result = mod.clone()
+    result["main"] = relax.Function(params, body, function.ret_ty, function.is_pure, function.attrs)
+    return result, parameters
+
+
+def _replace(body: relax.Expr, variables: dict[relax.Var, relax.Var]) -> relax.Expr:
+    @relax.expr_functor.mutator
+    class Renamer(relax.PyExprMutator):
+        def visit_var_(self, op: relax.Var) -> relax.Expr:
+            return variables.get(op, op)
+
+    return Renamer().visit_expr(body)
+
+
+def _to_numpy(value: Any) -> Any:
+    import torch
+
+    value = value.detach().cpu().contiguous()
+    if value.dtype == torch.bfloat16:  # numpy has no bfloat16 of its own
+        import ml_dtypes
+
+        return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return value.numpy()

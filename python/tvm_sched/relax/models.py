@@ -1,0 +1,112 @@
+"""Open and import models through `tvm_frontends`; its errors become `InputError`s here, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_frontends
+from tvm_frontends import ImportedModel
+from tvm_frontends.constants import Constants, Values
+from tvm_frontends.errors import Missing, MissingConstant, MissingShape, ModelError
+from tvm_frontends.shapes import DeclaredInput, InputShapes, StaticShapes
+from tvm_frontends.source import Description
+
+from ..errors import InputError
+
+
+@contextmanager
+def _input_errors() -> Iterator[None]:
+    try:
+        yield
+    except ModelError as error:
+        advice = f"; {_advice(error.missing)}" if error.missing else ""
+        raise InputError(f"{error.problem}{advice}") from error.__cause__
+
+
+def _advice(missing: Missing) -> str:
+    """Say which option and which argument give what the front end lacks."""
+    if isinstance(missing, MissingShape):
+        sizes = ",".join(map(str, missing.example))
+        by_symbol = f", or {missing.symbol}=1 for all inputs" if missing.symbol else ""
+        return (
+            f"pass them, e.g. --input-shape {missing.input}:{sizes}{by_symbol} "
+            f"(input_shapes={{{missing.input!r}: {missing.example}}}); {{1,8}} in place of a size stands for several"
+        )
+    if isinstance(missing, MissingConstant):
+        names = missing.inputs or ("NAME",)
+        options = " ".join(f"--constant {name}=VALUE" for name in names)
+        return f"make it a constant: {options} (constants={{{', '.join(f'{name!r}: VALUE' for name in names)}}})"
+    return f"to schedule a language model without weights, give {missing.configuration}"
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model that was read, with its declared inputs; see `tvm_frontends.ModelSource`."""
+
+    source: tvm_frontends.ModelSource
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.source.name
+
+    @property
+    def where(self) -> str:
+        """What messages call the model: the path of its file, mostly."""
+        return self.source.where
+
+    @property
+    def inputs(self) -> tuple[DeclaredInput, ...]:
+        """The inputs as the model declares them."""
+        return self.source.inputs
+
+    def describe(self) -> Description:
+        """Return the contents of the file."""
+        with _input_errors():
+            return self.source.describe()
+
+    def combinations(
+        self, shapes: InputShapes | None = None, constants: Constants | None = None
+    ) -> list[tuple[StaticShapes, Values]]:
+        """Return the arguments of `import_with` for each combination of sizes."""
+        with _input_errors():
+            return self.source.combinations(shapes, constants)
+
+    def import_with(self, shapes: StaticShapes, constants: Values) -> ImportedModel:
+        """Import the model with static shapes of its inputs, and values of the inputs that are frozen."""
+        with _input_errors():
+            return self.source.import_with(shapes, constants)
+
+
+def open_model(model: Any, name: str | None = None) -> OpenModel:
+    """Read a model and find out what it declares, as `tvm_frontends.open_model`.
+
+    Raises
+    ------
+    InputError
+        The model cannot be read.
+    """
+    with _input_errors():
+        return OpenModel(tvm_frontends.open_model(model, name))
+
+
+def load_model(
+    model: Any, input_shapes: InputShapes | None = None, name: str | None = None, constants: Constants | None = None
+) -> ImportedModel:
+    """Import a model with static shapes.
+
+    Parameters
+    ----------
+    model, input_shapes, name, constants
+        As ``model``, ``shapes``, ``name`` and ``constants`` of `tvm_frontends.load_model`.
+
+    Raises
+    ------
+    InputError
+        The model cannot be read or converted; or a shape or constant does not fit it.
+    """
+    with _input_errors():
+        return tvm_frontends.load_model(model, input_shapes, name=name, constants=constants)

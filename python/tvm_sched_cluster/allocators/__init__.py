@@ -1,0 +1,1 @@
+"""The allocators: each file has one method, which finds GPUs and circuits for a service."""

@@ -1,0 +1,83 @@
+"""Allocators by name: functions from a state and a service to an embedding in the free resources; `place` calls one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from tvm_sched.certify import MethodResult, certify
+from tvm_sched.errors import InfeasibleError, InputError, ScheduleError
+from tvm_sched.registry import Methods
+
+from ..problem.placement_rules import placement_violations
+from ..problem.service import Request, Service
+from ..problem.service_placement import ServicePlacement
+from ..search.cluster_search import Embedding
+from ..search.cluster_state import ClusterState
+
+AllocatorFunction = Callable[[ClusterState, Service, Any], "Embedding | None"]
+"""It leaves the state as it is; None says that it found no place."""
+
+ALLOCATORS: Methods[AllocatorFunction] = Methods(
+    "allocator",
+    "tvm_sched.allocators",
+    {name: f"{__package__}.{name}" for name in ("anytime_allocator", "first_fit", "ncar", "pipeedge", "rampa")},
+)
+register, names, get = ALLOCATORS.register, ALLOCATORS.names, ALLOCATORS.get
+
+
+def try_place(
+    state: ClusterState,
+    request: Request,
+    allocator: str = "anytime",
+    options: Mapping[str, Any] | msgspec.Struct | None = None,
+) -> ServicePlacement | None:
+    """As `place`, but None where the allocator finds no place."""
+    method = get(allocator)
+    service = state.service(request.service)
+    if request.name in state.running or request.name in state.waiting:
+        raise InputError(f"request {request.name!r} runs or waits already; release it first, or give another name")
+    given = method.read_options(options)
+    state.asked[service.name] += 1
+
+    def price(found: MethodResult[Embedding | None]) -> ServicePlacement | None:
+        if found.answer is None:
+            return None
+        return state.draft(request, found.answer, found.method, found.seconds)
+
+    def verify(placement: ServicePlacement | None) -> None:
+        for violation in placement_violations(state.cluster, service, placement) if placement else ():
+            raise ScheduleError(violation.message)
+
+    kinds = (Embedding, type(None))
+    placement = certify(method, given, kinds, lambda function, chosen: function(state, service, chosen), price, verify)
+    if placement:
+        state.hold(placement)
+    return placement
+
+
+def place(
+    state: ClusterState,
+    request: Request,
+    allocator: str = "anytime",
+    options: Mapping[str, Any] | msgspec.Struct | None = None,
+) -> ServicePlacement:
+    """Place a request on what is free, and check the answer by every rule.
+
+    Raises
+    ------
+    InputError
+        No such allocator, option or service, or the request runs already.
+    InfeasibleError
+        No place was found; says which requirement fails, by how much, on the best candidate.
+    SchedulerError
+        The allocator's answer breaks a rule.
+    """
+    placement = try_place(state, request, allocator, options)
+    if placement is None:
+        from .infeasibility import explain
+
+        raise InfeasibleError(f"request {request.name!r}: {explain(state, state.service(request.service))}")
+    return placement

@@ -1,0 +1,61 @@
+"""The ant colony of the allocators ``rampa`` and ``ncar``: options, and the call of the search in C++."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tvm_sched.errors import InputError
+
+from ..problem.service import Service
+from ..search.cluster_search import Embedding
+from ..search.cluster_state import ClusterState
+
+
+class AntOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the ants, by default those of RAMPA's Table VII.
+
+    Parameters
+    ----------
+    agents, generations : int
+    decrease, increase : float
+        Pheromones are multiplied by the first after each generation; the second, over the cost of the best solution so far
+        of this many stages, is added to those of its GPUs and links (Table II: of the current best solution).
+    pheromone_weight, cost_weight, initial : float
+    seed : int
+    """
+
+    agents: int = 20
+    generations: int = 20
+    decrease: float = 0.1
+    increase: float = 100.0
+    pheromone_weight: float = 2.0
+    cost_weight: float = 1.0
+    initial: float = 1000.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in AntOptions.__struct_fields__:
+            value, least = getattr(self, name), 1 if name in ("agents", "generations") else 0
+            if not least <= value < 2**31:
+                raise InputError(f"option {name} is {value}; a number from {least} is allowed")
+
+
+def send_ants(state: ClusterState, service: Service, options: AntOptions, least: int, most: int) -> Embedding | None:
+    """Return what the ants find with ``least`` to ``most`` stages (0: any number), or None."""
+    from ..search.native_search import AntSettings  # loads the library
+
+    # Each request has a seed of its own, so that the ants do not walk the same paths each time.
+    seed = options.seed * 1_000_003 + state.asked.total()
+    settings = AntSettings(
+        agents=options.agents,
+        generations=options.generations,
+        least_stages=least,
+        most_stages=most,
+        seed=seed,
+        decrease=options.decrease,
+        increase=options.increase,
+        pheromone_weight=options.pheromone_weight,
+        cost_weight=options.cost_weight,
+        initial=options.initial,
+    )
+    return state.search.ants(state.search.chain(service), state.gpus, state.fibres, settings)

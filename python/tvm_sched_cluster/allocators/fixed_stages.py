@@ -1,0 +1,19 @@
+"""The number of stages of the allocators that take it as given: ``ncar`` and ``pipeedge``."""
+
+from __future__ import annotations
+
+from tvm_sched.errors import InputError
+
+from ..problem.service import Service
+from ..search.cluster_state import ClusterState
+
+
+def fixed_stages(state: ClusterState, service: Service, stages: dict[str, int]) -> int:
+    """The number of stages of a service: as given, or the least that can serve it."""
+    given = stages.get(service.name)
+    if given is not None:
+        if not 1 <= given <= len(service.blocks):
+            raise InputError(f"stages of {service.name!r} are {given}; 1 to {len(service.blocks)} are allowed")
+        return given
+    mixes = state.search.mixes(service).gpus
+    return int(mixes.sum(axis=1).min()) if len(mixes) else 1

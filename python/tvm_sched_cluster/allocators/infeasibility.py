@@ -1,0 +1,86 @@
+"""Explain why a service cannot be placed: which requirement fails, by how much, on the best candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from ..problem.service import Service
+from ..search.cluster_search import ClusterSearch, Mixes
+from ..search.cluster_state import ClusterState
+
+_NEVER = 2**62
+_EXACT = 1000
+"""Searches for the least excess end within one part in this many."""
+
+
+def explain(state: ClusterState, service: Service) -> str:
+    """A sentence on the first requirement that no mix of the free GPUs meets: memory, throughput, latency, or circuits."""
+    free = {kind.name: int(count) for kind, count in zip(state.cluster.kinds, state.kind_gpus, strict=True) if count}
+    if not free:
+        return f"service {service.name!r} needs a GPU, and none is free"
+    there = ", ".join(f"{count} {name}" for name, count in free.items())
+    return f"service {service.name!r} finds no place on what is free ({there}): {_reason(state, service)}"
+
+
+def _reason(state: ClusterState, service: Service) -> str:
+    limits = service.cycle_limit_ns, service.latency_limit_ns
+    if not len(_mixes(state, service, (_NEVER, _NEVER)).gpus):
+        return _memory(state, service)
+    if not len(_mixes(state, service, (limits[0], _NEVER)).gpus):
+        cycle, best = _least_feasible_limit(limits[0], lambda ns: _mixes(state, service, (ns, _NEVER)))
+        return (
+            f"throughput: at best a cycle of {cycle / 1e6:.3f} ms on {_format_smallest_mix(state, best)}, "
+            f"{limits[0] / 1e6:.3f} ms are required: {(cycle - limits[0]) / 1e6:.3f} ms too long"
+        )
+    fitting = _mixes(state, service, limits)
+    if not len(fitting.gpus):
+        latency, best = _least_feasible_limit(limits[1], lambda ns: _mixes(state, service, (limits[0], ns)))
+        return (
+            f"latency: at best {latency / 1e6:.3f} ms on {_format_smallest_mix(state, best)}, "
+            f"{limits[1] / 1e6:.3f} ms are allowed: {(latency - limits[1]) / 1e6:.3f} ms too long"
+        )
+    return (
+        f"circuits: {_format_smallest_mix(state, fitting)} would do, but the free fibres ({int(state.fibres.sum())} of "
+        f"{sum(link.fibres for link in state.cluster.links)}) do not join such GPUs, or by ways that take too long"
+    )
+
+
+def _memory(state: ClusterState, service: Service) -> str:
+    """How much more each GPU would need to hold."""
+
+    def mixes(more: int) -> Mixes:
+        kinds = tuple(msgspec.structs.replace(kind, memory=kind.memory + more) for kind in state.cluster.kinds)
+        search = ClusterSearch(msgspec.structs.replace(state.cluster, kinds=kinds))
+        return search.mixes_of(search.chain(service, (_NEVER, _NEVER)), state.kind_gpus)
+
+    needed, best = _least_feasible_limit(1 << 20, mixes)
+    return (
+        f"memory: it holds {service.memory / 1e9:.3f} GB; on {_format_smallest_mix(state, best)}, the best candidate, "
+        f"each GPU lacks up to {needed / 1e9:.3f} GB"
+    )
+
+
+def _mixes(state: ClusterState, service: Service, limits: tuple[int, int]) -> Mixes:
+    return state.search.mixes_of(state.search.chain(service, limits), state.kind_gpus)
+
+
+def _least_feasible_limit(start: int, mixes: Callable[[int], Mixes]) -> tuple[int, Mixes]:
+    """The least limit, but for rounding, at which there are mixes; and these."""
+    low, high = start, 2 * start
+    while not len((found := mixes(high)).gpus):
+        low, high = high, 2 * high
+    while high - low > max(high // _EXACT, 1):
+        middle = (low + high) // 2
+        tried = mixes(middle)
+        if len(tried.gpus):
+            high, found = middle, tried
+        else:
+            low = middle
+    return high, found
+
+
+def _format_smallest_mix(state: ClusterState, mixes: Mixes) -> str:
+    smallest = min(mixes.gpus.tolist(), key=sum)
+    return " + ".join(f"{n} {kind.name}" for n, kind in zip(smallest, state.cluster.kinds, strict=True) if n)

@@ -1,0 +1,1 @@
+"""Upper bounds on how many services any allocator can place."""

@@ -1,0 +1,114 @@
+"""Commands on an allocation of a cluster: verify it, end services, place them again after a failure, move them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from tvm_sched.cli.inputs import HTML, JSON, ReportFile, check_outputs
+from tvm_sched.cli.interrupt import interruptible
+from tvm_sched.cli.output import Output
+from tvm_sched.cli.registration import command
+
+from .cluster_options import (
+    AllocationFile,
+    Method,
+    RunningOptions,
+    cluster,
+    describe_state,
+    write_allocation,
+    write_state,
+)
+
+
+@command(
+    cluster,
+    "verify",
+    (
+        "tvm-sched cluster verify rampa-base allocation.json",
+        "tvm-sched cluster verify rampa-base allocation.json --report cluster.html",
+    ),
+)
+def verify_allocation(
+    out: Output,
+    on: RunningOptions,
+    report: ReportFile = None,
+) -> None:
+    """Check an allocation by every rule; the first broken one is named, and the exit status is 2."""
+    check_outputs({"--report": (report, HTML)}, [on.allocation], charts=False)
+    state = on.state(on.allocation)
+    write_state(out, report, state, {"allocation": str(on.allocation)})
+    out.show(escape(f"{on.allocation}: {len(state.running)} services keep all rules"))
+    out.result({**describe_state(state), "right": True})
+
+
+@command(cluster, "release", ("tvm-sched cluster release rampa-base allocation.json r7 -o allocation.json",))
+def release(
+    out: Output,
+    on: RunningOptions,
+    request: Annotated[list[str], typer.Argument(metavar="REQUEST...", help="Names of deployments.")],
+    output: AllocationFile = None,
+) -> None:
+    """End services; what they held is free again, first for services that wait since a failure."""
+    from .. import recover
+
+    check_outputs({"--output": (output, JSON)})
+    state = on.state(on.allocation)
+    for one in request:
+        state.release(one)
+    recovery = recover(state)
+    write_allocation(out, output, state.allocation)
+    out.show(
+        f"{len(request)} services ended; {len(recovery.replaced)} that waited found a place; {len(state.running)} run"
+    )
+    out.result({**describe_state(state), "replaced": recovery.replaced})
+
+
+@command(
+    cluster,
+    "fail",
+    ("tvm-sched cluster fail rampa-base allocation.json rack0-server1 -o allocation.json",),
+)
+def fail(
+    out: Output,
+    on: RunningOptions,
+    part: Annotated[str, typer.Argument(metavar="PART", help="A GPU, server, rack or link that fails.")],
+    allocator: Method = "anytime",
+    output: AllocationFile = None,
+) -> None:
+    """Mark a part of the cluster as failed, and place its services again on the remaining parts."""
+    from .. import fail as fail_part
+
+    check_outputs({"--output": (output, JSON)})
+    state = on.state(on.allocation)
+    recovery = fail_part(state, part, allocator)
+    write_allocation(out, output, state.allocation)
+    waiting = ", ".join(request.name for request in recovery.waiting)
+    out.show(escape(f"{len(recovery.replaced)} services placed again; without a place: {waiting or 'none'}"))
+    out.result({**describe_state(state), "replaced": recovery.replaced})
+
+
+@command(
+    cluster, "defragment", ("tvm-sched cluster defragment rampa-base allocation.json --moves 5 -o allocation.json",)
+)
+def defragment(
+    out: Output,
+    *,
+    moves: Annotated[int, typer.Option("--moves", metavar="N", help="Services that move at most.")] = 10,
+    on: RunningOptions,
+    output: AllocationFile = None,
+) -> None:
+    """Move a few services so that more fit; each is copied to its new GPUs before the old ones are released."""
+    from .. import defragment as move
+
+    check_outputs({"--output": (output, JSON)})
+    state = on.state(on.allocation)
+    with interruptible(out), out.step("Looking for moves"):
+        done = move(state, moves)
+    write_allocation(out, output, state.allocation)
+    total, gain = sum(one.bytes for one in done), sum(one.gain for one in done)
+    out.show(f"{len(done)} moves of {total / 1e9:.1f} GB of parameters; {gain:.2f} services more fit")
+    moves_done = [{"request": m.after.request, "gpus": m.after.gpus, "bytes": m.bytes, "gain": m.gain} for m in done]
+    out.result({**describe_state(state), "moves": moves_done, "bytes": total, "gain": gain})

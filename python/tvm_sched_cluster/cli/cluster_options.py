@@ -1,0 +1,82 @@
+"""Shared code of the commands ``cluster``: arguments, reading a state, and writing it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tvm_sched.cli.output import Output
+
+if TYPE_CHECKING:
+    from .. import Allocation, Cluster, ClusterState, Service
+
+cluster = typer.Typer(
+    name="cluster", help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+Name = Annotated[
+    str, typer.Argument(metavar="CLUSTER", help="Preset, TOML file, or graph (.txt) of RAMPA's simulator.")
+]
+Method = Annotated[
+    str, typer.Option("--allocator", "-a", metavar="NAME", help="anytime, rampa, ncar, pipeedge or first-fit.")
+]
+AllocationFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the allocation.")
+]
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """A cluster, and the services that may run on it."""
+
+    name: Name
+    services: Annotated[
+        str, typer.Option("--services", metavar="FILE|DIR", help="TOML file, or folder of the simulator's models.")
+    ] = "rampa-services"
+
+    def state(self, running: Path | None = None) -> ClusterState:
+        """The state of the cluster, with what an allocation file says that runs on it."""
+        from .. import Allocation, ClusterState, load_cluster, load_services
+
+        made: Cluster = load_cluster(self.name)
+        known: tuple[Service, ...] = load_services(self.services)
+        return ClusterState(made, known) if running is None else ClusterState.of(made, known, Allocation.load(running))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningOptions(ClusterOptions):
+    """A cluster, its services, and what runs on it."""
+
+    allocation: Annotated[Path, typer.Argument(metavar="ALLOCATION", help="Allocation file (.json) of what runs.")]
+
+
+def write_allocation(out: Output, path: Path | None, allocation: Allocation) -> None:
+    """Write an allocation where a file was given."""
+    if path:
+        allocation.save(path)
+        out.wrote(path, "allocation")
+
+
+def write_state(out: Output, path: Path | None, state: ClusterState, options: dict[str, Any]) -> None:
+    """Write the report of a state where a file was given."""
+    if path:
+        from ..cluster_report import write_cluster_report
+
+        write_cluster_report(path, state, options=options)
+        out.wrote(path, "report")
+
+
+def describe_state(state: ClusterState) -> dict[str, Any]:
+    """Describe a state, for programs."""
+    free = {kind.name: int(n) for kind, n in zip(state.cluster.kinds, state.kind_gpus, strict=True)}
+    return {
+        "cluster": state.cluster.name,
+        "running": len(state.running),
+        "free_gpus": free,
+        "free_fibres": int(state.fibres.sum()),
+        "failed": state.failed,
+        "waiting": list(state.waiting),
+    }

@@ -1,0 +1,146 @@
+"""Commands that make services of models, and deploy what an allocation has placed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from rich.markup import escape
+
+from tvm_sched.cli.inputs import Model, check_directory, check_outputs
+from tvm_sched.cli.interrupt import interruptible
+from tvm_sched.cli.output import FAILURE, Output
+from tvm_sched.cli.registration import command
+from tvm_sched.cli.shapes import InputShapes, one_shape, parse_shapes
+from tvm_sched.errors import InputError
+from tvm_sched.files import content_digest, read_bytes
+
+from .cluster_options import RunningOptions, cluster
+from .deployment_commands import Address, Timeout, check_seconds
+
+if TYPE_CHECKING:
+    from .. import Cluster, Service, ServicePlacement
+
+BACKENDS = ("cuda", "cpu", "emulated")
+Backend = Annotated[
+    str, typer.Option("--backend", metavar="cuda|cpu|emulated", help="What runs the stages; cuda needs nvcc here.")
+]
+
+
+@command(
+    cluster,
+    "service",
+    (
+        "tvm-sched cluster service googlenet.onnx --throughput 30 --latency 0.1 -o services.toml",
+        "tvm-sched cluster service bert.onnx --input-shape ids:1,128 --throughput 5 --latency 0.5 -o bert.toml",
+    ),
+)
+def make_service(
+    out: Output,
+    model: Model,
+    throughput: Annotated[float, typer.Option("--throughput", metavar="N", help="Inputs a second, at least.")],
+    latency: Annotated[float, typer.Option("--latency", metavar="SECONDS", help="From input to output, at most.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.toml", help="Services file to write.")],
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Default: the model's.")] = None,
+    input_shape: InputShapes = None,
+    backend: Backend = "cuda",
+) -> None:
+    """Make a service of a model file: its parts that may be stages, with their work, memory and data.
+
+    A file with several services is made by putting their tables together.
+    """
+    _check_backend(backend)
+    check_outputs({"--output": (output, (".toml",))}, [model])
+    given = one_shape(parse_shapes(input_shape), "a service has one") or {}
+    shapes = {
+        key: tuple(d for d in dims if isinstance(d, int)) for key, dims in given.items() if isinstance(dims, tuple)
+    }
+    if shapes.keys() != given.keys():
+        raise InputError("--input-shape gives a size for a symbol; a service has the shapes of its inputs, NAME:DIMS")
+    from .. import write_services
+
+    with interruptible(out), out.step(f"Importing {model.name}"):
+        from ..compiled_placements import service_of_model
+
+        made = service_of_model(model, throughput, latency, name or "", input_shapes=shapes, backend=backend)
+    write_services(output, [made])
+    out.wrote(output, "services")
+    out.show(escape(f"{made.name}: {len(made.operators)} parts, {made.memory / 1e9:.3g} GB"))
+    out.result({"name": made.name, "operators": made.operators, "memory": made.memory, "file": str(output)})
+
+
+@command(
+    cluster,
+    "deploy",
+    (
+        "tvm-sched cluster deploy mine.toml allocation.json --services services.toml --artifacts built/",
+        "tvm-sched cluster deploy mine.toml allocation.json --services services.toml --artifacts built/ --pin --json",
+    ),
+)
+def deploy(
+    out: Output,
+    artifacts: Annotated[
+        Path, typer.Option("--artifacts", metavar="DIR", help="Where compiled pipelines are kept, to be used again.")
+    ],
+    on: RunningOptions,
+    backend: Backend = "cuda",
+    pin: Annotated[
+        bool,
+        typer.Option(
+            "--pin", help="Only on nodes whose Ray label 'server' is the placement's server, not on any of the kind."
+        ),
+    ] = False,
+    address: Address = None,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Make a Ray cluster run the services of an allocation, each stage on a node that has its kind of GPU.
+
+    Call it again after `fail`, `release` or `place`: moved services are deployed again, removed ones end, others continue.
+    """
+    _check_backend(backend)
+    check_seconds("--timeout", timeout)
+    check_directory("--artifacts", artifacts if artifacts.is_dir() else artifacts.absolute().parent)
+    state = on.state(on.allocation)
+    from .. import serving
+
+    artifacts.mkdir(exist_ok=True)
+    wanted = []
+    with interruptible(out), out.step("Compiling") as step:
+        for n, placement in enumerate(state.running.values()):
+            step(placement.request, n, len(state.running))
+            made = _artifact(artifacts, state.cluster, state.service(placement.service), placement, backend)
+            wanted.append(serving.deployment_of(state.cluster, placement, made, pin))
+    with out.step("Deploying") as step:
+        done = serving.follow(state.cluster, wanted, address, timeout, step)
+    for request, message in done.failed.items():
+        out.say(f"error: {request}: {message}")
+    out.show(escape(f"{len(done.kept)} go on, {len(done.started)} started, {len(done.ended)} ended"))
+    out.result({"cluster": state.cluster.name, **msgspec.to_builtins(done), "waiting": list(state.waiting)})
+    if done.failed:
+        raise typer.Exit(FAILURE)
+
+
+def _check_backend(backend: str) -> None:
+    if backend not in BACKENDS:
+        raise InputError(f"--backend {backend}: allowed are {', '.join(BACKENDS)}")
+
+
+def _artifact(folder: Path, cluster: Cluster, service: Service, placement: ServicePlacement, backend: str) -> Path:
+    """The compiled pipeline of a placement; one that is there for the same model, parts and kinds of GPUs is taken."""
+    kinds = [cluster.kinds[cluster.gpus[cluster.gpu_id[stage.gpu]].kind] for stage in placement.stages]
+    parts = [stage.operators for stage in placement.stages]
+    about = msgspec.json.encode([_checksum(service), service.input_shapes, backend, parts, kinds])
+    path = folder / f"{service.name}-{content_digest(about)}.pipeline"
+    if not path.is_dir():
+        from ..compiled_placements import compile_placement
+
+        compile_placement(cluster, service, placement, backend).export(path)
+    return path
+
+
+def _checksum(service: Service) -> str:
+    """Checksum of the model's file."""
+    return hashlib.sha256(read_bytes(service.model_file)).hexdigest() if service.model_file else ""

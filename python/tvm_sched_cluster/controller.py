@@ -1,0 +1,171 @@
+"""Move placed services: re-placement after a failure, and defragmentation with few moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tvm_sched.errors import InputError
+
+from .allocators.allocator_registry import get, try_place
+from .allocators.anytime_allocator import AnytimeOptions, best_future_use
+from .problem.service import Request
+from .problem.service_placement import ServicePlacement
+from .search.cluster_state import ClusterState
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The effect of a failure on services.
+
+    Attributes
+    ----------
+    replaced : tuple of ServicePlacement
+        Services that run elsewhere now.
+    waiting : tuple of Request
+        Those that found no place; they stay in the state's ``waiting``.
+    """
+
+    replaced: tuple[ServicePlacement, ...]
+    waiting: tuple[Request, ...]
+
+
+@dataclass(frozen=True)
+class Migration:
+    """A service that moved, the bytes of parameters that had to be loaded again, and the room it made.
+
+    ``gain`` is the growth of the number of services that fit besides, by the linear program (`MixProgram`).
+    """
+
+    before: ServicePlacement
+    after: ServicePlacement
+    bytes: int
+    gain: float
+
+
+def fail(
+    state: ClusterState,
+    name: str,
+    allocator: str = "anytime",
+    options: Mapping[str, Any] | msgspec.Struct | None = None,
+) -> Recovery:
+    """Mark a GPU, server, rack or link as failed, and place its services again on the remaining ones.
+
+    Raises
+    ------
+    InputError
+        There is no such thing, or no such allocator or option.
+    """
+    get(allocator).read_options(options)
+    state.fail(name)
+    return recover(state, allocator, options)
+
+
+def recover(
+    state: ClusterState,
+    allocator: str = "anytime",
+    options: Mapping[str, Any] | msgspec.Struct | None = None,
+) -> Recovery:
+    """Place the services that wait, those with most parameters first; they do not count as new requests.
+
+    To be called after a release or a repair, too.
+    """
+    asked = state.asked.copy()
+    replaced = []
+    for request in sorted(state.waiting.values(), key=lambda request: -state.service(request.service).memory):
+        del state.waiting[request.name]
+        placement = try_place(state, request, allocator, options)
+        if placement is None:
+            state.waiting[request.name] = request
+        else:
+            replaced.append(placement)
+    state.asked = asked
+    return Recovery(tuple(replaced), tuple(state.waiting.values()))
+
+
+def defragment(state: ClusterState, moves: int, options: AnytimeOptions | None = None) -> list[Migration]:
+    """Move at most ``moves`` services, each to where it leaves more room than before.
+
+    A service is copied before it is given up, so it moves only to GPUs that are free, and nothing is interrupted. In each
+    step, the services are tried in the order of what a better mix would save for each byte to be moved, by the program's
+    worths of GPUs and fibres; the first one whose move makes room is moved.
+
+    Parameters
+    ----------
+    moves : int
+        From 0.
+    options : AnytimeOptions, optional
+        The demand that room is made for.
+
+    Raises
+    ------
+    InputError
+        A negative number of moves.
+    """
+    if moves < 0:
+        raise InputError(f"moves is {moves}; 0 or more are allowed")
+    chosen = options or AnytimeOptions()
+    done: list[Migration] = []
+    while len(done) < moves and (move := _best_move(state, chosen)):
+        done.append(move)
+    return done
+
+
+_LEAST_GAIN = 1e-6
+"""A move makes room for this many services at least."""
+
+_TRIES = 16
+"""Moves that are tried in a step before it is given up."""
+
+
+def _best_move(state: ClusterState, options: AnytimeOptions) -> Migration | None:
+    known = best_future_use(state, options.demand)
+    hopes = []
+    for placement in state.running.values():
+        service = state.service(placement.service)
+        mixes = state.search.mixes(service)
+        mix = _mix(state, placement)
+        rows = (mixes.gpus <= state.kind_gpus).all(axis=1)
+        if not rows.any():
+            continue
+        now = _worth(state, known.worth[service.name], mixes.gpus, mix) + known.fibre * len(placement.hops)
+        saving = now - float(known.worth[service.name][rows].min())
+        if saving > _LEAST_GAIN:
+            hopes.append((saving / max(service.memory, 1), placement))
+    hopes.sort(key=lambda hope: (-hope[0], hope[1].request))
+    for _, placement in hopes[:_TRIES]:
+        if move := _try_move(state, placement, known.count, options):
+            return move
+    return None
+
+
+def _worth(state: ClusterState, worths: Any, mixes: Any, mix: list[int]) -> float:
+    """Worth of the mix that a service runs on: that of the dearest smallest mix in it, which it need not be itself."""
+    inside = (mixes <= mix).all(axis=1)
+    return float(worths[inside].max()) if inside.any() else 0.0
+
+
+def _mix(state: ClusterState, placement: ServicePlacement) -> list[int]:
+    kinds = [state.cluster.gpus[state.cluster.gpu_id[gpu]].kind for gpu in placement.gpus]
+    return [kinds.count(k) for k in range(len(state.cluster.kinds))]
+
+
+def _try_move(state: ClusterState, before: ServicePlacement, room: float, options: AnytimeOptions) -> Migration | None:
+    """Copy, then give up the old; undone where that makes no room."""
+    asked = state.asked.copy()
+    after = try_place(state, Request(f"{before.request} (moving)", before.service), "anytime", options)
+    state.asked = asked
+    if after is None:
+        return None
+    state.release(before.request)
+    gain = best_future_use(state, options.demand).count - room
+    state.release(after.request)
+    if gain < _LEAST_GAIN:
+        state.hold(before)
+        return None
+    named = msgspec.structs.replace(after, request=before.request)
+    state.hold(named)
+    return Migration(before, named, state.service(before.service).memory, gain)

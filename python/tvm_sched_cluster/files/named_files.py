@@ -1,0 +1,105 @@
+"""Clusters, services and demands by name: the presets of the paper RAMPA, and files of all kinds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from tvm_sched.errors import InputError
+from tvm_sched.files import read_bytes
+from tvm_sched.presets import neither_preset_nor_file, preset_files
+
+from ..problem.cluster import Cluster
+from ..problem.service import Service
+from .cluster_file import parse_cluster
+from .services_file import parse_services
+
+DEMANDS: dict[str, dict[str, float]] = {
+    "same": {"high-throughput": 1 / 3, "low-delay": 1 / 3, "huge-model": 1 / 3},
+    "high-throughput": {"high-throughput": 0.8, "low-delay": 0.1, "huge-model": 0.1},
+    "low-delay": {"high-throughput": 0.1, "low-delay": 0.8, "huge-model": 0.1},
+    "huge-model": {"high-throughput": 0.1, "low-delay": 0.1, "huge-model": 0.8},
+}
+"""Probabilities of the categories of services: RAMPA, Table IV."""
+
+_SERVICES = "rampa-services"
+_PRESETS = preset_files(Path(__file__).parents[1] / "presets")
+_SERVICES_FILE = _PRESETS.pop(_SERVICES)
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names of the clusters that come with the package."""
+    return tuple(_PRESETS)
+
+
+def load_cluster(name_or_path: str | os.PathLike[str]) -> Cluster:
+    """The cluster of a preset (``"rampa-base"``), of a TOML file, or of a graph file of RAMPA's simulator (``.txt``).
+
+    Raises
+    ------
+    FormatError
+        Neither a preset nor a file, or a file that is not what ``docs/formats/cluster.md`` says.
+    TopologyError
+        A file whose cluster breaks a rule.
+    """
+    text = os.fspath(name_or_path)
+    if text in _PRESETS:
+        return _preset(text)
+    if not Path(text).is_file():
+        raise neither_preset_nor_file("cluster", text, _PRESETS)
+    if text.endswith(".txt"):
+        from .rampa_simulator_files import read_graph
+
+        return read_graph(text)
+    return parse_cluster(read_bytes(text), text)
+
+
+@lru_cache
+def _preset(name: str) -> Cluster:
+    return parse_cluster(read_bytes(_PRESETS[name]), os.fspath(_PRESETS[name]))
+
+
+def load_services(name_or_path: str | os.PathLike[str] = _SERVICES) -> tuple[Service, ...]:
+    """The services of a TOML file, of a folder of the simulator's models, or the paper's six (``"rampa-services"``).
+
+    Raises
+    ------
+    FormatError, InputError
+        As `load_cluster`.
+    """
+    path = _SERVICES_FILE if name_or_path == _SERVICES else Path(name_or_path)
+    if path.is_dir():
+        from .rampa_simulator_files import read_models
+
+        return read_models(path)
+    return tuple(_with_path(service, path) for service in parse_services(read_bytes(path), os.fspath(path)))
+
+
+def _with_path(service: Service, file: Path) -> Service:
+    """A file names the model's file by its place beside it."""
+    if not service.model_file:
+        return service
+    return msgspec.structs.replace(service, model_file=os.fspath(file.absolute().parent / service.model_file))
+
+
+def demand_of_services(case: str, services: Sequence[Service]) -> dict[str, float]:
+    """Probability of each service in a case of Table IV: its category's, shared equally within it.
+
+    Raises
+    ------
+    InputError
+        There is no such case, or no service of a category.
+    """
+    if case not in DEMANDS:
+        raise InputError(f"there is no demand {case!r}; there are {', '.join(DEMANDS)}")
+    demand: dict[str, float] = {}
+    for category, probability in DEMANDS[case].items():
+        members = [service.name for service in services if service.category == category]
+        if not members:
+            raise InputError(f"demand {case!r} needs services of category {category!r}, and the file has none")
+        demand |= {name: probability / len(members) for name in members}
+    return demand

@@ -1,0 +1,1 @@
+"""What is to be placed and where: clusters, services, placements, their price and rules."""

@@ -1,0 +1,246 @@
+"""`Service`: a model's operators and what is required of their pipeline; `Demand`: how often services are asked for."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+
+from tvm_sched.errors import GraphError, InputError
+from tvm_sched.files import content_digest
+from tvm_sched.problem.costs import LONGEST_NS
+
+from .cluster import GpuKind
+
+
+class ServiceOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An operator of a service: a layer, as a rule.
+
+    Parameters
+    ----------
+    name : str
+    flops : float
+        Floating-point operations of one input.
+    memory : int
+        Bytes that a GPU holds to run it.
+    output : int
+        Bytes that it hands on.
+    latency : dict of str to float
+        Seconds by kind of GPU, where they are known better than from `operator_seconds`.
+    """
+
+    name: str
+    flops: float
+    memory: int
+    output: int = 0
+    latency: dict[str, float] = {}
+
+
+class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Data from an operator to another one; to an earlier one, or to itself, where operators are repeated."""
+
+    source: str
+    target: str
+    bytes: int
+
+
+class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """A model that is to be served, with what is required.
+
+    Parameters
+    ----------
+    name : str
+    operators : tuple of ServiceOperator
+        In an order in which they can run.
+    throughput : float
+        Inputs a second, at least.
+    latency : float
+        Seconds from input to output, at most.
+    edges : tuple of Edge, optional
+        Default: each operator's output goes to the next one.
+    category, model, source : str
+        For people.
+    model_file : str
+        The model itself, for `tvm_sched_cluster.placement_pipelines`; empty where it is not known.
+    input_shapes : dict of str to tuple of int
+        Shapes of its inputs, where the file leaves them open.
+
+    Raises
+    ------
+    GraphError
+        No operators, a name twice, an edge between operators that are not there.
+    InputError
+        A requirement or size that makes no sense.
+    """
+
+    name: str
+    operators: tuple[ServiceOperator, ...]
+    throughput: float
+    latency: float
+    edges: tuple[Edge, ...] | None = None
+    category: str = ""
+    model: str = ""
+    source: str = ""
+    model_file: str = ""
+    input_shapes: dict[str, tuple[int, ...]] = {}
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of `text`."""
+        return content_digest(self.text.encode())
+
+    @property
+    def text(self) -> str:
+        """Everything that placements depend on, as JSON."""
+        body = msgspec.to_builtins((self.operators, self.throughput, self.latency, self.all_edges))
+        return msgspec.json.encode(body).decode()
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all operators."""
+        return sum(operator.memory for operator in self.operators)
+
+    @property
+    def cycle_limit_ns(self) -> int:
+        """Longest time between two inputs."""
+        return math.floor(1e9 / self.throughput)
+
+    @property
+    def latency_limit_ns(self) -> int:
+        """Longest time from input to output."""
+        return math.floor(self.latency * 1e9)
+
+    @cached_property
+    def operator_id(self) -> dict[str, int]:
+        """Position of each operator."""
+        return {operator.name: o for o, operator in enumerate(self.operators)}
+
+    @cached_property
+    def all_edges(self) -> tuple[Edge, ...]:
+        """The edges, those of the chain where none were given."""
+        if self.edges is not None:
+            return self.edges
+        return tuple(Edge(a.name, b.name, a.output) for a, b in pairwise(self.operators))
+
+    @cached_property
+    def blocks(self) -> tuple[tuple[int, int], ...]:
+        """First operator of each block and the one after its last: pieces that may be stages of their own.
+
+        A stage may end where all data that goes on is made by its last operator and read by the one that follows, and
+        no loop reaches over the place. Graphs whose edges skip operators have few such places.
+        """
+        ends = [
+            place
+            for place in range(1, len(self.operators))
+            if all(self._is_next(edge, place) for edge in self.all_edges if self._crosses(edge, place))
+        ]
+        places = [0, *ends, len(self.operators)]
+        return tuple(pairwise(places))
+
+    def _crosses(self, edge: Edge, place: int) -> bool:
+        a, b = self.operator_id[edge.source], self.operator_id[edge.target]
+        return min(a, b) < place <= max(a, b)
+
+    def _is_next(self, edge: Edge, place: int) -> bool:
+        return self.operator_id[edge.source] == place - 1 and self.operator_id[edge.target] == place
+
+    def input_bytes(self, place: int) -> int:
+        """Bytes that cross a place between two operators."""
+        return sum(edge.bytes for edge in self.all_edges if self._crosses(edge, place))
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request to deploy a service.
+
+    Parameters
+    ----------
+    name : str
+        Of this deployment; no two that run at once share it.
+    service : str
+    time, lifetime : float
+        When it comes, and for how long it stays; lifetime 0: for good.
+    """
+
+    name: str
+    service: str
+    time: float = 0.0
+    lifetime: float = 0.0
+
+
+def operator_ns(operator: ServiceOperator, kind: GpuKind) -> int:
+    """Nanoseconds of an operator on a GPU: FLOPs over FLOP/s plus memory over memory bandwidth (RAMPA, Section V-A)."""
+    seconds = operator.latency.get(kind.name)
+    if seconds is None:
+        seconds = operator.flops / kind.flops + operator.memory / kind.memory_bandwidth
+    return math.ceil(seconds * 1e9 - 1e-3)  # what is a whole number of ns but for floating-point error stays one
+
+
+def requests_of(demand: Mapping[str, float], count: int, seed: int = 0) -> list[Request]:
+    """Random requests, one a second, each for a service with the probability that ``demand`` gives it.
+
+    Raises
+    ------
+    InputError
+        Probabilities that are negative, or 0 all of them.
+    """
+    names = list(demand)
+    weights = np.array([demand[name] for name in names], dtype=float)
+    if not names or not (weights >= 0).all() or not weights.sum() > 0:
+        raise InputError(f"a demand needs probabilities from 0, one at least above it; found {dict(demand)}")
+    chosen = np.random.default_rng(seed).choice(len(names), size=count, p=weights / weights.sum())
+    return [Request(f"r{i}", names[c], time=float(i)) for i, c in enumerate(chosen)]
+
+
+def demand_of(requests: Iterable[Request]) -> dict[str, float]:
+    """How often each service is asked for, as a part of all requests."""
+    counts = Counter(request.service for request in requests)
+    total = counts.total()
+    return {name: count / total for name, count in counts.items()}
+
+
+def by_name(services: Sequence[Service]) -> dict[str, Service]:
+    """Services by name; raises `InputError` where two share one."""
+    found = {service.name: service for service in services}
+    if len(found) < len(services):
+        twice = [name for name, count in Counter(service.name for service in services).items() if count > 1]
+        raise InputError(f"services {', '.join(twice)} stand there several times; each needs a name of its own")
+    return found
+
+
+def _check(service: Service) -> None:
+    where = f"service {service.name!r}"
+    if not service.operators:
+        raise GraphError(f"{where} has no operators")
+    counts = Counter(operator.name for operator in service.operators)
+    for name, count in counts.items():
+        if count > 1 or not name:
+            raise GraphError(f"{where}: operator {name!r} stands there {count} times; each needs a name of its own")
+    for what, value in (("throughput", service.throughput), ("latency", service.latency)):
+        if not 0 < value < math.inf:
+            raise InputError(f"{where}: {what} is {value!r}; a finite number above 0 is allowed")
+    for what, seconds in (("throughput", 1 / service.throughput), ("latency", service.latency)):
+        if seconds * 1e9 > LONGEST_NS:  # times are counted in 64 bits
+            raise InputError(f"{where}: {what} asks for {seconds:.3g} s; at most {LONGEST_NS / 1e9:.3g} s are allowed")
+    for operator in service.operators:
+        for field in ("flops", "memory", "output"):
+            _size(f"{where}: {field} of operator {operator.name!r}", getattr(operator, field))
+        for kind, seconds in operator.latency.items():
+            _size(f"{where}: latency of operator {operator.name!r} on {kind!r}", seconds)
+    for edge in service.edges or ():
+        for end in (edge.source, edge.target):
+            if end not in counts:
+                raise GraphError(f"{where}: an edge names operator {end!r}, which is not there")
+        _size(f"{where}: bytes of the edge from {edge.source!r} to {edge.target!r}", edge.bytes)
+
+
+def _size(what: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise InputError(f"{what} is {value!r}; a finite number from 0 is allowed")

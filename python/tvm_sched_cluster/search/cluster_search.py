@@ -1,0 +1,171 @@
+"""`ClusterSearch`: the Python interface to the searches of ``cpp/cluster``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tvm_sched.anytime import Status
+
+from ..problem.cluster import Cluster
+from ..problem.placement_pricing import nanoseconds
+from ..problem.service import Service, operator_ns
+
+if TYPE_CHECKING:
+    from .native_search import AntSettings, ChainEmbedding
+
+Integers = npt.NDArray[np.int64]
+
+MOST_STAGES = 64
+"""No mix with more GPUs is looked for."""
+
+
+@dataclass(frozen=True)
+class Mixes:
+    """GPUs of each kind that serve a service: a row each.
+
+    Attributes
+    ----------
+    gpus : array, mixes x kinds
+    cycle_ns, latency_ns : array
+        Least cycle on them over the fastest circuits, and the latency with it.
+    """
+
+    gpus: Integers
+    cycle_ns: Integers
+    latency_ns: Integers
+
+    def at(self, rows: Any) -> Mixes:
+        """Some of the mixes, in the order given."""
+        return Mixes(self.gpus[rows], self.cycle_ns[rows], self.latency_ns[rows])
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Pool and last block of each stage, and the links between its switch and the one before.
+
+    Attributes
+    ----------
+    pools : tuple of int
+    ends : tuple of int
+        One after the last block of each stage.
+    routes : tuple of tuple of int
+        Links from each stage to the next one.
+    cycle_ns, latency_ns : int
+    status : {"no better found", "time limit", "interrupted"}
+        How the search for it ended, see `tvm_sched.anytime.Status`.
+    """
+
+    pools: tuple[int, ...]
+    ends: tuple[int, ...]
+    routes: tuple[tuple[int, ...], ...]
+    cycle_ns: int
+    latency_ns: int
+    status: Status = "no better found"
+
+
+class ClusterSearch:
+    """The searches on one cluster; services are handed over once and kept.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._chains: dict[tuple[str, int, int], int] = {}
+        self._mixes: dict[tuple[str, int], Mixes] = {}
+        self.kind_gpus = _row(
+            sum(len(pool.gpus) for pool in cluster.pools if pool.kind == k) for k in range(len(cluster.kinds))
+        )
+        from .native_search import NativeClusterSearch  # loads the library
+
+        self._native = NativeClusterSearch.make(_arrays(cluster))
+
+    def chain(self, service: Service, limits: tuple[int, int] | None = None) -> int:
+        """Number of a service's chain of blocks; ``limits`` are cycle and latency in ns instead of those required."""
+        from .native_search import ChainLimits  # loads the library
+
+        cycle, latency = limits or (service.cycle_limit_ns, service.latency_limit_ns)
+        key = service.digest, cycle, latency
+        if key not in self._chains:
+            blocks = service.blocks
+            times = [
+                [sum(operator_ns(service.operators[o], kind) for o in range(*block)) for block in blocks]
+                for kind in self.cluster.kinds
+            ]
+            memory = _row(sum(service.operators[o].memory for o in range(*block)) for block in blocks)
+            inputs = _row(service.input_bytes(first) for first, _ in blocks)
+            chain_limits = ChainLimits(cycle_ns=cycle, latency_ns=latency)
+            self._chains[key] = self._native.add_chain(
+                np.array(times, dtype=np.int64).reshape(-1, len(blocks)), memory, inputs, chain_limits
+            )
+        return self._chains[key]
+
+    def mixes(self, service: Service, stages: int = 0) -> Mixes:
+        """Smallest mixes of GPUs that serve a service on this cluster; with ``stages``, all of this many GPUs.
+
+        A mix that contains none of them cannot serve it, whatever the circuits.
+        """
+        key = service.digest, stages
+        if key not in self._mixes:
+            self._mixes[key] = self.mixes_of(self.chain(service), self.kind_gpus, stages)
+        return self._mixes[key]
+
+    def mixes_of(self, chain: int, kind_gpus: Integers, stages: int = 0, most_stages: int = MOST_STAGES) -> Mixes:
+        """The same for a chain and this many GPUs of each kind, none of more than ``most_stages``."""
+        found = self._native.mixes(chain, kind_gpus, stages, most_stages)
+        return Mixes(_read(found.gpus), _read(found.cycle_ns), _read(found.latency_ns))
+
+    def embed(self, chain: int, mixes: Integers, gpus: Integers, fibres: Integers) -> tuple[int, Embedding] | None:
+        """Row of the first mix that fits into the free resources, and its embedding; None where none does."""
+        if not len(mixes):
+            return None
+        found = self._native.embed(chain, np.ascontiguousarray(mixes), gpus, fibres)
+        return None if found is None else (found.mix, _embedding(found))
+
+    def ants(self, chain: int, gpus: Integers, fibres: Integers, settings: AntSettings) -> Embedding | None:
+        """What the ants find in the free resources, if anything."""
+        found = self._native.ants(chain, gpus, fibres, settings)
+        return None if found is None else _embedding(found)
+
+
+def _arrays(cluster: Cluster) -> dict[str, Integers]:
+    """The arrays of which ``cpp/ffi/cluster.cc`` makes a cluster."""
+    racks = [cluster.racks[pool.rack] for pool in cluster.pools]
+    kinds = [cluster.kinds[pool.kind] for pool in cluster.pools]
+    return {
+        "kind_flops": _row(round(kind.flops) for kind in cluster.kinds),
+        "kind_memory": _row(kind.memory for kind in cluster.kinds),
+        "switch_delay_ns": _row(nanoseconds(switch.delay) for switch in cluster.switches),
+        "pool_switch": _row(cluster.switch_id[rack.switch] for rack in racks),
+        "pool_kind": _row(pool.kind for pool in cluster.pools),
+        "pool_rack": _row(pool.rack for pool in cluster.pools),
+        "pool_delay_ns": _row(
+            nanoseconds(rack.delay) + nanoseconds(kind.transfer_delay) for rack, kind in zip(racks, kinds, strict=True)
+        ),
+        "pool_bandwidth": _row(math.floor(rack.bandwidth) for rack in racks),
+        "link_first_switch": _row(cluster.switch_id[link.switches[0]] for link in cluster.links),
+        "link_second_switch": _row(cluster.switch_id[link.switches[1]] for link in cluster.links),
+        "link_delay_ns": _row(nanoseconds(link.delay) for link in cluster.links),
+        "link_bandwidth": _row(math.floor(link.bandwidth) for link in cluster.links),
+    }
+
+
+def _embedding(found: ChainEmbedding) -> Embedding:
+    routes = tuple(tuple(route) for route in found.routes)
+    return Embedding(tuple(found.pools), tuple(found.ends), routes, found.cycle_ns, found.latency_ns)
+
+
+def _read(tensor: Any) -> Integers:
+    """A tensor of C++ as an array."""
+    return np.asarray(np.from_dlpack(tensor), dtype=np.int64)
+
+
+def _row(values: Any) -> Integers:
+    return np.fromiter(values, dtype=np.int64)

@@ -1,0 +1,258 @@
+"""`ClusterState`: the placed services, free resources and failures of a cluster, as services come, go and move."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from tvm_sched.certify import reported_status
+from tvm_sched.errors import InputError, ScheduleError
+
+from ..problem.cluster import Cluster
+from ..problem.placement_rules import verify
+from ..problem.service import Request, Service, by_name
+from ..problem.service_placement import Allocation, Circuit, Hop, ServicePlacement, ServiceStage
+from .cluster_search import ClusterSearch, Embedding
+
+
+class ClusterState:
+    """The current state of a cluster.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    services : sequence of Service
+        What may be asked for.
+    search : ClusterSearch, optional
+        One made before for the same cluster, whose tables are used again.
+
+    Attributes
+    ----------
+    gpus, fibres : array of int
+        Free GPUs of each pool, free fibres of each link.
+    running : dict of str to ServicePlacement
+        By request.
+    waiting : dict of str to Request
+        Services that a failure ended and that have found no place since, by name.
+    asked : Counter
+        How often each service was requested so far, whether it was placed or not.
+    """
+
+    def __init__(self, cluster: Cluster, services: Sequence[Service], search: ClusterSearch | None = None) -> None:
+        self.cluster, self.services = cluster, by_name(services)
+        self.search = search or ClusterSearch(cluster)
+        self.running: dict[str, ServicePlacement] = {}
+        self.waiting: dict[str, Request] = {}
+        self.asked: Counter[str] = Counter()
+        self._failed: set[str] = set()
+        self._free = [list(pool.gpus) for pool in cluster.pools]
+        self._open = [list(range(link.fibres)) for link in cluster.links]
+        self.gpus = np.array([len(pool) for pool in self._free], dtype=np.int64)
+        self.fibres = np.array([len(link) for link in self._open], dtype=np.int64)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the GPUs and links that have failed."""
+        return tuple(sorted(self._failed))
+
+    @property
+    def kind_gpus(self) -> np.ndarray:
+        """Free GPUs of each kind."""
+        kinds = [pool.kind for pool in self.cluster.pools]
+        return np.bincount(kinds, weights=self.gpus, minlength=len(self.cluster.kinds)).astype(np.int64)
+
+    @property
+    def allocation(self) -> Allocation:
+        """What runs, as a document."""
+        return Allocation(self.cluster.digest, tuple(self.running.values()), self.failed, tuple(self.waiting.values()))
+
+    @staticmethod
+    def of(cluster: Cluster, services: Sequence[Service], allocation: Allocation) -> ClusterState:
+        """The state that an allocation describes; raises `ScheduleError` where it breaks a rule."""
+        verify(cluster, services, allocation)
+        state = ClusterState(cluster, services)
+        for name in allocation.failed:
+            state.fail(name)
+        for placement in allocation.placements:
+            state.hold(placement)
+            state.asked[placement.service] += 1
+        state.waiting = {request.name: request for request in allocation.waiting}
+        return state
+
+    def service(self, name: str) -> Service:
+        """The service of that name; raises `InputError` that lists the known ones."""
+        if name not in self.services:
+            raise InputError(f"there is no service {name!r}; there are {', '.join(self.services)}")
+        return self.services[name]
+
+    def draft(
+        self, request: Request, embedding: Embedding, allocator: str = "", seconds: float = 0.0
+    ) -> ServicePlacement:
+        """The placement of an embedding on GPUs and fibres that are free now; nothing is reserved yet.
+
+        Raises
+        ------
+        ScheduleError
+            It takes more than is free.
+        """
+        try:
+            return self._draft(request, self.service(request.service), embedding, allocator, seconds)
+        except IndexError:
+            raise ScheduleError("it takes more than is free") from None
+
+    def _draft(
+        self, request: Request, service: Service, embedding: Embedding, allocator: str, seconds: float
+    ) -> ServicePlacement:
+        taken, used = Counter[int](), Counter[int]()
+        stages, first = [], 0
+        for pool, end in zip(embedding.pools, embedding.ends, strict=True):
+            gpu = self.cluster.gpus[self._free[pool][taken[pool]]].name
+            taken[pool] += 1
+            operators = [o.name for block in service.blocks[first:end] for o in service.operators[slice(*block)]]
+            stages.append(ServiceStage(gpu, tuple(operators)))
+            first = end
+        circuits = []
+        for s, links in enumerate(embedding.routes):
+            hops = []
+            for link in links:
+                hops.append(Hop(self.cluster.links[link].name, self._open[link][used[link]]))
+                used[link] += 1
+            circuits.append(Circuit(s, s + 1, tuple(hops)))
+        return ServicePlacement(
+            request.name,
+            service.name,
+            service.digest,
+            tuple(stages),
+            tuple(circuits),
+            embedding.cycle_ns,
+            embedding.latency_ns,
+            allocator,
+            seconds,
+            reported_status(embedding.status),
+        )
+
+    def hold(self, placement: ServicePlacement) -> None:
+        """Reserve the GPUs and fibres of a placement.
+
+        Raises
+        ------
+        InputError
+            Its request runs already, or it needs something that is not free; nothing is taken then.
+        """
+        if placement.request in self.running:
+            raise InputError(f"request {placement.request!r} runs already; release it first, or give another name")
+        gpus = [self.cluster.gpu_id[name] for name in placement.gpus]
+        fibres = [(self.cluster.link_id[hop.link], hop.fibre) for hop in placement.hops]
+        for g in gpus:
+            if g not in self._free[self.cluster.gpus[g].pool]:
+                raise InputError(f"GPU {self.cluster.gpus[g].name!r} is not free")
+        for link, fibre in fibres:
+            if fibre not in self._open[link]:
+                raise InputError(f"fibre {fibre} of link {self.cluster.links[link].name!r} is not free")
+        if len(set(gpus)) < len(gpus) or len(set(fibres)) < len(fibres):
+            raise InputError(f"request {placement.request!r} needs a GPU or fibre twice")
+        for g in gpus:
+            pool = self.cluster.gpus[g].pool
+            self._free[pool].remove(g)
+            self.gpus[pool] -= 1
+        for link, fibre in fibres:
+            self._open[link].remove(fibre)
+            self.fibres[link] -= 1
+        self.running[placement.request] = placement
+
+    def release(self, request: str) -> ServicePlacement | None:
+        """End a service; what it held is free again, but for what has failed. None where it waited for a place.
+
+        Raises
+        ------
+        InputError
+            No such request runs or waits.
+        """
+        if self.waiting.pop(request, None) is not None:
+            return None
+        if request not in self.running:
+            raise InputError(f"no request {request!r} runs; {len(self.running)} others do")
+        placement = self.running.pop(request)
+        for name in placement.gpus:
+            if name not in self._failed:
+                self._free_gpu(self.cluster.gpu_id[name])
+        for hop in placement.hops:
+            link = self.cluster.link_id[hop.link]
+            if self.cluster.links[link].name not in self._failed:
+                self._free_fibre(link, hop.fibre)
+        return placement
+
+    def _free_gpu(self, g: int) -> None:
+        pool = self.cluster.gpus[g].pool
+        bisect.insort(self._free[pool], g)
+        self.gpus[pool] += 1
+
+    def _free_fibre(self, link: int, fibre: int) -> None:
+        bisect.insort(self._open[link], fibre)
+        self.fibres[link] += 1
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        """The GPUs or the link that a name of a GPU, server, rack or link refers to.
+
+        Raises
+        ------
+        InputError
+            There is no such thing.
+        """
+        if name in self.cluster.gpu_id:
+            return (name,)
+        if name in self.cluster.servers:
+            return tuple(self.cluster.gpus[g].name for g in self.cluster.servers[name])
+        racks = {rack.name: r for r, rack in enumerate(self.cluster.racks)}
+        if name in racks:
+            return tuple(gpu.name for gpu in self.cluster.gpus if gpu.rack == racks[name])
+        if name in self.cluster.link_id:
+            return (self.cluster.links[self.cluster.link_id[name]].name,)
+        raise InputError(
+            f"cluster {self.cluster.name!r} has no GPU, server, rack or link {name!r}; GPUs are named like "
+            f"{self.cluster.gpus[0].name!r}, servers like {self.cluster.gpus[0].server!r}"
+        )
+
+    def fail(self, name: str) -> list[ServicePlacement]:
+        """Take a GPU, server, rack or link out of service.
+
+        Returns the placements that it ends: they hold nothing from now on, and their requests wait.
+        """
+        gone = set(self.parts(name)) - self._failed
+        affected = [
+            placement
+            for placement in self.running.values()
+            if gone.intersection(placement.gpus) or gone.intersection(self._links_of(placement))
+        ]
+        for placement in affected:
+            self.release(placement.request)
+            self.waiting[placement.request] = Request(placement.request, placement.service)
+        self._failed |= gone
+        for part in gone:
+            if part in self.cluster.gpu_id:
+                g = self.cluster.gpu_id[part]
+                self._free[self.cluster.gpus[g].pool].remove(g)
+                self.gpus[self.cluster.gpus[g].pool] -= 1
+            else:
+                link = self.cluster.link_id[part]
+                self._open[link].clear()
+                self.fibres[link] = 0
+        return affected
+
+    def repair(self, name: str) -> None:
+        """Put a GPU, server, rack or link back into service; what had not failed stays as it is."""
+        back = self._failed.intersection(self.parts(name))
+        self._failed -= back
+        for part in back:
+            if part in self.cluster.gpu_id:
+                self._free_gpu(self.cluster.gpu_id[part])
+            else:
+                link = self.cluster.link_id[part]
+                for fibre in range(self.cluster.links[link].fibres):
+                    self._free_fibre(link, fibre)
+
+    def _links_of(self, placement: ServicePlacement) -> set[str]:
+        return {self.cluster.links[self.cluster.link_id[hop.link]].name for hop in placement.hops}

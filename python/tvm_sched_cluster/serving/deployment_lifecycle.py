@@ -1,0 +1,254 @@
+"""Deploy a pipeline on a Ray cluster, query its status, and undeploy it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from tvm_sched.errors import InputError, ServingError
+from tvm_sched.pipeline import Manifest
+from tvm_sched.pipeline.artifact import check_files
+from tvm_sched.progress import Progress
+
+from . import stage_nodes
+from .actor_names import NAMESPACE, ingress_name, stage_name, store_name
+from .artifact_store import PART_BYTES, ArtifactStore
+from .deployment import Deployment
+from .ingress import Ingress
+from .ray_connection import connect
+from .stage_worker import STATUS, StageWorker
+
+_HEAD = "node:__internal_head__"
+"""What Ray gives the head node, and no other, one of."""
+_PAUSE_SECONDS = 0.05
+
+
+def deploy(
+    deployment: Deployment, address: str | None = None, seconds: float = 60.0, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Reserve devices, start an actor for each stage and one that takes requests; they outlive this process.
+
+    The artifact is read here, and is not needed any more when this returns: its files stay on the cluster.
+
+    Parameters
+    ----------
+    address
+        As for `connect`.
+    seconds : float
+        For placing, and again for starting. When they are over, or on Ctrl-C, nothing is left behind.
+
+    Returns
+    -------
+    dict
+        As `status`.
+
+    Raises
+    ------
+    InputError
+        The name is taken, the artifact is damaged, the cluster has not what the stages need.
+    ServingError
+        Devices are not free, or a stage did not start.
+    """
+    manifest = deployment.manifest()
+    files = [name for stage in manifest.stages for name in stage.files]
+    check_files(Path(deployment.artifact), manifest, files)
+    report = progress or (lambda what, done, total: None)
+    connect(address)
+    if parts(deployment.name):
+        raise InputError(
+            f"there is a deployment {deployment.name!r} already; give another name, or undeploy that one first"
+        )
+    stages = range(len(manifest.stages))
+    total = len(stages) + 3
+    report("reserving devices", 0, total)
+    group = None
+    try:
+        group = stage_nodes.place(deployment, seconds)
+        store = _start_store(deployment, manifest)
+        workers = [_start_stage(deployment, manifest, s, group) for s in stages]
+        ingress = _start_ingress(deployment, manifest)
+        report("sending the artifact", 1, total)
+        end = time.monotonic() + seconds
+        _send_artifact(store, deployment, end)
+        for s, worker in zip(stages, workers, strict=True):
+            report(f"loading stage {s}", 2 + s, total)
+            _started(worker, f"deployment {deployment.name!r}, stage {s}", end)
+        report("starting the ingress", total - 1, total)
+        return _started(ingress, f"the ingress of deployment {deployment.name!r}", end)
+    except BaseException as error:
+        # Ctrl-C may come between the reservation and its assignment.
+        if group is not None or isinstance(error, KeyboardInterrupt):
+            _withdraw(deployment.name, 30.0)
+        raise
+
+
+def undeploy(name: str, address: str | None = None, seconds: float = 30.0) -> list[str]:
+    """Remove a deployment or its remains; its remaining requests fail.
+
+    Returns
+    -------
+    list of str
+        The actors that were there.
+
+    Raises
+    ------
+    InputError
+        There is none of that name.
+    ServingError
+        Ray did not let go of all in time.
+    """
+    connect(address)
+    found, reserved = _withdraw(name, seconds)
+    if not found and not reserved:
+        raise unknown(name)
+    return found
+
+
+def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict[str, Any]:
+    """Contents, counters and nodes of a deployment: see `Ingress.status`.
+
+    Raises
+    ------
+    InputError
+        There is none of that name.
+    ServingError
+        It does not answer.
+    """
+    connect(address)
+    try:
+        ingress = ray.get_actor(ingress_name(name), NAMESPACE)
+    except ValueError:
+        if found := parts(name):
+            raise ServingError(
+                f"deployment {name!r} has lost its ingress, only {', '.join(found)} is left: undeploy it and serve it again"
+            ) from None
+        raise unknown(name) from None
+    try:
+        return dict(ray.get(ingress.status.remote(), timeout=seconds))
+    except (RayError, TimeoutError) as error:
+        raise ServingError(f"deployment {name!r} does not answer ({type(error).__name__})") from None
+
+
+def deployments(address: str | None = None) -> list[str]:
+    """Names of all deployments, whole or in parts."""
+    connect(address)
+    return sorted({name.rpartition("/")[0] for name in _actors()})
+
+
+def parts(name: str) -> list[str]:
+    """Names of a deployment's actors."""
+    return sorted(actor for actor in _actors() if actor.rpartition("/")[0] == name)
+
+
+def unknown(name: str) -> InputError:
+    """The error for a deployment that is not there."""
+    return InputError(f"there is no deployment {name!r}; there are {', '.join(deployments()) or 'none'}")
+
+
+def _actors() -> list[str]:
+    return [
+        found["name"] for found in ray.util.list_named_actors(all_namespaces=True) if found["namespace"] == NAMESPACE
+    ]
+
+
+def _withdraw(name: str, seconds: float) -> tuple[list[str], bool]:
+    """End a deployment's actors and give back its reservation; what actors there were, and whether anything was reserved."""
+    found = parts(name)
+    for part in sorted(found):  # the ingress comes first: no new requests
+        _kill(part)
+    reserved = stage_nodes.remove(name)
+    end = time.monotonic() + seconds
+    while left := parts(name):
+        if time.monotonic() > end:
+            raise ServingError(f"deployment {name!r}: after {seconds:g} s Ray still lists {', '.join(left)}; try again")
+        time.sleep(_PAUSE_SECONDS)
+    return found, reserved
+
+
+def _start_stage(deployment: Deployment, manifest: Manifest, s: int, group: PlacementGroup) -> Any:
+    others = dict(deployment.stages[s].resources)
+    cpus, gpus = others.pop("CPU", 0), others.pop("GPU", 0)
+    actor = ray.remote(concurrency_groups={STATUS: 1})(StageWorker)
+    return actor.options(
+        name=stage_name(deployment.name, s),
+        namespace=NAMESPACE,
+        lifetime="detached",
+        max_restarts=-1,
+        # Requests know nothing of each other. In order, a call that was taken back can hold up all that come after it
+        # (ray-project/ray issue 60910).
+        allow_out_of_order_execution=True,
+        num_cpus=cpus,
+        num_gpus=gpus,
+        resources=others,
+        scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=s),
+    ).remote(deployment.name, manifest, s)
+
+
+def _start_store(deployment: Deployment, manifest: Manifest) -> Any:
+    concurrent_calls = {"max_concurrency": len(manifest.stages) + 1, "max_task_retries": -1}
+    return _start_at_head(ArtifactStore, store_name(deployment.name), {}, concurrent_calls, manifest)
+
+
+def _send_artifact(store: Any, deployment: Deployment, end: float) -> None:
+    """Hand the stages' files to the cluster, those that it does not have."""
+    what = f"the artifact store of deployment {deployment.name!r}"
+    for name in _answer(store.missing.remote(), what, end):
+        with (Path(deployment.artifact) / name).open("rb") as file:
+            while part := file.read(PART_BYTES):
+                _answer(store.write.remote(name, part), what, end)
+
+
+def _start_ingress(deployment: Deployment, manifest: Manifest) -> Any:
+    return _start_at_head(Ingress, ingress_name(deployment.name), {STATUS: 4}, {}, deployment, manifest)
+
+
+def _start_at_head(kind: type, name: str, groups: dict[str, int], options: dict[str, Any], *arguments: Any) -> Any:
+    """Start an actor on the head node: when that dies, the cluster is gone in any case."""
+    return (
+        ray.remote(concurrency_groups=groups)(kind)
+        .options(
+            name=name,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            max_restarts=-1,
+            num_cpus=0,
+            resources={_HEAD: 0.001},
+            **options,
+        )
+        .remote(*arguments)
+    )
+
+
+def _started(actor: Any, what: str, end: float) -> dict[str, Any]:
+    return dict(_answer(actor.status.remote(), what, end))
+
+
+def _answer(reference: Any, what: str, end: float) -> Any:
+    """What an actor that is being started answers; ``end`` is the time by which it has to."""
+    try:
+        return ray.get(reference, timeout=max(end - time.monotonic(), 0.1))
+    except GetTimeoutError:
+        raise ServingError(f"{what} did not start in time; see Ray's logs, or give it longer (--timeout)") from None
+    except RayError as error:
+        raise ServingError(f"{what} did not start: {_cause(str(error).splitlines())}") from None
+
+
+def _cause(lines: Sequence[str]) -> str:
+    """The exception in a traceback as Ray hands it over, or the first line."""
+    stripped = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in stripped if ".errors." in line.partition(":")[0]]
+    return errors[-1].partition(": ")[2] if errors else stripped[0]
+
+
+def _kill(name: str) -> None:
+    try:
+        ray.kill(ray.get_actor(name, NAMESPACE), no_restart=True)
+    except ValueError:
+        return  # it has gone by itself

@@ -1,0 +1,5 @@
+"""Set-up of the tests of the front ends."""
+
+import pytest
+
+tvm = pytest.importorskip("tvm")

@@ -1,0 +1,220 @@
+"""Operators whose result's size depends on data: what is scheduled, and the dynamic tail that follows it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+from tvm_sched import runtime  # noqa: E402
+from tvm_sched.errors import InputError  # noqa: E402
+from tvm_sched.relax import compile  # noqa: E402
+
+RNG = np.random.default_rng(0)
+pytestmark = pytest.mark.filterwarnings("ignore::tvm_frontends.errors.ModelWarning")
+
+
+def graph(nodes, inputs, outputs, constants):
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+        for name, (dtype, shape) in inputs.items()
+    ]
+    made = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    fixed = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", given, made, fixed), opset_imports=[helper.make_opsetid("", 18)], ir_version=9
+    )
+    return onnx.shape_inference.infer_shapes(proto)
+
+
+def check(model, *runs):
+    """What we compute for each of some inputs is what the reference does, with the same sizes and types."""
+    module = compile(model, "cpu1", "single").module
+    names = [item.name for item in model.graph.input]
+    for values in runs:
+        expected = ReferenceEvaluator(model).run(None, dict(zip(names, values, strict=True)))
+        for found, wanted in zip(module.run(*values), expected, strict=True):
+            assert found.shape == wanted.shape
+            assert found.dtype == wanted.dtype
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_nonzero_of_some_all_and_no_elements():
+    model = graph([helper.make_node("NonZero", ["x"], ["y"])], {"x": ("float32", (3, 4))}, ["y"], {})
+    x = RNG.standard_normal((3, 4)).astype("float32")
+    check(model, [np.where(x > 0, x, 0).astype("float32")], [x], [np.zeros_like(x)])
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_compress(axis):
+    given = {} if axis is None else {"axis": axis}
+    node = helper.make_node("Compress", ["x", "c"], ["y"], **given)
+    model = graph([node], {"x": ("float32", (2, 3)), "c": ("bool", (2,))}, ["y"], {})
+    x = RNG.standard_normal((2, 3)).astype("float32")
+    check(model, *([x, np.array(c)] for c in ([True, False], [False, False], [True, True])))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_unique(axis):
+    given = {} if axis is None else {"axis": axis}
+    node = helper.make_node("Unique", ["x"], ["y", "first", "inverse", "counts"], sorted=1, **given)
+    model = graph([node], {"x": ("int64", (7, 5))}, ["y", "first", "inverse", "counts"], {})
+    check(model, *([RNG.integers(0, most, (7, 5))] for most in (1, 2, 9)))
+
+
+def test_unique_in_the_order_of_appearance():
+    node = helper.make_node("Unique", ["x"], ["y", "first", "inverse", "counts"], sorted=0)
+    model = graph([node], {"x": ("float32", (33,))}, ["y", "first", "inverse", "counts"], {})
+    check(model, [RNG.integers(0, 9, 33).astype("float32")])
+
+
+def detector(classes=3):
+    """A convolution, boxes and scores, suppression, and a table of boxes, scores and classes."""
+    node = helper.make_node
+    size = 4 + classes
+    constants = {
+        "w": (RNG.standard_normal((size, 3, 3, 3)) * 0.3).astype("float32"),
+        "rows": np.array([1, size, -1]), "zero": np.array([0]), "one": np.array([1]), "two": np.array([2]),
+        "four": np.array([4]), "size": np.array([size]), "most": np.array([40]), "iou": np.array([0.5], "float32"),
+        "score": np.array([0.6], "float32"),
+    }  # fmt: skip
+    nodes = [
+        node("Conv", ["x", "w"], ["f"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Reshape", ["f", "rows"], ["r"]),
+        node("Slice", ["r", "zero", "four", "one"], ["b0"]),
+        node("Abs", ["b0"], ["b1"]),
+        node("Transpose", ["b1"], ["boxes"], perm=[0, 2, 1]),
+        node("Slice", ["r", "four", "size", "one"], ["l"]),
+        node("Sigmoid", ["l"], ["scores"]),
+        node(
+            "NonMaxSuppression", ["boxes", "scores", "most", "iou", "score"], ["selected"], center_point_box=1
+        ),
+        node("Gather", ["selected", "two"], ["box"], axis=1),
+        node("Squeeze", ["box", "one"], ["box1"]),
+        node("Squeeze", ["boxes", "zero"], ["all_boxes"]),
+        node("Gather", ["all_boxes", "box1"], ["found"], axis=0),
+        node("Gather", ["selected", "one"], ["class"], axis=1),
+        node("Concat", ["class", "box"], ["place"], axis=1),
+        node("Squeeze", ["scores", "zero"], ["all_scores"]),
+        node("GatherND", ["all_scores", "place"], ["found_scores"]),
+        node("Cast", ["class"], ["number"], to=TensorProto.FLOAT),
+        node("Unsqueeze", ["found_scores", "one"], ["column"]),
+        node("Concat", ["found", "column", "number"], ["table"], axis=1),
+    ]  # fmt: skip
+    return graph(nodes, {"x": ("float32", (1, 3, 16, 16))}, ["table", "selected", "scores"], constants)
+
+
+DETECTOR = detector()
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return compile(DETECTOR, "cpu2", "heft")
+
+
+def pictures():
+    """Some that give many boxes, few, and none."""
+    rng = np.random.default_rng(1)
+    return [(rng.standard_normal((1, 3, 16, 16)) * scale).astype("float32") for scale in (3.0, 0.25, 0.0)]
+
+
+def test_a_detector_finds_the_boxes_that_onnx_runtime_does(compiled):
+    session = pytest.importorskip("onnxruntime").InferenceSession(DETECTOR.SerializeToString())
+    counts = []
+    for x in pictures():
+        expected = session.run(None, {"x": x})
+        counts.append(len(expected[0]))
+        for results in (compiled.run(x), compiled.module.run(x)):
+            for found, wanted in zip(results, expected, strict=True):
+                assert found.shape == wanted.shape
+                assert found.dtype == wanted.dtype
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert counts[-1] == 0
+    assert len(set(counts)) == 3
+
+
+def test_an_artifact_with_a_tail_is_loaded_and_run(compiled, tmp_path):
+    compiled.export(tmp_path / "detector.so")
+    x = pictures()[1]
+    for found, wanted in zip(runtime.load(tmp_path / "detector.so").run(x), compiled.run(x), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    np.save(tmp_path / "x.npy", x)
+    command = [
+        sys.executable, "-m", "tvm_sched.cli", "run", str(tmp_path / "detector.so"), "--json", "--repeat", "1",
+        "--input", f"x={tmp_path / 'x.npy'}",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "TVM_USE_RUNTIME_LIB": "1"}
+    )
+    said = json.loads(done.stdout)
+    assert [output["shape"] for output in said["outputs"]] == [list(value.shape) for value in compiled.run(x)]
+    assert said["compiled_with"]["tail"]["leading_part"] == 1
+
+
+ROWS = [
+    helper.make_node("NonZero", ["c"], ["i"]),
+    helper.make_node("Reshape", ["i", "flat"], ["j"]),
+    helper.make_node("Gather", ["x", "j"], ["rows"], axis=0),
+    helper.make_node("Relu", ["x"], ["y"]),
+    helper.make_node("Gather", ["y", "j"], ["z"], axis=0),
+]
+LAYOUTS = {
+    "transposed": lambda x: x.T.copy().T,
+    "strided": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    "backwards": lambda x: x[::-1].copy()[::-1],
+    "four bytes off": lambda x: off_by(x, 4),
+    "one byte off": lambda x: off_by(x, 1),
+}
+
+
+def off_by(x, count):
+    """The same array, at an address that is so many bytes behind a multiple of 64."""
+    memory = np.zeros(x.nbytes + 128, np.uint8)
+    begin = -memory.ctypes.data % 64 + count
+    copy = memory[begin : begin + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """The rows of ``x``, which the tail reads itself, where ``c`` is not 0."""
+    inputs = {"x": ("float32", (32, 32)), "c": ("float32", (32,))}
+    return compile(graph(ROWS, inputs, ["rows", "z"], {"flat": np.array([-1])}), "cpu1", "single").module
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_tail_takes_inputs_that_are_strided_or_not_aligned(rows, layout):
+    x, c = RNG.standard_normal((32, 32)).astype("float32"), np.arange(32, dtype="float32") % 3
+    found = rows.run(LAYOUTS[layout](x), off_by(c, 4))
+    np.testing.assert_array_equal(found[0], x[c > 0])
+    np.testing.assert_array_equal(found[1], np.maximum(x, 0)[c > 0])
+
+
+def test_tails_are_told_and_refused_where_nothing_could_run_them():
+    with pytest.warns(UserWarning, match="known only when the model runs"):
+        compile(DETECTOR, "cpu1", "single")
+    with pytest.raises(InputError, match="the backend 'emulated'"):
+        compile(DETECTOR, "cpu2", "single", backend="emulated")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants"),
+    [
+        ([helper.make_node("ReduceMax", ["p", "zero"], ["y"])], {"zero": np.array([0])}),
+        ([helper.make_node("Add", ["p", "row"], ["y"])], {"row": np.arange(8).reshape(4, 2)}),
+        ([helper.make_node("Reshape", ["p", "fixed"], ["y"])], {"fixed": np.array([2, 2])}),
+        ([helper.make_node("TopK", ["p", "k"], ["y", "i"], axis=0)], {"k": np.array([3])}),
+    ],
+)
+def test_what_is_right_for_some_sizes_only_is_refused(nodes, constants):
+    first = [helper.make_node("NonZero", ["x"], ["n"]), helper.make_node("Transpose", ["n"], ["p"], perm=[1, 0])]
+    model = graph([*first, *nodes], {"x": ("float32", (3, 4))}, ["y"], constants)
+    with pytest.raises(InputError, match=r"cut the model before it|know"):
+        compile(model, "cpu1", "single")

@@ -1,0 +1,50 @@
+"""A sample of ONNX's conformance cases: nothing is wrong, and refusals are messages."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from thorough import THOROUGH
+
+pytest.importorskip("onnx")
+OURS = "tvm_sched"  # as the script calls us; importing it would make all cases here, too
+pytestmark = pytest.mark.xdist_group("onnx_conformance")  # one run of the sample for all tests
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "frontends" / "onnx_conformance.py"
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """Results by case, from a process without threads, which the cases' processes are forked from.
+
+    The held-out half of the sample, and all of it in `make test-thorough`: each case is a process, a second of a core.
+    """
+    path = tmp_path_factory.mktemp("conformance") / "results.json"
+    search = os.pathsep.join([str(BENCHMARK.parents[2] / "python"), os.environ.get("PYTHONPATH", "")])
+    half = [] if THOROUGH else ["--half", "held-out"]
+    command = [sys.executable, str(BENCHMARK), "--sample", *half, "--system", OURS, "--json", str(path)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": search}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {name: answer[OURS] for name, answer in json.loads(path.read_text()).items()}
+
+
+@pytest.mark.slow
+def test_no_case_is_wrong(answers):
+    wrong = {name: answer for name, answer in answers.items() if answer["status"] in ("wrong", "failed")}
+    assert not wrong
+
+
+@pytest.mark.slow
+def test_most_cases_of_fixed_shapes_are_right(answers):
+    fixed = [name for name, answer in answers.items() if answer["fixed"]]
+    right = [name for name in fixed if answers[name]["status"] == "right"]
+    assert len(fixed) > (50 if THOROUGH else 25)
+    assert len(right) >= 0.8 * len(fixed), sorted(set(fixed) - set(right))
+
+
+def test_refusals_name_node_and_operator(answers):
+    refused = {name: answer["reason"] for name, answer in answers.items() if answer["status"] == "refused"}
+    assert not {name: reason for name, reason in refused.items() if "Traceback" in reason or not reason.strip()}
