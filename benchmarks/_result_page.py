@@ -5,6 +5,7 @@ All benchmarks write their pages with `Page`. `report` prints rows of figures as
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import platform
@@ -121,6 +122,15 @@ class Page:
         for each in tables(rows):
             self.text(f"{'#' * level} {each.unit}")
             self.table(each.header, each.lines)
+
+    def data(self, head: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
+        """Write a long table as a file of comma-separated values in the folder ``data`` beside the page, and link to it."""
+        if self.path is not None:
+            file = self.path.parent / "data" / f"{self.path.stem}.csv"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("w", newline="") as opened:
+                csv.writer(opened, lineterminator="\n").writerows([head, *rows])
+            self.text(f"All {len(rows)} rows: [{file.name}](data/{file.name}).")
 
     def picture(self, name: str, caption: str, figure: Figure) -> None:
         """Add a picture, and write it beside the page."""

@@ -15,7 +15,7 @@ from _common import parser
 from _result_page import Page
 
 from tvm_sched.bench import BestKnown, Suite, load_suite, prove_kept
-from tvm_sched.bench.best import Known
+from tvm_sched.bench.best_known import Known
 
 SUITE = Path(__file__).parent / "instances"
 MEDIAN_AIM, OPEN, SHARE_AIM = 0.02, 0.08, 0.9

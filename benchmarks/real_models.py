@@ -126,13 +126,17 @@ def page(found: dict[int, Outcome], topologies: Sequence[str], path: Path | None
     )
     sums = (_sums(kind, {n: o for n, o in found.items() if ALL[n].unseen == unseen}) for kind, unseen in _KINDS)
     made.table(("files", "of them compile", "and are right"), sums)
-    rows = []
+    rows, right = [], []
     for number, outcome in found.items():
         real = ALL[number]
         kind = f"{real.kind} (*unseen*; first: {real.first})" if real.unseen else real.kind
         rows.append([real.name, kind, *_cells(real, outcome, len(topologies))])
+        right.append(is_right(real, outcome))
     columns = [head for topology in topologies for head in (f"{topology}: error", "seconds")]
-    made.table(["package: file", "what it does", *columns], rows, left=2)
+    head = ["package: file", "what it does", *columns]
+    made.data(head, rows)
+    made.text("Those that are not right:")
+    made.table(head, [row for row, good in zip(rows, right, strict=True) if not good], left=2)
     return made
 
 

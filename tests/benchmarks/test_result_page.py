@@ -89,7 +89,9 @@ def test_best_cells_are_bold_and_those_without_a_figure_never():
 def test_each_page_of_results_has_a_link():
     root = Path(__file__).parents[2]
     pages = {path.name: path for path in (root / "docs" / "results").glob("*.md")}
-    texts = {path: path.read_text() for path in [root / "README.md", *(root / "docs").rglob("*.md")]}
+    folders = [root / "docs", root / "tests"]
+    paths = [*root.glob("*.md"), *(path for folder in folders for path in folder.rglob("*.md"))]
+    texts = {path: path.read_text() for path in paths}
     linked = {
         name
         for path, text in texts.items()

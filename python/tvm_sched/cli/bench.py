@@ -282,7 +282,7 @@ def show_table(
 
 
 def _show(out: Output, standings: Standings) -> None:
-    from ..bench.tables import HEADER, cells, summaries
+    from ..bench.standings import HEADER, cells, summaries
     from ..report.tables import table
 
     found = summaries(standings)

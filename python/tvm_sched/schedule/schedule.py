@@ -14,7 +14,7 @@ from ..anytime import Status
 from ..errors import ScheduleError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 
-FORMAT, VERSION = "tvm_sched.schedule", 2
+FORMAT, VERSION = "tvm_sched.schedule", 1
 
 _MOST = (1 << 31) - 1
 """Largest number of a stream or stage."""
@@ -211,10 +211,9 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         body = msgspec.to_builtins(self)
         if not self.choice:
             del body["choice"]
-        newer = self.certificate is not None and self.certificate.requests
-        if self.certificate is not None and not newer:
+        if self.certificate is not None and not self.certificate.requests:
             del body["certificate"]["requests"]
-        return encode_document(body, FORMAT, VERSION if newer else 1)  # older programs read what they understand
+        return encode_document(body, FORMAT, VERSION)
 
     @staticmethod
     def from_json(text: bytes | str, where: str = "schedule") -> Schedule:

@@ -12,7 +12,7 @@ from ...errors import InputError, SchedulerError
 from ...problem import Problem
 from ...schedule import Schedule
 from ...schedulers.registry import SCHEDULERS, certificate, solve
-from .base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
+from .kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 
 
 class LatencyKind(Kind[Problem]):

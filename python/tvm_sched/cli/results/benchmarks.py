@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...bench.tables import Summary
+from ...bench.standings import Summary
 from .base import Result
 
 
