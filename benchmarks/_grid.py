@@ -141,7 +141,7 @@ class Cells:
 def make_problem(model: str, batch: int, tokens: int, server: str, variants: bool = False) -> Problem:
     """The problem of a preset's graph on a machine; a second is what the graph takes."""
     from tvm_sched.relax.decoders import decoder_variants
-    from tvm_sched.relax.variants.offer import pieces_for
+    from tvm_sched.relax.variants.offer_variants import pieces_for
 
     topology = load_topology(server)
     graph, groups = decoder_variants(PRESETS[model], batch, tokens, pieces=pieces_for(topology) if variants else ())

@@ -59,7 +59,7 @@ def _prepare(program: Any, target: Path, architecture: str) -> None:
     from tvm_sched.relax import load_model
     from tvm_sched.relax.api import model_with_name
     from tvm_sched.relax.codegen.cuda import compile_image
-    from tvm_sched.relax.emit.module import lower
+    from tvm_sched.relax.emit.runtime_module import lower
     from tvm_sched.relax.ir.attributes import get_problem
     from tvm_sched.relax.ir.kernel_table import KernelTable, kernel_names
     from tvm_sched.relax.lower.kernel_libraries import claimed_functions, kernel_document

@@ -68,7 +68,58 @@ def test_the_front_ends_import_nothing_that_they_do_not_require():
     assert not outside
 
 
+def test_the_checker_requires_nothing():
+    assert not _project("check")["dependencies"]
+
+
+def test_the_cluster_asks_for_the_same_versions():
+    whole, cluster = _project("."), _project("cluster")
+    assert set(cluster["dependencies"]) <= {*whole["dependencies"], *whole["optional-dependencies"]["cluster"]}
+
+
+def test_the_cluster_imports_nothing_that_it_does_not_require():
+    graph = grimp.build_graph("tvm_sched_cluster", include_external_packages=True, exclude_type_checking_imports=True)
+    ours = {"tvm_sched", "tvm_sched_check", "tvm_sched_cluster"}  # required by build_tools.Cluster
+    names = {
+        re.split("[<>=]", text)[0].replace("-", "_").removeprefix("apache_")
+        for text in _project("cluster")["dependencies"]
+    }
+    outside = {
+        f"{module} -> {imported}"
+        for module in graph.modules
+        for imported in graph.find_modules_directly_imported_by(module)
+        if imported.partition(".")[0] not in ours | names | sys.stdlib_module_names
+    }
+    assert not outside
+
+
+def test_the_whole_has_the_entry_points_of_all():
+    found = {}
+    for name in ("check", "cluster", "frontends"):
+        for group, entries in _entry_points(_project(name)).items():
+            found.setdefault(group, {}).update(entries)
+    whole = _entry_points(_project("."))
+    of_the_core = {
+        group: {name: value for name, value in entries.items() if name not in found.get(group, {})}
+        for group, entries in whole.items()
+    }
+    modules = [value.partition(":")[0] for entries in of_the_core.values() for value in entries.values()]
+    assert {build_tools.distribution_of(module) for module in modules} == {"tvm-sched"}
+    assert all(whole[group][name] == value for group, entries in found.items() for name, value in entries.items())
+
+
+def _project(name):
+    folder = ROOT if name == "." else ROOT / "distributions" / name
+    return tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+
+
+def _entry_points(project):
+    return {"console_scripts": project.get("scripts", {}), **project.get("entry-points", {})}
+
+
 def test_each_module_is_in_one_distribution():
+    assert build_tools.distribution_of("tvm_sched_check.clusters") == "tvm-sched-check"
+    assert build_tools.distribution_of("tvm_sched_cluster.serving") == "tvm-sched-cluster"
     assert build_tools.distribution_of("tvm_sched.runtime.executor") == "tvm-sched-runtime"
     assert build_tools.distribution_of("tvm_frontends.onnx.loops") == "tvm-frontends"
     assert build_tools.distribution_of("tvm_sched.relax.api") == "tvm-sched"

@@ -29,5 +29,5 @@ def test_declarations_are_those_of_the_library():
 
 def test_an_altered_declaration_is_noticed(tmp_path):
     copy = Path(shutil.copy(stubs()[0], tmp_path))
-    copy.write_text(copy.read_text(encoding="utf-8").replace("-> int", "-> float", 1), encoding="utf-8")
+    copy.write_text(copy.read_text(encoding="utf-8").replace(": int", ": str", 1), encoding="utf-8")
     assert check([copy]).returncode == 1

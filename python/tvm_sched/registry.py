@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from threading import RLock
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -20,44 +20,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of a method that has none."""
-
-
-@dataclass(frozen=True)
-class Alias:
-    """An old name of a method.
-
-    Attributes
-    ----------
-    old, new : str
-    renamed : mapping of str to str
-        What the method's options were called under the old name.
-    gone : tuple of str
-        Options of the old name that no longer exist; they are ignored.
-    """
-
-    old: str
-    new: str
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    gone: tuple[str, ...] = ()
-
-    def translate(self, what: str, given: dict[str, Any]) -> dict[str, Any]:
-        """Options as the method has them today."""
-        ignored = [key for key in given if key in self.gone]
-        if ignored:
-            _deprecate(f"{what} {self.new!r} has no option {', '.join(ignored)} any more; it is ignored")
-        return {self.renamed.get(key, key): value for key, value in given.items() if key not in self.gone}
-
-
-class OldNameWarning(DeprecationWarning):
-    """A method or option was used by a deprecated name."""
-
-
-def _deprecate(message: str) -> None:
-    """Warn of something old, at the line outside of this package that asked for it."""
-    depth = 1
-    while sys._getframe(depth).f_globals.get("__name__", "").startswith(__package__) and sys._getframe(depth).f_back:
-        depth += 1
-    warnings.warn(message, OldNameWarning, stacklevel=depth + 1)
 
 
 @dataclass(frozen=True)
@@ -76,8 +38,6 @@ class Method(Generic[Function]):
         First line of the function's docstring.
     answers_interrupt : bool
         On Ctrl-C it returns the best answer that it has, soon, if it has one.
-    alias : Alias or None
-        The old name by which it was looked up.
     """
 
     what: str
@@ -86,7 +46,6 @@ class Method(Generic[Function]):
     options: type[msgspec.Struct]
     summary: str
     answers_interrupt: bool = False
-    alias: Alias | None = None
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -109,8 +68,6 @@ class Method(Generic[Function]):
                 f"{self.options.__name__} is expected"
             )
         given = dict(options or {})
-        if self.alias is not None:
-            given = self.alias.translate(self.what, given)
         for key in given:
             if key not in self.option_names:
                 known = ", ".join(self.option_names) or "none"
@@ -145,6 +102,7 @@ class Registry(Generic[Entry]):
     entries: dict[str, Entry] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     _loaded: bool = False
+    _loading: Any = field(default_factory=RLock, init=False, repr=False, compare=False)
 
     def add(self, name: str, entry: Entry) -> Entry:
         """Register an entry; one that the same code registered before is replaced, as a notebook's cell may run again.
@@ -176,9 +134,12 @@ class Registry(Generic[Entry]):
         return self.entries[name]
 
     def _load(self) -> None:
-        if self._loaded:
-            return
-        self._loaded = True
+        with self._loading:  # other threads wait until all entries are there; a module that is loaded may ask for names
+            if not self._loaded:
+                self._loaded = True
+                self._load_all()
+
+    def _load_all(self) -> None:
         for name, value in self.own.items():
             if name not in self.entries:
                 self._take(EntryPoint(name, value, self.group))
@@ -190,7 +151,7 @@ class Registry(Generic[Entry]):
                     f"{self.what} {entry.name!r} of entry point {entry.value!r} cannot be loaded ({error}); repair or "
                     "remove the package that brings it",
                     RuntimeWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
 
     def _take(self, entry: EntryPoint) -> None:
@@ -202,9 +163,7 @@ class Registry(Generic[Entry]):
 
 @dataclass
 class Methods(Registry[Method[Function]]):
-    """Methods of one kind, with options and old names: schedulers, partitioners, allocators."""
-
-    aliases: dict[str, Alias] = field(default_factory=dict)
+    """Methods of one kind, with options: schedulers, partitioners, allocators."""
 
     def register(
         self, name: str, options: type[msgspec.Struct] = NoOptions, answers_interrupt: bool = False
@@ -232,22 +191,6 @@ class Methods(Registry[Method[Function]]):
             return function
 
         return add
-
-    def alias(self, old: str, new: str, renamed: Mapping[str, str] | None = None, gone: tuple[str, ...] = ()) -> None:
-        """Register an old name of a method, whose use warns with `OldNameWarning`; see `Alias`."""
-        self.aliases[old] = Alias(old, new, renamed or {}, gone)
-
-    def get(self, name: str) -> Method[Function]:
-        """The method of that name, or of that old name; raises `InputError` that lists those there are.
-
-        A method that is registered under an old name of another goes before it.
-        """
-        self._load()
-        alias = self.aliases.get(name)
-        if alias is None or name in self.entries:
-            return super().get(name)
-        _deprecate(f"{self.what} {name!r} is an old name of {alias.new!r} and will go in the next release")
-        return replace(self.entries[alias.new], alias=alias)
 
 
 def _function(entry: Any) -> Any:

@@ -1,8 +1,6 @@
 """The independent checker: evidence of random problems is accepted, whatever is changed in it is not."""
 
 import json
-import subprocess
-import sys
 
 import msgspec
 import numpy as np
@@ -292,7 +290,7 @@ def test_nothing_follows_between_operators_that_do_not_wait_for_each_other(folde
     lemma = {"rule": rule, "first": first, "last": last, "ns": 0, "by": "start", "multipliers": [1, 1]}
     for operators in ([], [last]):
         files.evidence["lemmas"] = [lemma | {"operators": operators}, {"rule": "path", "ns": 1}]
-        with pytest.raises(Refused, match="no way leads"):
+        with pytest.raises(Refused, match="no path leads"):
             files.check(folder)
 
 
@@ -330,17 +328,3 @@ def test_more_devices_than_regions_are_searched_for(folder):
     topology = Topology("many", devices, switches=(Switch("switch", names, 1e9, contention=False),))
     problem = Problem(fan(10).graph, topology, Costs(np.full((4, 20), 100)))
     assert files_of(problem, certified(problem, solve(problem, "heft"))).check(folder).proved_ns == 310
-
-
-def test_the_checker_stands_alone(folder):
-    """It runs where the package is not, and imports nothing but numpy and the standard library."""
-    files = files_of(fan(10), solve(fan(10), "single"))
-    files.check(folder)
-    code = (
-        "import sys, runpy; sys.modules['tvm_sched'] = None; "
-        f"sys.argv = ['check', *({str(folder)!r} + f'/{{n}}.json' for n in ('problem', 'schedule', 'evidence'))]; "
-        "runpy.run_module('tvm_sched_check', run_name='__main__')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "latency 400 ns, replayed"

@@ -16,7 +16,7 @@ from tvm_sched.relax.codegen.cuda.compile import CudaImage
 from tvm_sched.relax.passes import LowerToKernels
 from tvm_sched.relax.problem.operator_graph import extract
 from tvm_sched.relax.profile_models import profile_models
-from tvm_sched.relax.profiling import cuda as bench
+from tvm_sched.relax.profiling import cuda_bench as bench
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Reduce each way of computing a group to heads and a tail, the form that `variants` bounds."""
+"""Reduce each alternative of a group to head operators and a tail, the form that `variant_relaxation` relaxes.
+
+The forms and the assignment are in ``docs/proofs/variants.md``, "Construction".
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,28 @@ from ..problem import Operator
 Array = npt.NDArray[np.int64]
 
 SMALL = 16
-"""An operator is no head of a way if the largest host tensor of the way is this number of times as large as its own."""
+"""An operator counts as a head only if its largest host tensor is at least 1/16 of the largest one in its alternative."""
 
 
 @dataclass(frozen=True)
 class AlternativeOperator:
-    """An operator of a way.
+    """An operator of an alternative.
 
-    Its name, its times by device, the activations that it reads from outside of the group, its largest host tensor that
-    only this way reads (-1: none) with its name, other host tensors that it reads, the largest activation that it gives to
-    the tail (-1: none).
+    Attributes
+    ----------
+    name : str
+    normal, direct : array, (devices,)
+        Times in both modes.
+    reads : tuple of str
+        Activations that it reads from outside of the group.
+    own : int
+        Bytes of the largest host tensor that only this group reads; -1 without one.
+    own_name : str
+        Name of that tensor.
+    shared : frozenset of str
+        Other host tensors that it reads.
+    gives : int
+        Bytes of the largest activation that the tail reads from it; -1 without one.
     """
 
     name: str
@@ -44,134 +59,160 @@ class AlternativeOperator:
 
 @dataclass(frozen=True)
 class ReducedAlternative:
-    """The heads and the tail of a way.
+    """The heads and the tail of an alternative.
 
-    Of the third form also the rest, other heads that have no host tensor to read, and what others than heads and tail read,
-    with the name of one that does.
+    Attributes
+    ----------
+    heads : tuple of AlternativeOperator
+    tail : AlternativeOperator
+    any_form : bool
+        Whether the alternative has the third form.
+    reads : dict of str to str
+        Third form: activations that operators other than the tail read, with the name of one reader.
+    further : tuple of AlternativeOperator
+        Third form: further heads, which read no host tensor.
     """
 
     heads: tuple[AlternativeOperator, ...]
     tail: AlternativeOperator
     any_form: bool = False
     reads: Mapping[str, str] = field(default_factory=dict)
-    rest: tuple[AlternativeOperator, ...] = ()
+    further: tuple[AlternativeOperator, ...] = ()
 
     @property
     def tail_is_head(self) -> bool:
         """Whether the tail is one of the heads."""
-        return self.any_form and any(head.gives < 0 for head in (*self.heads, *self.rest))
+        return self.any_form and any(head.gives < 0 for head in (*self.heads, *self.further))
 
     @property
     def is_one(self) -> bool:
-        """Whether the tail stands for all of the way."""
-        return not self.heads and not self.rest
+        """Whether the tail stands for the whole alternative."""
+        return not self.heads and not self.further
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a head of the relaxed problem stands for.
+    """A head of the relaxed problem.
 
-    By way its operator, into how many heads that is divided, and how many heads have parts of the host tensor that it reads.
+    Attributes
+    ----------
+    places : tuple of AlternativeOperator
+        By alternative, the operator to which the head belongs.
+    shares : tuple of int
+        By alternative, the number of heads that belong to that operator.
+    owners : tuple of int
+        By alternative, the number of heads that read parts of the same host tensor.
+    is_further : bool
+        Whether it stands for further heads, without host tensors.
     """
 
     places: tuple[AlternativeOperator, ...]
     shares: tuple[int, ...]
     owners: tuple[int, ...]
-    is_rest: bool
+    is_further: bool
 
 
-def heads_of(ways: Sequence[ReducedAlternative]) -> tuple[tuple[ReducedAlternative, ...], list[Head]]:
-    """The ways as they are relaxed, and their heads: first those with host tensors, then the rest, if all ways have such.
+def heads_of(alternatives: Sequence[ReducedAlternative]) -> tuple[tuple[ReducedAlternative, ...], list[Head]]:
+    """Return the alternatives as they are relaxed, and the heads of the relaxed problem.
 
-    Where one has a rest alone, all are heads, those that take longer first. An operator that is all of its way is divided
-    among all heads.
+    Heads with host tensors come first, then further heads if all alternatives have them. If an alternative has only further
+    heads, all heads count as one kind, the longest first. An alternative of one operator is divided among all heads.
     """
-    if any(way.rest and not way.heads for way in ways):
-        ways = [_without_rest(way) for way in ways]
-    first, second = max(len(way.heads) for way in ways), max(len(way.rest) for way in ways)
-    missing = any(not way.is_one and not way.rest for way in ways)
-    divided = (each for way in ways for each in (way.rest or (way.tail,) * way.is_one))
-    if missing or any(each.shortest <= first + second for each in divided):  # nothing is left of a few nanoseconds
-        ways, second = [replace(way, rest=()) for way in ways], 0
-    found = []
-    for count, rest in ((first, False), (second, True)):
-        of = [way.rest if rest else way.heads for way in ways]
+    if any(each.further and not each.heads for each in alternatives):
+        alternatives = [_with_further_as_heads(each) for each in alternatives]
+    first, second = max(len(each.heads) for each in alternatives), max(len(each.further) for each in alternatives)
+    missing = any(not each.is_one and not each.further for each in alternatives)
+    divided = (operator for each in alternatives for operator in (each.further or (each.tail,) * each.is_one))
+    if missing or any(operator.shortest <= first + second for operator in divided):  # too short to be divided
+        alternatives, second = [replace(each, further=()) for each in alternatives], 0
+    heads = []
+    for count, further in ((first, False), (second, True)):
+        of = [each.further if further else each.heads for each in alternatives]
         belongs = [_assign_heads(each, max(of, key=len)) for each in of]
         for i in range(count):
-            places = tuple(each[to[i]] if each else way.tail for each, to, way in zip(of, belongs, ways, strict=True))
-            shares = tuple(to.count(to[i]) if each else first + second for each, to in zip(of, belongs, strict=True))
-            owners = tuple(_owners(each, to, i) for each, to in zip(of, belongs, strict=True))
-            found.append(Head(places, shares, owners, rest))
-    return tuple(ways), found
+            places = tuple(
+                own[to[i]] if own else each.tail for own, to, each in zip(of, belongs, alternatives, strict=True)
+            )
+            shares = tuple(to.count(to[i]) if own else first + second for own, to in zip(of, belongs, strict=True))
+            owners = tuple(_owners(own, to, i) for own, to in zip(of, belongs, strict=True))
+            heads.append(Head(places, shares, owners, further))
+    return tuple(alternatives), heads
 
 
 def needed_by_tail(operators: Sequence[Operator], tail: int) -> list[int]:
-    """The operators that the tail needs, directly or not, and the tail as the last one."""
+    """Return the operators that the tail depends on, directly or not, and the tail as the last one."""
     made = {name: k for k, operator in enumerate(operators) for name in operator.outputs}
-    found, stack = {tail}, [tail]
+    needed, stack = {tail}, [tail]
     while stack:
-        inner = {made[name] for name in operators[stack.pop()].inputs if name in made} - found
-        found |= inner
+        inner = {made[name] for name in operators[stack.pop()].inputs if name in made} - needed
+        needed |= inner
         stack += inner
-    return [*sorted(found - {tail}), tail]
+    return [*sorted(needed - {tail}), tail]
 
 
-def _without_rest(way: ReducedAlternative) -> ReducedAlternative:
-    heads = sorted((*way.heads, *way.rest), key=lambda head: -head.shortest) if way.any_form else way.heads
-    return replace(way, heads=tuple(heads), rest=())
+def _with_further_as_heads(alternative: ReducedAlternative) -> ReducedAlternative:
+    heads = alternative.heads
+    if alternative.any_form:
+        heads = tuple(sorted((*heads, *alternative.further), key=lambda head: -head.shortest))
+    return replace(alternative, heads=heads, further=())
 
 
 def reduce_any_form(operators: Sequence[AlternativeOperator]) -> ReducedAlternative:
-    """A way of the third form, of the operators that the last one needs, and that."""
+    """Reduce an alternative to the third form; ``operators`` are those that the last one depends on, and itself."""
     tail = operators[-1]
-    least = max(each.own for each in operators) / SMALL  # without what only adds a bias, ways have as many heads
+    least = max(each.own for each in operators) / SMALL  # operators that only add a bias are no heads
     heads = [replace(each, gives=-1 if each is tail else 0) for each in operators if each.own >= max(least, 0)]
     heads.sort(key=lambda head: (not head.reads, -head.own))
     small = [each for each in operators if each.own < max(least, 0)]
-    long = max((each.shortest for each in small), default=0) / SMALL  # nor what only moves elements
-    rest = [replace(each, gives=-1 if each is tail else 0) for each in small if each.shortest >= long]
-    rest.sort(key=lambda head: -head.shortest)
-    in_order = sorted(small, key=lambda each: each.shortest < long)  # of several readers one that is no head is named
+    long = (
+        max((each.shortest for each in small), default=0) / SMALL
+    )  # operators that only move elements are none either
+    further = [replace(each, gives=-1 if each is tail else 0) for each in small if each.shortest >= long]
+    further.sort(key=lambda head: -head.shortest)
+    in_order = sorted(small, key=lambda each: each.shortest < long)  # a reader that is no head takes precedence
     reads = {name: each.name for each in in_order if each is not tail for name in each.reads}
-    return ReducedAlternative(tuple(heads), tail, True, reads, tuple(rest))
+    return ReducedAlternative(tuple(heads), tail, True, reads, tuple(further))
 
 
-def read_by_others(ways: Sequence[ReducedAlternative]) -> str:
-    """An activation that an operator other than heads and tail, or the only one, reads in each way; "" where none is."""
-    if any(not way.any_form and way.heads for way in ways):
+def read_by_others(alternatives: Sequence[ReducedAlternative]) -> str:
+    """Return an activation that, in each alternative, an operator other than heads and tail reads; "" if there is none.
+
+    In an alternative of one operator, that operator may read it.
+    """
+    if any(not each.any_form and each.heads for each in alternatives):
         return ""
     common = frozenset.intersection(
-        *(_reads_of_others(way) if way.any_form else frozenset(way.tail.reads) for way in ways)
+        *(_reads_of_others(each) if each.any_form else frozenset(each.tail.reads) for each in alternatives)
     )
     return min(common, default="")
 
 
-def _reads_of_others(way: ReducedAlternative) -> frozenset[str]:
-    """What operators read of which no head is made; those of heads have no nanosecond left."""
-    heads = {each.name for each in (*way.heads, *way.rest)}
-    return frozenset(name for name, reader in way.reads.items() if reader not in heads)
+def _reads_of_others(alternative: ReducedAlternative) -> frozenset[str]:
+    """Return the activations with a reader that is no head; heads have no nanosecond left."""
+    heads = {each.name for each in (*alternative.heads, *alternative.further)}
+    return frozenset(name for name, reader in alternative.reads.items() if reader not in heads)
 
 
 def _assign_heads(heads: Sequence[AlternativeOperator], finest: Sequence[AlternativeOperator]) -> list[int]:
-    """For each head of the relaxed problem the one of a way to which it belongs, in order.
+    """Return, for each head of the relaxed problem, the position of the head of an alternative to which it belongs.
 
-    By bytes: the host tensors of each way are laid end to end, and scaled to the same length; a head belongs to the one of
-    this way in whose tensor the middle of its own falls. Where one would get none so, and where there are no bytes, each
-    gets about as many as the others.
+    The host tensors of each alternative are laid end to end and scaled to the same length. A head belongs to the one in
+    whose tensor the middle of its own tensor falls. If one would get none, or if there are no bytes, the heads are divided
+    evenly.
     """
     count = len(finest)
     ends = list(accumulate(max(head.own, 0) for head in finest))
     mine = list(accumulate(max(head.own, 0) for head in heads))
     if mine and mine[-1] and ends[-1]:
         twice = [before + end for before, end in pairwise([0, *ends])]
-        found = [min(bisect_right(mine, at * mine[-1] // (2 * ends[-1])), len(mine) - 1) for at in twice]
-        if len(set(found)) == len(heads):
-            return found
+        assigned = [min(bisect_right(mine, at * mine[-1] // (2 * ends[-1])), len(mine) - 1) for at in twice]
+        if len(set(assigned)) == len(heads):
+            return assigned
     return [i * len(heads) // count for i in range(count)]
 
 
 def _owners(heads: Sequence[AlternativeOperator], belongs: Sequence[int], i: int) -> int:
-    """How many heads of the relaxed problem have parts of the host tensor of which head ``i`` has one."""
+    """Return the number of heads of the relaxed problem that read parts of the same host tensor as head ``i``."""
     if not heads:
         return len(belongs)
     return sum(heads[other].own_name == heads[belongs[i]].own_name for other in belongs)

@@ -1,4 +1,4 @@
-"""Find regions of the graph: the operators between an operator and one that it dominates."""
+"""Find the regions of a graph: the operators between an operator and one that it dominates (``docs/proofs/regions.md``)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..problem import Problem
 
 
 def regions_between(problem: Problem, source: int, largest: int) -> Iterator[tuple[int, int, list[int]]]:
-    """Each operator with several predecessors that ``source`` reaches, in topological order, and what lies before it.
+    """Yield the region of each operator with several predecessors that ``source`` reaches, in topological order.
 
     Yields
     ------
     (int, int, list of int)
-        The operator's immediate dominator on paths from ``source``, the operator, and those on paths between the two, the
-        last included, in topological order; none where they are more than ``largest``.
+        The immediate dominator on paths from ``source``; the operator; the operators on paths between the two, the second
+        one included, in topological order. The list is empty if it would be longer than ``largest``.
     """
     index = problem.graph.index
     graph = rx.PyDiGraph()
@@ -31,7 +31,7 @@ def regions_between(problem: Problem, source: int, largest: int) -> Iterator[tup
 
 
 def _between(problem: Problem, u: int, v: int, reached: Mapping[int, int], largest: int) -> set[int]:
-    """Operators on paths from ``u`` to ``v``, with ``v``; nothing where they are more than ``largest``."""
+    """Return the operators on paths from ``u`` to ``v``, with ``v``; an empty set if they are more than ``largest``."""
     members, stack = {v}, [v]
     while stack:
         for p in problem.graph.index.predecessors[stack.pop()]:

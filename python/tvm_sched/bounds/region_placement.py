@@ -1,4 +1,4 @@
-"""Least time between an operator and one that it dominates, when branches either share a device or pay for copies."""
+"""Delays by placement: least times through a region, over all placements of its longest operators on devices."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .dominated_regions import regions_between
 Array = npt.NDArray[np.float64]
 
 LARGEST = 64
-"""Operators of a region at most."""
+"""Largest number of operators of a region."""
 
 DECIDED = 10
-"""Of these this many, those that take longest, share devices; the others only take time on the way."""
+"""Number of operators of a region, the longest ones, whose placements are enumerated."""
 
 MOST_DEVICES = 16
-"""With more devices than this, `shared_regions` takes the place of this argument."""
+"""Largest number of devices; with more, `region_sharing` replaces this argument."""
 
 NODES = 200_000
-"""Places of a region's operators to look at."""
+"""Largest number of placements that the search visits in a region."""
 
 
 class Delay(NamedTuple):
-    """In every schedule ``last`` ends at least ``ns`` nanoseconds after ``first`` has ended."""
+    """The statement that in every schedule ``last`` ends at least ``ns`` nanoseconds after ``first`` has ended."""
 
     first: int
     last: int
@@ -58,7 +58,7 @@ class _Region:
 
 
 def delays(problem: Problem, best: Array, source: int) -> list[Delay]:
-    """A delay for each operator with several predecessors, from its immediate dominator.
+    """Return a delay for each operator with several predecessors, from its immediate dominator.
 
     Parameters
     ----------
@@ -70,11 +70,7 @@ def delays(problem: Problem, best: Array, source: int) -> list[Delay]:
 
     Notes
     -----
-    Let ``u`` dominate ``v``. All operators of the region, on paths from ``u`` to ``v``, run between the end of ``u`` and
-    the end of ``v``. For every way to place the `DECIDED` longest of them on the devices: those of one device run one after
-    another, and each edge between two devices pays for the copy, through a third device where that is faster. The other
-    operators take their time on the best device between their neighbours and disturb nobody. Buses, links and memory are
-    taken as free. The least over all placements is a bound (``cpp/search/region.cc``).
+    Proof: Lemma 2 of ``docs/proofs/regions.md``. The search is in ``cpp/search/region.cc``.
     """
     copies = _Copies(problem)
     known: dict[object, float] = {}
@@ -89,7 +85,7 @@ def delays(problem: Problem, best: Array, source: int) -> list[Delay]:
 
 
 class _Copies:
-    """Least times of copies between devices, by size; through other devices where that is faster."""
+    """Least times of copies between devices, by size; through other devices if that is faster."""
 
     def __init__(self, problem: Problem) -> None:
         topology, devices = problem.topology, range(len(problem.topology.devices))
@@ -128,13 +124,13 @@ def _region(problem: Problem, u: int, members: list[int], best: Array, copies: _
 
 
 def _undecided(members: list[int], best: Array) -> list[int]:
-    """Positions of the members whose devices are left open: those that take least, and never the last."""
+    """Return the positions of the members whose devices are not enumerated: the shortest ones, never the last."""
     lightest = sorted(range(len(members) - 1), key=lambda i: (float(best[members[i]].min()), i))
     return lightest[: max(0, len(members) - DECIDED)]
 
 
 def enumerated_members(members: list[int], best: Array) -> list[int]:
-    """The members of a region whose devices `delays` enumerates, in order; arguments as there."""
+    """Return the members of a region whose devices `delays` enumerates, in order."""
     left_open = set(_undecided(members, best))
     return [o for i, o in enumerate(members) if i not in left_open]
 
@@ -144,7 +140,7 @@ def _widen(lag: dict[tuple[int, int], Array], edge: tuple[int, int], least: Arra
 
 
 def _bridge(region: _Region, i: int) -> None:
-    """Take an operator out: what led over it pays its time on the best device between, and the copies to and from it."""
+    """Remove an operator: paths over it pay its time on the best device, and the copies to and from that device."""
     before = {edge[0]: lag for edge, lag in region.lag.items() if edge[1] == i}
     after = {edge[1]: lag for edge, lag in region.lag.items() if edge[0] == i}
     region.lag = {edge: lag for edge, lag in region.lag.items() if i not in edge}
@@ -155,7 +151,7 @@ def _bridge(region: _Region, i: int) -> None:
 
 
 def _renumber(region: _Region) -> _Region:
-    """Only the operators that are left: those with an edge, and the last."""
+    """Keep only the operators with an edge, and the last one."""
     last = len(region.time) - 1
     left = sorted({i for edge in region.lag for i in edge if i >= 0} | {last})
     number = {-1: -1} | {i: k for k, i in enumerate(left)}

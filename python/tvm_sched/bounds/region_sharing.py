@@ -1,6 +1,6 @@
-"""Least time between an operator and one that it dominates, where operators of a device may run together.
+"""Delays by sharing: least times through a region, over all sets of operators that share one device.
 
-It holds where they run one at a time, too, and serves where there are too many devices to try all places.
+It serves if operators of a device may run together, or if there are too many devices to enumerate placements.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .region_placement import Delay
 Array = npt.NDArray[np.float64]
 
 LARGEST = 10
-"""Operators of a region at most: its bound looks at every subset of them."""
+"""Largest number of operators of a region: its bound tries every subset of them."""
 
 
 class _Region(NamedTuple):
-    """Operators between two others, in topological order, the last included; it names equal regions of a graph equal.
+    """Operators between two others, in topological order, the last included; equal regions compare equal.
 
     ``edges[i]`` are the predecessors of operator ``i`` in the region (-1 is the operator before it) and the least times
-    of copies from them; ``busy`` is for how long each occupies its device at least.
+    of copies from them; ``busy`` are the least occupancy times.
     """
 
     shortest: tuple[float, ...]
@@ -34,22 +34,19 @@ class _Region(NamedTuple):
 
 
 def shared_delays(problem: Problem, shortest: Array, busy: Array, source: int) -> list[Delay]:
-    """A delay for each operator with several predecessors, from its immediate dominator.
+    """Return a delay for each operator with several predecessors, from its immediate dominator.
 
     Parameters
     ----------
     problem : Problem
     shortest, busy : array of float, shape (operators,)
-        Least time of each operator, and least time for which it occupies its device: less where several run together.
+        Least time, and least occupancy time, of each operator.
     source : int
         Operator from which dominators are counted.
 
     Notes
     -----
-    Let ``u`` dominate ``v``. All operators of the region, on paths from ``u`` to ``v``, run between the end of ``u`` and
-    the end of ``v``. For each set that may run on the device of ``u``: those share it, and each edge between
-    the set and the others pays the fastest copy that there is. Operators outside of the set wait for nothing else, and
-    each takes its shortest time. The least over all sets is a bound; O(2^LARGEST LARGEST^2) for each different region.
+    Proof: Lemma 3 of ``docs/proofs/regions.md``. O(2^LARGEST LARGEST^2) for each different region.
     """
     copy = fastest_copies(problem)
     known: dict[_Region, float] = {}
@@ -64,7 +61,7 @@ def shared_delays(problem: Problem, shortest: Array, busy: Array, source: int) -
 
 
 def fastest_copies(problem: Problem) -> list[float]:
-    """By tensor: least time of a copy between any two devices; infinite where nothing joins any."""
+    """Return, by tensor, the least time of a copy between any two devices; infinite if no route joins two devices."""
     devices, route = range(len(problem.topology.devices)), problem.topology.route
     routes = (r for a in devices for b in devices if a != b and (r := route(a, b)))
     return least_times(routes, problem.graph.index.size).tolist()
@@ -86,7 +83,7 @@ def _region(problem: Problem, u: int, members: list[int], times: tuple[Array, Ar
 
 
 def _least_time(region: _Region) -> float:
-    """Least over all sets of operators on the first one's device; rows of the arrays are operators, columns sets."""
+    """Return the least over all sets on the first one's device; rows of the arrays are operators, columns sets."""
     count = len(region.shortest)
     here = np.array([(np.arange(2**count) >> i) & 1 for i in range(count)], dtype=bool)
     start = np.zeros(here.shape)

@@ -1,4 +1,4 @@
-"""Least time between an operator and one that it dominates, from the work of all operators in between."""
+"""Delays by work: least times through a region, from the work of all its operators."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from .region_placement import Delay
 Array = npt.NDArray[np.float64]
 
 WIDEST = 2048
-"""Operators of a region at most."""
+"""Largest number of operators of a region."""
 
 EFFORT = 6_400_000
-"""Operators of all regions together times the square of the devices, at most, so that many devices take no minutes: of
-nested regions the inner count again in the outer."""
+"""Largest total, over all regions, of operators times the square of the number of devices."""
 
 
 WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, TURNS = "work", "work before ends", "work on ramps", "turns"
-"""What an `Argument` may be; that on ramps is of whole runs alone."""
+"""Kinds of `Argument`; work on ramps is about whole runs only."""
 
 
 class Argument(NamedTuple):
-    """Why a region takes a time: work that fills weighted devices, or operators one after another on a device."""
+    """A lower bound of a region or a run by work: the kind, the bound with its operators, and the weights of the devices."""
 
     rule: str
     held: DeviceTime
@@ -46,9 +45,9 @@ class Work:
     shortest : array, (operators,)
         Least time of each, alone or with others.
     busy : list of array, (operators, devices)
-        For each resource of a device, for how long at least an operator occupies it.
+        Least occupancy times, for each resource of a device.
     exclusive : bool
-        Operators of a device run one at a time; then each occupies its device for all of its time.
+        Whether operators of a device run one at a time.
     """
 
     shortest: Array
@@ -59,7 +58,7 @@ class Work:
 def work_delays(
     problem: Problem, work: Work, source: int, known: Iterable[Delay], given: Iterable[Delay] = ()
 ) -> list[Delay]:
-    """The ``given`` delays, then ``known`` ones merged with those that follow from work, the longer for each pair.
+    """Return the ``given`` delays, then for each region the longer of the ``known`` delay and the one by work.
 
     Parameters
     ----------
@@ -68,16 +67,13 @@ def work_delays(
     source : int
         Dominators are those of paths from this operator.
     known : iterable of Delay
-        What other arguments gave, from operators to those that they dominate.
+        Delays by other arguments, from operators to those that they dominate.
     given : iterable of Delay
         Between any operators.
 
     Notes
     -----
-    Let ``u`` dominate ``v``. All operators on paths from ``u`` to ``v`` run between the end of ``u`` and the end of ``v``,
-    each after a head, the time from the end of ``u`` to its start at least, and before a tail. Those with a head of at least
-    ``s`` and a tail of at least ``a`` fill the devices for the time in between (`between_ends`), and of more operators than
-    devices some run on the same device (`several_in_turn`). Heads and tails count the delays of the regions inside.
+    Proof: Lemma 4 of ``docs/proofs/regions.md``. Heads and tails within a region count the delays of the regions inside.
     """
     best = {(delay.first, delay.last): delay.ns for delay in known}
     delays = Delays()
@@ -99,7 +95,7 @@ def work_delays(
 
 
 class Delays:
-    """The delays found so far, by either end."""
+    """Delays, indexed by either end."""
 
     def __init__(self) -> None:
         self.all: list[Delay] = []
@@ -151,11 +147,11 @@ class Region:
         return b"|".join(part.tobytes() for part in parts)
 
     def least_time(self) -> float:
-        """From the end of the operator before the region to the end of its last."""
+        """Return the least time from the end of the operator before the region to the end of its last one."""
         return max(float((self.end + self.after).max()), *(argument.held.ns for argument in self.arguments()))
 
     def arguments(self) -> Iterator[Argument]:
-        """Arguments that may make it longer than its longest path."""
+        """Yield the arguments of Lemma 4 of ``docs/proofs/regions.md``, for each resource."""
         shortest = self.work.shortest[self.members]
         for every in self.work.busy:
             busy = every[self.members]
@@ -164,7 +160,7 @@ class Region:
             start, after = Side.level(self.start), Side.level(self.after)
             yield Argument(WORK, between_ends(weighed, start, after, weights), weights)
             yield Argument(TURNS, several_in_turn(busy.min(axis=1), self.start, self.after, busy.shape[1]), weights)
-            if self.work.exclusive:  # an operator is busy for its shortest time before its end, whenever it starts
+            if self.work.exclusive:
                 lightest = np.where(np.isfinite(busy), weights, np.inf).min(axis=1) * shortest
                 late = Side.level(self.end - shortest)
                 yield Argument(WORK_BEFORE_ENDS, between_ends(lightest, late, after, weights), weights)

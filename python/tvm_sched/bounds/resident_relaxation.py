@@ -1,4 +1,4 @@
-"""Bounds of warm runs: those of an ordinary problem without the resident parameters."""
+"""The relaxation for warm runs: a problem without the resident parameters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ from ..problem.variants import Variants
 
 
 def without_resident(problem: Problem) -> Problem:
-    """A relaxation of a warm problem in which no operator reads resident parameters; the problem itself if it has none.
+    """Return the problem in which no operator reads resident parameters; the problem itself if none are resident.
 
-    Notes
-    -----
-    Take a schedule of the warm problem and leave out the transfers of resident parameters. They take no time there and no
-    channel, except where they are evicted, so what is left is a schedule of this problem that ends no later. It needs less
-    memory, and its direct reads bring fewer bytes. (An operator may keep a time with direct host access here although it has
-    nothing to read.)
+    Proof that its bounds hold for warm runs: Lemma 1 of ``docs/proofs/resident_parameters.md``.
     """
     if not problem.resident:
         return problem
@@ -44,7 +39,7 @@ def without_resident(problem: Problem) -> Problem:
 
 
 def without_inputs(gone: Collection[str], operator: Operator) -> Operator:
-    """The operator without these inputs."""
+    """Return the operator without some inputs."""
     parts = operator.read_bytes and {name: size for name, size in operator.read_bytes.items() if name not in gone}
     inputs = tuple(name for name in operator.inputs if name not in gone)
     return msgspec.structs.replace(operator, inputs=inputs, read_bytes=parts)

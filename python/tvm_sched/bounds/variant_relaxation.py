@@ -1,37 +1,6 @@
-"""Bounds of problems with variants: an ordinary problem that is no harder than what any choice makes of them.
+"""The relaxation for problems with variants: one problem that is no harder than any choice of alternatives.
 
-Notes
------
-Of each group the ways have one of three forms here: one operator; *heads*, which read nothing that the group makes, and
-a *tail*, which reads them and makes all that others read; or *any* in which one operator, the tail, makes all that others
-read. Of the last form the heads are the operators with a host tensor of their own that is not small beside the largest,
-those first that read what others make, then the larger ones, and the *rest*, operators without such a tensor that take
-long; the tail may be one of them, and keeps a nanosecond then. Let ``n`` be the most heads of any way. The group becomes
-``n`` heads and a tail, and each way's own operators do their work: where a way has fewer heads, several that follow each
-other belong to one of its heads, their number about in proportion to the bytes of its host tensor; the tail belongs to the
-tail, and all of them to the operator of a way of one. Where all ways but those of one operator have a rest, there are as
-many heads for it as for the longest, to which its operators belong in the same manner; they read
-no host tensor, and nobody reads what they make unless there are no others. Take any schedule of any choice, and let each
-operator of it do what belongs to it, one after another on its own device, the heads first. That is a schedule of the relaxed
-problem, and it ends no later, because
-
-- *time*: what belongs to an operator takes no longer in all than it, on each device and in each mode;
-- *inputs*: a head or tail reads only activations that all operators read to which it belongs;
-- *activations*: the copies of what heads make take no longer, over each route, than that of the one tensor in whose
-  place they stand; within one operator there are none. Where that cannot be, the tail reads the first head only. Where a
-  way has the third form, what it reads of it has no bytes: all that the first head makes gets to the tail, over as many
-  devices as it likes, by copies that take a latency at least. Where the first head is the tail, it reads so what an
-  operator of a nanosecond makes, which reads one activation that some operator other than heads and tail reads in each way;
-- *host tensors*: a head reads at most one tensor of its own, in the place of a part of the largest tensor that the
-  operator to which it belongs shares with operators of its way at most: all the parts that heads of these operators read
-  occupy each bus no longer in all than that tensor, and no longer than a direct read of it. With one head it also reads
-  host tensors that others read too, if all ways do. Where that cannot be, it reads none. An operator of no group reads
-  none of a tensor of which it reads rows, a table that is also a product's weights, so that it is the product's own.
-
-What has another form becomes an operator of one nanosecond for what others read, which reads nothing: it runs while the
-operator that makes that ends. Where some way makes the tensors that others read by several operators, on as many devices
-perhaps, that holds for one tensor, and nobody waits for the rest. Memory is not limited, which no bound looks at, nor at
-how host tensors get from device to device.
+Proof that its bounds hold: Theorem 1 of ``docs/proofs/variants.md``; the construction is described there, too.
 """
 
 from __future__ import annotations
@@ -60,13 +29,13 @@ from .resident_relaxation import without_inputs
 
 
 class Relaxed(NamedTuple):
-    """The relaxed problem of the notes above.
+    """A relaxed problem, and the operators to which its operators belong.
 
     Parameters
     ----------
     problem : Problem
     runs : dict of str to dict of str to dict of str to str
-        By group and way, for each operator that stands for the group the operator of the way to which it belongs.
+        By group and alternative: for each relaxed operator that stands for the group, the operator to which it belongs.
     """
 
     problem: Problem
@@ -74,12 +43,12 @@ class Relaxed(NamedTuple):
 
 
 def without_variants(problem: Problem) -> Problem:
-    """The relaxed problem of the notes above; the problem itself where it has no variants."""
+    """Return the relaxed problem; the problem itself if it has no variants."""
     return problem if problem.variants is None else relaxed(problem).problem
 
 
 def relaxed(problem: Problem) -> Relaxed:
-    """The relaxed problem of one with variants, and which operators of the ways each of its operators represents."""
+    """Return the relaxed problem of a problem with variants, and the map from its operators to those of each alternative."""
     assert problem.variants is not None
     maker = _RelaxationBuilder(problem)
     operators: list[Operator] = []
@@ -117,9 +86,10 @@ def relaxed(problem: Problem) -> Relaxed:
 
 @dataclass
 class _Replacement:
-    """What stands for a group; ``gone`` are tensors of it that others read, and that nothing stands for.
+    """The relaxed operators that stand for a group.
 
-    ``runs`` says by way to which operator each belongs.
+    ``gone`` are tensors that other groups read and that no relaxed operator makes; ``runs`` is as in `Relaxed`, for one
+    group.
     """
 
     operators: list[Operator]
@@ -137,9 +107,9 @@ class _RelaxationBuilder:
         self.costs = concatenate_costs([problem.costs, problem.variants.costs])
         self.rows: dict[tuple[str, str], range] = {}
         count = len(problem.graph.operators)
-        readers: dict[str, set[str]] = {}  # groups, or operators of none, that read a tensor in some way
+        readers: dict[str, set[str]] = {}  # groups, and operators of no group, that read a tensor in some alternative
         group_of = {name: group.name for group in problem.variants.groups for name in group.operators}
-        partly: set[str] = set()  # what operators of no group read rows of
+        partly: set[str] = set()  # tensors of which operators of no group read rows
         for operator in problem.graph.operators:
             for name in operator.inputs:
                 if operator.name not in group_of and name in (operator.read_bytes or ()):
@@ -160,7 +130,7 @@ class _RelaxationBuilder:
         self.left_to_groups = {name for name in partly & self.alone if readers[name] <= set(group_of.values())}
 
     def part(self, group: Group) -> _Replacement:
-        """What stands for a group in the relaxed problem."""
+        """Return the relaxed operators of a group."""
         index = self.graph.index
         members = [index.operator_id[name] for name in group.operators]
         inside = set(members)
@@ -171,33 +141,40 @@ class _RelaxationBuilder:
             if t in index.graph_outputs or any(reader not in inside for reader in index.consumers[t])
         ]
         base = tuple(self.graph.operators[o] for o in members)
-        ways = [self._way(base, members, (), needed)]
+        alternatives = [self._reduced(base, members, (), needed)]
         for alternative in group.alternatives:
             rows = self.rows[group.name, alternative.name]
-            ways.append(self._way(alternative.operators, rows, alternative.tensors, needed))
-        known = [way for way in ways if way is not None]
-        found = self._joined(group, known, needed) if len(known) == len(ways) else None
+            alternatives.append(self._reduced(alternative.operators, rows, alternative.tensors, needed))
+        known = [alternative for alternative in alternatives if alternative is not None]
+        found = self._joined(group, known, needed) if len(known) == len(alternatives) else None
         if found:
             return found
         return self._least(group, [base, *(alternative.operators for alternative in group.alternatives)], needed)
 
-    def _least(self, group: Group, ways: Sequence[Sequence[Operator]], needed: Sequence[str]) -> _Replacement:
-        """One operator of a nanosecond that makes what is needed, of several operators' the first; none for nothing."""
+    def _least(self, group: Group, alternatives: Sequence[Sequence[Operator]], needed: Sequence[str]) -> _Replacement:
+        """Return one operator of a nanosecond, if heads and tail are not possible.
+
+        It makes what others read, or only the first tensor if several operators of an alternative make them. A group that
+        nobody reads from becomes nothing.
+        """
         if not needed:
-            return _Replacement([], [], [], [], (), {way: {} for way in group.ways})
-        makers = max(sum(not set(needed).isdisjoint(o.outputs) for o in way) for way in ways)
+            return _Replacement([], [], [], [], (), {alternative: {} for alternative in group.ways})
+        makers = max(sum(not set(needed).isdisjoint(o.outputs) for o in alternative) for alternative in alternatives)
         made = needed if makers == 1 else needed[:1]
-        runs = [{group.operators[0]: next(o.name for o in way if needed[0] in o.outputs)} for way in ways]
+        runs = [
+            {group.operators[0]: next(o.name for o in alternative if needed[0] in o.outputs)}
+            for alternative in alternatives
+        ]
         devices = len(self.topology.devices)
         operator = Operator(group.operators[0], outputs=tuple(made))
         gone = [name for name in needed if name not in made]
         times = [np.ones(devices, np.int64)], [np.full(devices, FORBIDDEN)]
         return _Replacement([operator], [], *times, gone, dict(zip(group.ways, runs, strict=True)))
 
-    def _way(
+    def _reduced(
         self, operators: Sequence[Operator], rows: Sequence[int], own: Iterable[Tensor], needed: Sequence[str]
     ) -> ReducedAlternative | None:
-        """The heads and the tail of a way; None where several operators make what others read."""
+        """Return the heads and the tail of an alternative; None if several operators make what others read."""
         tails = [k for k, operator in enumerate(operators) if set(needed) & set(operator.outputs)]
         if len(operators) > 1 and len(tails) != 1:
             return None
@@ -237,17 +214,19 @@ class _RelaxationBuilder:
         )
 
     def _new(self, name: str) -> str:
-        """A name that the problem does not have, close to this one."""
+        """Return a name close to this one that the problem does not use."""
         while name in self.taken:
             name += "'"
         self.taken.add(name)
         return name
 
-    def _joined(self, group: Group, ways: Sequence[ReducedAlternative], needed: Sequence[str]) -> _Replacement | None:
-        """Heads and a tail that are no harder than any way; None where their times would be less than a nanosecond."""
-        ways, heads = heads_of(ways)
-        any_form = any(way.any_form for way in ways)
-        count = sum(not head.is_rest for head in heads)
+    def _joined(
+        self, group: Group, alternatives: Sequence[ReducedAlternative], needed: Sequence[str]
+    ) -> _Replacement | None:
+        """Return heads and a tail that are no harder than any alternative; None if one would take less than a nanosecond."""
+        alternatives, heads = heads_of(alternatives)
+        any_form = any(alternative.any_form for alternative in alternatives)
+        count = sum(not head.is_further for head in heads)
         name = group.operators[0]
         part = _Replacement([], [], [], [])
         given: list[str] = []
@@ -263,7 +242,9 @@ class _RelaxationBuilder:
             head = self._new(f"{name}/head{i}")
             least = 0 if any_form else min((p.gives for p in row if p.gives >= 0), default=0)
             made = Tensor(head, sizes[i] if joined else least)
-            feeds = all(place.gives >= 0 for place, way in zip(row, ways, strict=True) if not way.is_one)
+            feeds = all(
+                place.gives >= 0 for place, alternative in zip(row, alternatives, strict=True) if not alternative.is_one
+            )
             if feeds and (joined or i == 0):
                 given.append(made.name)
             reads = [each for each in row[0].reads if all(each in other.reads for other in row)]
@@ -272,23 +253,32 @@ class _RelaxationBuilder:
             part.normal.append(normal)
             part.direct.append(direct)
         rows = [[place.name for place in head.places] for head in heads]
-        if any_form and not given and (read := read_by_others(ways)):
+        if any_form and not given and (read := read_by_others(alternatives)):
             given.append(self._add_first(part, name, read))
-            rows.append([way.reads[read] if way.any_form else way.tail.name for way in ways])
-        times = _tail(ways, part)
+            rows.append(
+                [
+                    alternative.reads[read] if alternative.any_form else alternative.tail.name
+                    for alternative in alternatives
+                ]
+            )
+        times = _tail(alternatives, part)
         if times is None or any((row < 1).any() for row in (*part.normal, *part.direct)):
             return None
-        reads = [each for each in ways[0].tail.reads if all(each in way.tail.reads for way in ways)]
+        reads = [
+            each
+            for each in alternatives[0].tail.reads
+            if all(each in alternative.tail.reads for alternative in alternatives)
+        ]
         part.operators.append(Operator(name, inputs=(*given, *reads), outputs=tuple(needed)))
         part.normal.append(times)
         part.direct.append(np.full_like(times, FORBIDDEN))
-        rows.append([way.tail.name for way in ways])
-        for way, names in zip(group.ways, zip(*rows, strict=True), strict=True):
-            part.runs[way] = dict(zip((operator.name for operator in part.operators), names, strict=True))
+        rows.append([alternative.tail.name for alternative in alternatives])
+        for alternative, names in zip(group.ways, zip(*rows, strict=True), strict=True):
+            part.runs[alternative] = dict(zip((operator.name for operator in part.operators), names, strict=True))
         return part
 
     def _add_first(self, part: _Replacement, name: str, read: str) -> str:
-        """Put an operator of a nanosecond into a part, which reads an activation; returns what it makes."""
+        """Add an operator of a nanosecond that reads an activation; return the name of its output."""
         first = self._new(f"{name}/first")
         devices = len(self.topology.devices)
         part.operators.append(Operator(first, inputs=(read,), outputs=(first,)))
@@ -298,8 +288,8 @@ class _RelaxationBuilder:
         return first
 
     def _hosts(self, name: str, head: Head, direct: Array, count: int) -> tuple[list[str], list[Tensor]]:
-        """Names of the host tensors that a head reads, and those among them that are new."""
-        if head.is_rest:
+        """Return the names of the host tensors that a head reads, and the new ones among them."""
+        if head.is_further:
             return [], []
         row = head.places
         shared = frozenset.intersection(*(each.shared for each in row)) if count == 1 else frozenset()
@@ -325,7 +315,10 @@ class _RelaxationBuilder:
         )
 
     def _fitting(self, wholes: Sequence[tuple[int, int]], routes: Sequence[Route]) -> int:
-        """The most bytes of which ``count`` transfers take no longer than a whole one, for all (bytes, count); -1: none."""
+        """Return the largest size of which ``count`` transfers take no longer than one of ``bytes``, for all (bytes, count).
+
+        -1 if there is none.
+        """
         if not wholes:
             return 0
         return _largest(
@@ -346,13 +339,13 @@ class _RelaxationBuilder:
 
 
 def _distinct(topology: Topology, pairs: Iterable[tuple[int, int]]) -> list[Route]:
-    """A route of each speed among those between some pairs."""
+    """Return one route of each speed among the routes between some pairs."""
     routes = (route for a, b in pairs if (route := topology.route(a, b)) is not None)
     return list({(route.bandwidth, route.latency): route for route in routes}.values())
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest number from 0 to ``most`` that fits, where smaller ones fit if larger ones do; -1 where 0 does not."""
+    """Return the largest number from 0 to ``most`` that fits, by bisection; -1 if 0 does not fit."""
     if not fits(0):
         return -1
     low, high = 0, max(most, 0)
@@ -363,7 +356,7 @@ def _largest(most: int, fits: Callable[[int], bool]) -> int:
 
 
 def _head(row: Sequence[AlternativeOperator], share: Sequence[int]) -> tuple[Array, Array]:
-    """Times of a head by device, in both modes; a way of one operator keeps a nanosecond for its tail."""
+    """Return the times of a head by device, in both modes; an operator without a separate tail keeps a nanosecond for it."""
     found = []
     for mode in ("normal", "direct"):
         times = [
@@ -375,20 +368,20 @@ def _head(row: Sequence[AlternativeOperator], share: Sequence[int]) -> tuple[Arr
     return found[0], found[1]
 
 
-def _tail(ways: Sequence[ReducedAlternative], part: _Replacement) -> Array | None:
-    """Times of the tail by device: what all heads leave of one operator; None where it is less than a nanosecond."""
-    none = np.full_like(ways[0].tail.normal, FORBIDDEN)
+def _tail(alternatives: Sequence[ReducedAlternative], part: _Replacement) -> Array | None:
+    """Return the times of the tail by device; None if one would be less than a nanosecond."""
+    none = np.full_like(alternatives[0].tail.normal, FORBIDDEN)
     times = none
-    for way in ways:
-        for t, before in ((way.tail.normal, part.normal), (way.tail.direct, _modes(part))):
-            left = t - sum(before, np.zeros_like(t)) if way.is_one else t
-            left = np.ones_like(t) if way.tail_is_head else left
+    for alternative in alternatives:
+        for t, before in ((alternative.tail.normal, part.normal), (alternative.tail.direct, _modes(part))):
+            left = t - sum(before, np.zeros_like(t)) if alternative.is_one else t
+            left = np.ones_like(t) if alternative.tail_is_head else left
             times = np.minimum(times, np.where(t == FORBIDDEN, FORBIDDEN, left))
     return times if (times >= 1).all() else None
 
 
 def _modes(part: _Replacement) -> list[Array]:
-    """Times of the heads while an operator reads directly: those without host tensors take their normal times."""
+    """Return the times of the heads while an operator reads directly: heads without host tensors take their normal times."""
     return [
         np.where(direct == FORBIDDEN, normal, direct) for normal, direct in zip(part.normal, part.direct, strict=True)
     ]

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError
+from .interrupt import stoppable
 from .output import Output
 
 if TYPE_CHECKING:
+    from ..problem import Problem
     from ..registry import Method
+    from ..schedule import Request, Schedule
 
-SchedulerName = Annotated[str, typer.Option("--scheduler", "-s", metavar="NAME", help="See `tvm-sched schedulers`.")]
 Options = Annotated[
     list[str] | None,
     typer.Option(
@@ -53,6 +55,29 @@ class MethodOptions:
             for key in sorted(given.keys() - set(known)):
                 out.say(f"{method.what} {method.name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
         return {key: value for key, value in given.items() if key in known}
+
+
+@dataclass(frozen=True)
+class SchedulerOptions(MethodOptions):
+    """A scheduler and its options."""
+
+    scheduler: Annotated[str, typer.Option("--scheduler", "-s", metavar="NAME", help="See `tvm-sched schedulers`.")] = (
+        "anytime"
+    )
+
+
+def solve_with_progress(
+    out: Output,
+    made: Problem,
+    scheduler: str,
+    options: dict[str, Any],
+    requests: tuple[Request, ...] | None = None,
+) -> Schedule:
+    """Schedule a problem with progress on standard error; after Ctrl-C, return the best schedule so far."""
+    from ..schedulers import get, solve
+
+    with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
+        return solve(made, scheduler, options, progress=step, requests=requests)
 
 
 def parse_options(texts: Iterable[str] | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Make a `PartitionProblem` of a `Problem`: exact where devices and links are equal, else a relaxation."""
+"""Make a `PartitionProblem` of a `Problem`: exact if devices and links are equal, else a relaxation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from .pricing import is_parameter
 
 
 def relax(problem: Problem, devices: Sequence[int]) -> PartitionProblem:
-    """The partitioning problem on some devices, times in nanoseconds.
+    """Return the partition problem on some devices, with times in nanoseconds.
 
-    Each number is the least over the devices, or over the routes between them, so that no stage costs more here than
-    in the problem, and a bound found here holds there. It is the stage's true cost where devices and routes are equal,
-    but for parameters that several operators share (counted for none) and outputs of the model that other stages read
-    (counted at the faster of the two ways).
+    Each number is the least over the devices, or over the routes between them, so a bound of partitions is a bound of plans.
+    Proof: Lemma 1 of ``docs/proofs/partition_simple.md``.
 
     Raises
     ------

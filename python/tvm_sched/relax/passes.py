@@ -13,8 +13,10 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from .._library import use_cores
 from ..cost_model import default_cost_model
 from ..cost_model.occupancy_model import BY_LAUNCHES
+from ..errors import InputError, did_you_mean
 from ..pipeline import PipelinePlan
 from ..problem import Topology
 from ..progress import Progress
@@ -26,7 +28,8 @@ from .codegen.describe_launches import DescribeLaunches
 from .codegen.prepare_kernels import PrepareKernels
 from .emit.emit_executor import EmitExecutor
 from .emit.emit_pipeline import EmitPipeline
-from .ir.attributes import model_name
+from .ir.attributes import get_compile_target, model_name
+from .ir.set_compile_target import SetCompileTarget
 from .lower.lower_to_kernels import LowerToKernels
 from .lower.split_tail import SplitTail
 from .options import DEFAULTS, CompileOptions, check_names
@@ -39,10 +42,10 @@ from .problem.estimate_latencies import EstimateLatencies
 from .profiling.calibration import KernelTimer
 from .profiling.measured_choice import MeasureSchedules
 from .targets import check_embeds, read_target
+from .toolchain.compile_target import CompileTarget
 from .toolchain.failures import explained
 from .toolchain.nvcc import has_nvcc
-from .toolchain.processor import compiling_for, host_target
-from .variants.offer import OfferVariants, pieces_for
+from .variants.offer_variants import OfferVariants, pieces_for
 
 __all__ = [
     "AllocateStreams",
@@ -57,9 +60,11 @@ __all__ = [
     "PartitionPipeline",
     "Place",
     "PrepareKernels",
+    "SetCompileTarget",
     "SplitByDominators",
     "SplitTail",
     "build_rest",
+    "compile_target",
     "decision_passes",
     "emit_passes",
     "pass_list",
@@ -95,7 +100,7 @@ def pipeline(
     def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, given)
         check_embeds(chosen)
-        with compiling_for(chosen.processor, chosen.threads, chosen.precision), explained(f"model {model_name(mod)!r}"):
+        with use_cores(chosen.threads), explained(f"model {model_name(mod)!r}"):
             return build_rest(tvm.transform.Sequential(pass_list(chosen))(mod))
 
     return run
@@ -116,13 +121,41 @@ def _chosen(current: Any, topology: Any, given: Mapping[str, Any]) -> CompileOpt
     return CompileOptions.of(topology, **kept | {k: v for k, v in given.items() if v is not None})
 
 
-def pass_list(options: CompileOptions) -> list[tvm.transform.Pass]:
-    """Return the passes that run for these options, in order."""
-    return [*problem_passes(options), *decision_passes(options), *emit_passes(options)]
+def pass_list(
+    options: CompileOptions, progress: Progress | None = None, stop_after: str | None = None
+) -> list[tvm.transform.Pass]:
+    """Return the passes that run for these options, in order.
+
+    Parameters
+    ----------
+    options : CompileOptions
+    progress : callable, optional
+        Called with what is being done, how many parts are done, and how many there are.
+    stop_after : str, optional
+        Name of the last pass (``"Place"``). Default: all passes.
+
+    Raises
+    ------
+    InputError
+        No pass of that name runs for these options.
+    """
+    passes = [*problem_passes(options, progress), *decision_passes(options, progress), *emit_passes(options)]
+    if stop_after is None:
+        return passes
+    names = [str(each.info.name).removeprefix("tvm_sched.") for each in passes]
+    if stop_after not in names:
+        hint = did_you_mean(stop_after, names)
+        raise InputError(f"no pass {stop_after!r} runs for these options{hint}; in order, there run {', '.join(names)}")
+    return passes[: names.index(stop_after) + 1]
+
+
+def compile_target(options: CompileOptions) -> CompileTarget:
+    """Return what kernels are compiled for; raise `InputError` where this machine cannot compile for it."""
+    return CompileTarget.of(options.processor, options.threads, options.precision, options.cache)
 
 
 def offers_variants(options: CompileOptions) -> bool:
-    """Whether kernels are offered in several ways: where a schedule chooses, and more than one device can gain by it."""
+    """Whether alternatives are offered: where a schedule chooses, and more than one device can gain by it."""
     several = len(options.topology.devices) > 1
     return options.variants and several and options.objective == "latency" and not options.measuring
 
@@ -143,6 +176,7 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
     variants = [OfferVariants(pieces_for(options.topology), rows=options.offers_rows)]
     archs = [] if compiles else _archs_to_describe(options, cost_model)
     return [
+        SetCompileTarget(compile_target(options)),
         LowerToKernels(
             device_kind="cuda" if options.backend == "cuda" else "cpu",
             libraries=() if emulates_gpus(options) else None,
@@ -217,7 +251,7 @@ def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:
 
 def build_rest(mod: tvm.IRModule) -> tvm.IRModule:
     """TVM's build pipeline on the function that calls the executor, and on all other functions."""
-    host = host_target()
+    host = get_compile_target(mod).host
     with host:
         mod = relax.get_pipeline("default_build")(mod)
     result = mod.clone()

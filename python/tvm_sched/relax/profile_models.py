@@ -26,8 +26,8 @@ from .codegen.prepare_kernels import PrepareKernels
 from .lower.lower_to_kernels import LowerToKernels
 from .models import load_model
 from .problem.operator_graph import Extraction, extract
-from .profiling.cpu import CpuBench
-from .profiling.cuda import CudaBench
+from .profiling.cpu_bench import CpuBench
+from .profiling.cuda_bench import CudaBench
 from .profiling.interference import choose_pairs
 from .profiling.other_load import FEWEST_RUNS, OtherLoad, undisturbed
 from .toolchain.failures import explained

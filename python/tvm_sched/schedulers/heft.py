@@ -7,7 +7,7 @@ from functools import partial
 from ..problem import Problem
 from ..registry import NoOptions
 from ..schedule import Schedule
-from .common import native
+from .common import compiled_methods
 from .common.variants import over_variants
 from .registry import register
 
@@ -44,5 +44,5 @@ def peft(problem: Problem, options: NoOptions) -> Schedule:
     return over_variants(problem, partial(_list_schedule, "peft"))
 
 
-def _list_schedule(method: native.ListMethod, problem: Problem) -> Schedule:
-    return native.fit_into_memory(native.list_order(problem, method)).to_schedule()
+def _list_schedule(method: compiled_methods.ListMethod, problem: Problem) -> Schedule:
+    return compiled_methods.fit_into_memory(compiled_methods.list_order(problem, method)).to_schedule()

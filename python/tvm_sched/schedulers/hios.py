@@ -8,7 +8,7 @@ from ..errors import require_at_least
 from ..problem import Problem
 from ..registry import NoOptions
 from ..schedule import Schedule
-from .common import native
+from .common import compiled_methods
 from .registry import register
 
 
@@ -27,8 +27,8 @@ class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         require_at_least(self, window=1)
 
 
-def _hios(problem: Problem, mapping: native.Mapping, window: int) -> Schedule:
-    return native.fit_into_memory(native.hios(problem, mapping, window)).to_schedule()
+def _hios(problem: Problem, mapping: compiled_methods.Mapping, window: int) -> Schedule:
+    return compiled_methods.fit_into_memory(compiled_methods.hios(problem, mapping, window)).to_schedule()
 
 
 @register("hios-lp", options=HiosOptions)

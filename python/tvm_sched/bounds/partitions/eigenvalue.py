@@ -18,11 +18,9 @@ def rounding(terms: int) -> float:
 
 
 def least_eigenvalue(matrix: Floats) -> float:
-    """No eigenvalue of a symmetric matrix is less.
+    """Return a number that no eigenvalue of a symmetric matrix is below. O(n³).
 
-    The computed eigenvalue, less a margin, as a shift: where Cholesky's factorisation of the shifted matrix succeeds in
-    floating point although a multiple of its trace was taken off, the shifted matrix is positive definite (Rump,
-    *Verification of positive definiteness*, BIT 46, 2006, Theorem 2.3). Otherwise Gershgorin's discs. O(n³).
+    Proof: Lemma 7 of ``docs/proofs/partition_semidefinite.md``.
 
     Raises
     ------

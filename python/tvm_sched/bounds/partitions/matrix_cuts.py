@@ -1,4 +1,4 @@
-"""Inequalities that every partition matrix obeys and a relaxation may violate."""
+"""Cuts: inequalities of every partition matrix (``docs/proofs/partition_semidefinite.md``, Lemma 4)."""
 
 from __future__ import annotations
 
@@ -67,15 +67,12 @@ class Cuts:
         )
 
     def _keys(self) -> Integers:
-        """Numbers that differ where cuts differ: triangles and pairs are known by two entries and the sign of the second."""
+        """Return distinct numbers for distinct cuts: two entries and the sign of the second identify a cut."""
         return (self.places[:, 0] << 31 | self.places[:, 1]) * np.where(self.signs[:, 1] > 0, 1, -1)
 
 
 def separate(matrix: Floats, before: npt.NDArray[np.bool_], most: int) -> Cuts:
-    """The inequalities that a matrix violates most.
-
-    Triangles: where a and b share a stage, and b and c, so do a and c. Convexity: where v shares a stage with what
-    follows from it over w, w is in that stage too, for edges lead to no earlier stage. O(nodes³).
+    """Return the triangle and convexity inequalities that a matrix violates most. O(nodes³).
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""The doubly nonnegative relaxation of the partition matrix: the bound that any given multipliers prove.
+"""The doubly nonnegative relaxation of the partition matrix: the bound that given multipliers prove.
 
-See `semidefinite` for the source, and "Pipelines" in ``docs/model.md`` for the proof.
+Proof: Theorem 6 of ``docs/proofs/partition_semidefinite.md``.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Line:
 
 @dataclass(frozen=True)
 class DualPoint:
-    """Multipliers that prove a bound: of the diagonal, the stages' costs, the cuts, and the entries.
+    """Multipliers of the diagonal, the stages' costs, the cuts and the entries.
 
-    Those of the diagonal, and of entries that are 0 in any case, have any sign; all others are 0 or more.
+    Those of the diagonal, and of entries that are always 0, have any sign; all others are 0 or more.
     """
 
     diagonal: Floats
@@ -96,11 +96,10 @@ class MatrixRelaxation:
         return np.asarray(self.operator.T @ multipliers).reshape(n, n)
 
     def line(self, dual: DualPoint) -> Line:
-        """The least transfers that multipliers prove, for every bottleneck that a partition has.
+        """Return the least transfers that multipliers prove, as a function of the bottleneck (Theorem 6).
 
-        Eigenvalues below 0 are paid for: the trace of a partition matrix less 1 / stages is known. Matrices of partitions
-        are symmetric, so that of the multipliers is made symmetric, too. Rounding is paid for by the sum of the sizes of
-        all that is added up, so the bound holds however large the multipliers are.
+        The result is lowered by the sum of absolute values of everything added up, times the largest rounding error, so
+        it holds however large the multipliers are.
         """
         n, known = self.problem.size, 1 - 1 / self.stages
         stages, cuts = np.maximum(dual.stages, 0), np.maximum(dual.cuts, 0)
@@ -120,7 +119,7 @@ class MatrixRelaxation:
 
 
 def _apart(problem: PartitionProblem, before: npt.NDArray[np.bool_], cutoff: float) -> npt.NDArray[np.bool_]:
-    """Pairs of nodes that share no stage cheaper than ``cutoff``: all on the paths between them would be in it."""
+    """Return the pairs of nodes that share no stage cheaper than ``cutoff`` (Lemma 4)."""
     n = problem.size
     reach = before | np.eye(n, dtype=bool)
     between = (reach * problem.work) @ reach

@@ -1,6 +1,7 @@
-"""Linear lower bounds of transfers in the partition matrix, whose entries say which nodes share a stage.
+"""Linear lower bounds, in the partition matrix, of transfers and of stages' costs.
 
-All are tight at the matrix they are made for where they can be, and hold for the matrix of every partition.
+Proof that they hold for every partition: Lemmas 2 and 3 of ``docs/proofs/partition_semidefinite.md``. They are made to be
+tight near a given matrix.
 """
 
 from __future__ import annotations
@@ -35,17 +36,13 @@ class Minorant:
 
 
 def members(tensor: StageTensor) -> Integers:
-    """The nodes whose stages may pay for a tensor: its producer, where it has one, then its readers."""
+    """Return the nodes whose stages may pay for a tensor: its producer, if it has one, then its readers."""
     producer = [tensor.producer] if tensor.producer >= 0 else []
     return np.array([*producer, *tensor.readers], dtype=np.int64)
 
 
 def total_transfers(problem: PartitionProblem, near: Floats) -> Minorant:
-    """What all stages together pay for transfers, at least, for partition matrices near ``near``.
-
-    A tensor whose producer and readers are in λ stages costs λ transfers where it comes from outside or leaves the
-    model, since each of these stages pays; else λ where λ > 1, and nothing where all are in one stage. O(edges degree).
-    """
+    """Bound the transfers of all stages together, tightly near ``near``: Lemma 3. O(edges degree)."""
     constant, matrix = 0.0, np.zeros_like(near)
     for tensor in problem.tensors:
         nodes = members(tensor)
@@ -79,11 +76,10 @@ class TensorMinorant:
 
 
 def tensor_minorant(near: Floats, sent: bool) -> TensorMinorant:
-    """A linear lower bound of λ - 1, plus 1 for λ > 1 where ``sent``, where members are in λ stages.
+    """Bound λ - 1, plus 1 for λ > 1 if ``sent``, for members in λ stages: Lemma 3.
 
-    Members are taken in such an order that each shares stages with those before as little as may be. Some first ones
-    are bounded by the number of their pairs that share a stage (`_facets`). Each one after is in a stage of its own
-    unless it shares one of those before: 1 less the entries with all of these. All others are left out.
+    Members are taken in an order in which each shares as little as possible with those before. The numbers of first and of
+    further members are those with the largest value at ``near``.
     """
     m = len(near)
     order, shared = _apart_first(near)
@@ -107,7 +103,7 @@ def tensor_minorant(near: Floats, sent: bool) -> TensorMinorant:
 
 
 def _apart_first(near: Floats) -> tuple[Integers, Floats]:
-    """Members in order, and the sum of the entries of each with those before."""
+    """Return the members in order, and the sum of each one's entries with those before."""
     m = len(near)
     first = int((near + 2 * np.eye(m)).min(axis=1).argmin())
     order, shared = [first], [0.0]
@@ -123,7 +119,7 @@ def _apart_first(near: Floats) -> tuple[Integers, Floats]:
 
 
 def fewest_pairs(members: int, stages: int) -> float:
-    """Fewest pairs of members that share a stage: where they are in as many stages as even as can be."""
+    """Return the fewest pairs of members that share a stage; stages are as even as possible."""
     size, large = divmod(members, stages)
     return large * size * (size + 1) / 2 + (stages - large) * size * (size - 1) / 2
 
@@ -152,11 +148,9 @@ def _facets(m: int, sent: bool) -> tuple[tuple[float, float], ...]:
 
 
 def stage_costs(problem: PartitionProblem, near: Floats) -> Minorant:
-    """What the stage of each node costs, at least, for partition matrices near ``near``.
+    """Bound the cost of the stage of each node, tightly near ``near``: Lemma 2, with overflow of parameters.
 
-    Row v of a partition matrix says which nodes are in v's stage, so the stage does the work of these. A tensor from
-    outside, or that leaves the model, is paid for if any member is in the stage, else if one member is and another is
-    not. Parameters overflow without peak memory. O(nodes edges).
+    O(nodes edges).
     """
     n = problem.size
     every = np.arange(n)

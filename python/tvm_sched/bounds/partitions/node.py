@@ -1,4 +1,4 @@
-"""A lower bound from single nodes: the stage of a node costs at least as much as the cheapest set that contains it."""
+"""The bound ``node``: the stage of a node costs at least as much as the cheapest set that contains it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,23 @@ from ...problem.partition_problem import Floats, PartitionProblem
 from .matrix_cuts import paths
 
 _RESOLUTION = 1 << 40
-"""Capacities are whole numbers: the total of all times is about this many units, rounded down."""
+"""Capacities are whole numbers, rounded down; all times together are about this many units."""
 
 _MOST_CONVEX = 5000
-"""Nodes above which it is not looked up which of them paths join: time and room for that grow with their square."""
+"""Largest number of nodes for which the network knows paths: time and memory grow with its square."""
 
 
 def node_bound(problem: PartitionProblem, stop: Callable[[], bool] = lambda: False) -> float:
-    """The largest over all nodes of the least work and transfers of any set of nodes that a stage with it can be.
+    """Bound the bottleneck by the cheapest set that the stage of a node can be; the largest over all nodes.
 
-    A stage holds all nodes on the paths between its nodes: with an ancestor of the given node all on the paths from
-    there, with a descendant all on the paths to there. Work and transfers of a set are a submodular function, so its
-    least value over such sets is a minimum cut: a tensor is a hyperedge that is cut unless producer and readers are on
-    one side. At least the largest work of a node, the other half of Lemma 3.3 of Archer et al. (ICML 2024). Nodes are
-    tried in the order of what they cost alone, and those that cost less than the bound found so far cannot raise it.
-    Overflow is not counted. Of more than `_MOST_CONVEX` nodes any sets count, paths or not.
+    Proof: Lemmas 1 and 2 of ``docs/proofs/partition_node.md``. Overflow is not counted. One minimum cut for each node that
+    could raise the bound; at least the largest work of a node (half of Lemma 3.3 of Archer et al., ICML 2024).
     """
     return dearest_node(problem, stop)[0]
 
 
 def dearest_node(problem: PartitionProblem, stop: Callable[[], bool] = lambda: False) -> tuple[float, int]:
-    """`node_bound`, and the node that gives it."""
+    """Return `node_bound` and the node that attains it."""
     alone = _costs_alone(problem)
     best = 0.0, 0
     network = _Network(problem)
@@ -45,7 +41,7 @@ def dearest_node(problem: PartitionProblem, stop: Callable[[], bool] = lambda: F
 
 
 def _costs_alone(problem: PartitionProblem) -> Floats:
-    """Cost of each node alone in a stage, without overflow."""
+    """Return the cost of each node alone in a stage, without overflow."""
     costs = problem.work.copy()
     for tensor in problem.tensors:
         costs[list(tensor.readers)] += tensor.transfer
@@ -55,7 +51,7 @@ def _costs_alone(problem: PartitionProblem) -> Floats:
 
 
 class _Network:
-    """The flow network: nodes, two for each tensor, and the outside as sink."""
+    """The network of Lemma 2: nodes, two vertices for each tensor, and a sink."""
 
     def __init__(self, problem: PartitionProblem) -> None:
         n, sink = problem.size, problem.size + 2 * len(problem.tensors)
@@ -84,7 +80,7 @@ class _Network:
         return int(float(value) / self.unit)
 
     def least_cost(self, v: int, before: npt.NDArray[np.bool_] | None) -> float:
-        """Of sets with a node; where ``before`` says which paths there are, of those that a stage can be."""
+        """Return the least cost of a set with a node; of sets that a stage can be, if ``before`` gives the paths."""
         from ortools.graph.python import max_flow
 
         flow = max_flow.SimpleMaxFlow()

@@ -16,11 +16,10 @@ def consecutive(order: Integers, most: int) -> list[Integers]:
 
 
 def induced(problem: PartitionProblem, parts: list[Integers]) -> list[PartitionProblem]:
-    """The problem of each part, such that transfers of all parts together are at most those of the whole.
+    """Return the problem of each part; transfers of all parts together are at most those of the whole.
 
-    What a tensor costs depends on the stages of its members alone, and with fewer members it costs no more. It counts
-    for the part with most of them. Which one is called the producer does not matter to cost: it is the first in a
-    topological order, so that edges inside of a part need not be edges of the whole.
+    A tensor counts for the part with most of its members. Its first member in topological order stands for the producer,
+    which does not change the cost. Proof: Lemma 8 of ``docs/proofs/partition_semidefinite.md``.
     """
     place = np.empty(problem.size, dtype=np.int64)
     place[problem.kahn(np.zeros(problem.size))] = np.arange(problem.size)

@@ -1,7 +1,6 @@
-"""`prices`: a lower bound from prices of nodes such that no stage within a limit holds more than its share of them.
+"""The bound ``prices``: prices of nodes such that no stage within a limit holds more than its share of them.
 
-The dual of the relaxation of Gilmore and Gomory, "A linear programming approach to the cutting-stock problem" (Operations
-Research 9, 1961): a partition is a choice of stages. See "Pipelines" in ``docs/model.md`` for the proof.
+Proof: ``docs/proofs/partition_prices.md``.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from ...problem.partition_problem import Floats, Integers, PartitionProblem
 Chosen = npt.NDArray[np.bool_]
 
 _TOTAL = 1 << 30
-"""All prices together: they are whole numbers."""
+"""Largest sum of all prices, which are whole numbers."""
 _MIX = 0.4
-"""Share of the linear program's new prices; the rest are those before, so that they do not jump."""
+"""Share of the linear program's new prices in the mean with the old prices, which damps jumps."""
 _RISE = 0.3
-"""The next limit, between the bound and the least limit that cannot be proved."""
+"""Position of the next limit between the bound and the least limit that was not proved."""
 _NARROW = 1e-3
-"""Of the limit: a smaller rise is not tried."""
+"""Least rise that is tried, relative to the limit."""
 _MOST_STAGES = 4000
-"""Of the linear program; above, those that gain least are dropped."""
+"""Largest number of stages in the linear program; above it, the least valuable ones are dropped."""
 
 _STEPS = 5000
-"""Of branch and bound between looks at the clock."""
+"""Steps of branch and bound between looks at the clock."""
 _MOST_FOUND = 100
-"""Stages at a time."""
+"""Largest number of stages that one search adds."""
 
 
 class PriceBound:
-    """Searches for prices; stages that were looked at and prices are kept from one limit to the next.
+    """Search for prices; stages and prices are kept from one limit to the next.
 
     Parameters
     ----------
@@ -47,17 +46,15 @@ class PriceBound:
         self.problem, self.stages = problem, stages
         self.chosen: Chosen = np.eye(problem.size, dtype=bool)
         self.costs = np.array([problem.stage_cost([v]) for v in range(problem.size)])
-        """Of the stages chosen; no more than the limit for which one was found."""
+        """Cost of each stage in `chosen`, at most the limit for which it was generated."""
         self.prices: Floats | None = None
         self.steps = 0
-        """Of all searches for stages so far; a linear program counts for as many as it has stages."""
+        """Steps so far; a linear program counts as many as it has stages."""
 
     def proves(self, limit: float, *, steps: int, seconds: Callable[[], float]) -> bool | None:
-        """Whether each partition has a stage that costs more than ``limit``; None: not known.
+        """Return whether each partition has a stage that costs more than ``limit``; None if the search ended before.
 
-        Column generation. Prices prove it where no stage within the limit is worth a ``stages``-th of all nodes: then
-        that many stages cannot hold all. Where the linear program over the stages found that cost no more fills no more
-        than ``stages``, no prices prove it.
+        Column generation. False means that no prices prove the limit.
 
         Parameters
         ----------
@@ -81,7 +78,7 @@ class PriceBound:
     def _worth_more(
         self, values: Integers, limit: float, end: int, seconds: Callable[[], float]
     ) -> list[Integers] | None:
-        """Stages within the limit worth more than their share of all nodes, some of them at least; None: not known."""
+        """Return some stages within the limit that are worth more than their share; None if the search ended before."""
         if not values.any():
             return None
         target = (int(values.sum()) - 1) // self.stages
@@ -97,12 +94,12 @@ class PriceBound:
         return found
 
     def _program(self, limit: float) -> tuple[float, Floats]:
-        """Fewest of the stages within the limit that hold all nodes, in parts where need be, and the dual prices."""
+        """Return the fewest stages within the limit that cover all nodes, in fractions, and the dual prices."""
         from scipy.optimize import linprog  # takes long to load
         from scipy.sparse import csc_matrix
 
         count, size = self.chosen.shape
-        # A dearer one fills more than all stages can: with it there is a solution from the start.
+        # A stage above the limit fills more than all stages together, so the program is feasible from the start.
         fills = np.where(self.costs > limit, float(size + self.stages), 1.0)
         found = linprog(fills, A_ub=csc_matrix(-self.chosen.T.astype(float)), b_ub=-np.ones(size), method="highs")
         if found.status != 0:  # nothing is known of this limit
@@ -124,7 +121,7 @@ class PriceBound:
 
 
 def whole(prices: Floats) -> Integers:
-    """Prices as whole numbers of at most 2³⁰ together."""
+    """Round prices to whole numbers of at most 2³⁰ together."""
     total = float(prices.sum())
     scaled = prices * ((_TOTAL - len(prices)) / total) if total > 0 else prices
     return np.floor(scaled).astype(np.int64)
@@ -140,15 +137,14 @@ def price_bound(
     watch: Callable[[float], bool] = lambda bound: False,
     seconds: Callable[[], float] = lambda: math.inf,
 ) -> tuple[float, int]:
-    """No partition into at most ``stages`` stages has a cheaper bottleneck. Overflow of parameters is not counted.
+    """Bound the bottleneck of every partition into at most ``stages`` stages. Overflow of parameters is not counted.
 
-    Limits between what is known are tried one after another, nearer to the bound, so that what was found for one is
-    good for the next. Good where a stage holds few nodes.
+    Limits between the bound and the cutoff are tried one after another. Good if a stage holds few nodes.
 
     Parameters
     ----------
     bound : float
-        Known to be one.
+        A bound known before.
     cutoff : float
         Cost of a partition.
     steps : int

@@ -12,8 +12,8 @@ from tvm_frontends.errors import ModelWarning
 from tvm_frontends.model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
 
 from ...errors import InputError
-from ..ir.attributes import DEVICE_KIND
-from ..toolchain.processor import BFLOAT16, TF32, precision
+from ..ir.attributes import DEVICE_KIND, get_compile_target
+from ..toolchain.compile_target import BFLOAT16, TF32
 from . import comparisons, half
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
@@ -86,11 +86,10 @@ class LowerToKernels:
             _warn_of_tail(mod)
             mod, kept = fold_parameters(mod, names)
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
-            for asked, library in ((BFLOAT16, "onednn"), (TF32, "nvidia")):
-                if precision() == asked and library not in libraries:
-                    raise InputError(
-                        f"precision {asked!r} takes the kernel library {library!r}, which is not used here"
-                    )
+            precision = get_compile_target(mod).precision
+            needed = {BFLOAT16: "onednn", TF32: "nvidia"}.get(precision)
+            if needed is not None and needed not in libraries:
+                raise InputError(f"precision {precision!r} takes the kernel library {needed!r}, which is not used here")
             mod, claimed = _claim(mod, libraries, names, self.archs)
             mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
             mod = self._lower(mod)

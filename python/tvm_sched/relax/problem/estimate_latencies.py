@@ -11,7 +11,7 @@ from ...cost_model import default_cost_model, get_cost_model
 from ...cost_model.calibrated_model import NAME as CALIBRATED
 from ...cost_model.calibrated_model import is_of_this_machine
 from ...problem import Costs, OpGraph, Topology, load_topology, problem_of
-from ..ir.attributes import DEVICE_KIND, PROBLEM, leave
+from ..ir.attributes import DEVICE_KIND, PROBLEM, get_compile_target, leave
 from .demands import ImageCompiler, with_demands
 from .kernel_rates import BY_RATE, with_kernel_types
 from .operator_graph import Extraction, extract_variants
@@ -24,7 +24,7 @@ MeasureKernels = Callable[[tvm.IRModule, Extraction, Topology], Costs]
 class EstimateLatencies:
     """Make the scheduling problem: operator graph, topology and the latency of each operator on each device.
 
-    Reads ``main``, lowered to kernels, with all ways in which they can be computed; leaves the problem as a JSON
+    Reads ``main``, lowered to kernels, with the alternatives of all groups; leaves the problem as a JSON
     document in the attribute ``tvm_sched.problem``.
 
     Parameters
@@ -61,10 +61,10 @@ class EstimateLatencies:
         calls = with_demands(mod, extract_variants(mod), self.topology, self.compile_image)
         costs = self.cost_model
         if self.by_rate and DEVICE_KIND in mod.attrs:
-            costs = with_kernel_types(costs)
+            costs = with_kernel_types(costs, get_compile_target(mod).precision)
         if (measure := self.measure) is not None and calls.graph.operators:
 
             def costs(graph: OpGraph, topology: Topology) -> Costs:
-                return measure(mod, calls.all_ways(), topology)
+                return measure(mod, calls.with_all_alternatives(), topology)
 
         return leave(mod, PROBLEM, problem_of(calls.graph, calls.groups, self.topology, costs))

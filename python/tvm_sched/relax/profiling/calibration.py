@@ -29,9 +29,9 @@ from ...runtime.tensors import random_value
 from ...schedulers import solve
 from ..codegen.cpu.kernel_objects import compiler_digest
 from ..emit.runnable import link_calls, make_runnable
+from ..ir.attributes import get_compile_target
 from ..lower.kernel_libraries import claimed_functions, kernel_document
 from ..problem.operator_graph import Extraction, extract
-from ..toolchain.processor import host_target, runs_here, target_here
 from .other_load import OtherLoad, undisturbed
 
 SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
@@ -132,15 +132,15 @@ def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> 
         content = function
     else:
         content = str(tvm_ffi.structural_hash(mod[function].without_attr("global_symbol"), map_free_vars=True))
-    return content_digest(f"{content} {target_here()} {compiler_digest()}".encode())
+    return content_digest(f"{content} {get_compile_target(mod).host_here} {compiler_digest()}".encode())
 
 
 def _measure(
     mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Sequence[str], seconds: float
 ) -> list[Measurement]:
     """The distinct kernels of a model, as long as they take in its run on one of the topology's devices."""
-    if not runs_here():
-        raise InputError(f"this machine lacks instructions of {host_target()}")
+    if not (target := get_compile_target(mod)).runs_here():
+        raise InputError(f"this machine lacks instructions of {target.host}")
     graph = calls.graph
     problem = Problem(graph, cpu_topology(1), Costs(np.ones((len(graph.operators), 1), np.int64)))
     shares = {call.function: (1, len(topology.devices)) for call in calls.calls}

@@ -11,9 +11,9 @@ from ...anytime import Budget, Turn, budget_of, improve
 from ...errors import require_at_least
 from ...problem import FORBIDDEN, Problem
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
-from ..common.native import is_contention_free
+from ..common.compiled_methods import is_contention_free
 from ..common.requests import requests_in_mix
-from ..registry import SCHEDULERS, register
+from ..registry import register
 from .direct_reads import DirectReads
 from .improvers import Annealing, Blocks, LocalSearch
 from .race import Racer, race
@@ -127,15 +127,6 @@ def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) 
     status = "interrupted" if interrupted else status
     schedule = with_choice(problem, best.state.answer(), best.choice)
     return schedule.replace(certificate=INTERRUPTED if status == "interrupted" else Certificate.unchecked(status))
-
-
-SCHEDULERS.alias("auto", "anytime")
-SCHEDULERS.alias(
-    "exact",
-    "anytime",
-    renamed={"improve_time_limit": "work"},
-    gone=("dominators", "operators", "submodel_time_limit", "submodels_time_limit", "workers"),
-)
 
 
 def turns(

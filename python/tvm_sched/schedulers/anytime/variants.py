@@ -11,7 +11,7 @@ from ...anytime import Budget
 from ...errors import InfeasibleError
 from ...problem import Problem
 from ...progress import report_progress
-from ..common.native import fit_into_memory, list_order
+from ..common.compiled_methods import fit_into_memory, list_order
 from ..common.search import Searches
 from ..common.variants import Choice, ChoiceSearch
 from .improvers import PLACES_PER_SECOND

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm_frontends.model import data_address
 
 from ....registry import Registry
+from ...ir.attributes import get_compile_target
 
 KERNELS = "tvm_sched.kernels"
 """Module attribute: of each function that a library computes, a JSON document ``{"library", "flops", "kernel"}``."""
@@ -40,15 +41,16 @@ class KernelLibrary:
         ``(mod, kernels, names) -> mod``: replace operators of ``main`` by calls that ``kernels`` (a `KernelSet`) makes.
         ``names`` holds the names of constants by `data_address`; new constants may be added.
     make_module : callable
-        Of the descriptions by function name, and of each function's share of the machine's cores, the runtime module
-        that holds the functions: it must serialise itself, and be loadable where there is no compiler.
+        ``(kernels, cores, threads) -> module``: make the runtime module that holds the functions, of the descriptions by
+        function name, each function's share of the machine's cores, and the artifact's number of threads (None: all
+        cores). The module must serialise itself, and be loadable where there is no compiler.
     """
 
     name: str
     device_kind: str
     why_not: Callable[[], str | None]
     claim: Callable[[tvm.IRModule, KernelSet, Names], tvm.IRModule]
-    make_module: Callable[[Mapping[str, dict[str, Any]], Cores], tvm.runtime.Module]
+    make_module: Callable[[Mapping[str, dict[str, Any]], Cores, int | None], tvm.runtime.Module]
 
 
 LIBRARIES: Registry[KernelLibrary] = Registry(
@@ -169,7 +171,8 @@ def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], cores: Cores) 
         if str(function) in functions:
             content = json.loads(str(document))
             by_library.setdefault(content["library"], {})[functions[str(function)]] = content["kernel"]
-    return [get_library(library).make_module(kernels, shares) for library, kernels in by_library.items()]
+    threads = get_compile_target(mod).threads
+    return [get_library(library).make_module(kernels, shares, threads) for library, kernels in by_library.items()]
 
 
 def _documents(mod: tvm.IRModule) -> Mapping[Any, Any]:

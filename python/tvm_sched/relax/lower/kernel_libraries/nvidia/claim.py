@@ -11,8 +11,9 @@ import numpy as np
 
 from tvm_frontends.model import data_address
 
+from ....ir.attributes import get_compile_target
 from ....ir.tensor_types import dtype_of, static_shape
-from ....toolchain.processor import TF32, precision
+from ....toolchain.compile_target import TF32
 from ..kernel_library import KernelSet, Names
 from ..rewrite import constant_value, is_tensor_of, operation
 from ..views import View, ViewRewriter
@@ -185,7 +186,7 @@ class Claimer(ViewRewriter):
 
     def _types(self, operand: Any) -> dict[str, Any]:
         dtype = dtype_of(operand)
-        return {"dtype": dtype, "tf32": dtype == "float32" and precision() == TF32}
+        return {"dtype": dtype, "tf32": dtype == "float32" and get_compile_target(self.mod).precision == TF32}
 
     def _matrix(self, expr: Any, shape: tuple[int, ...]) -> View:
         """A batch of matrices as it lies in another value's memory, where the library can read it there."""

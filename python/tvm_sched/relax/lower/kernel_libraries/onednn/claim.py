@@ -11,8 +11,9 @@ from tvm import relax
 from tvm_frontends.model import data_address
 
 from .....runtime.tensors import numpy_dtype
+from ....ir.attributes import get_compile_target
 from ....ir.tensor_types import static_shape
-from ....toolchain.processor import BFLOAT16, precision
+from ....toolchain.compile_target import BFLOAT16
 from ..kernel_library import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation
 from .chain import Chain, ChainFinder
@@ -109,7 +110,7 @@ class Claimer(Rewriter):
         return self.kernels.call("_".join([kind, *steps]), kernel, arguments, chain.end.ty, flops)
 
     def _rounds(self, weights: Any) -> bool:
-        return precision() == BFLOAT16 and constant_value(weights) is not None
+        return get_compile_target(self.mod).precision == BFLOAT16 and constant_value(weights) is not None
 
     def _rounded(self, weights: Any) -> Any:
         """A constant in bfloat16, once for all that read it."""
