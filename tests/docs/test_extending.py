@@ -71,7 +71,7 @@ def test_pass():
     exec(first_block("write_pass.md"), names)
     problem = some_problem(4, operators=3)
     mod = names["BestOfTwo"]()(tvm.IRModule({}).with_attr(PROBLEM, problem.to_json().decode()))
-    latencies = {name: solve(problem, name).certificate.latency_ns for name in ("single", "heft")}
+    latencies = {name: solve(problem, method=name).certificate.latency_ns for name in ("single", "heft")}
     assert len(set(latencies.values())) == 2
     assert get_schedule(mod).certificate.latency_ns == min(latencies.values())
     assert get_schedule(mod).scheduler == min(latencies, key=latencies.get)
@@ -103,6 +103,6 @@ def test_kernel_library(monkeypatch):
 def test_round_robin_gives_feasible_schedules(seed):
     runpy.run_path(str(ROOT / "examples" / "round_robin_scheduler.py"))
     problem = some_problem(seed, devices=3)
-    schedule = solve(problem, "round-robin", {"first": 1})
+    schedule = solve(problem, method="round-robin", options={"first": 1})
     assert schedule.options == {"first": 1}
     assert len({placement.device for placement in schedule.placements}) == 3

@@ -95,11 +95,6 @@ def evidence(problem: Problem) -> Evidence:
     InputError
         The costs have concurrency, or parameters are resident; no lemma covers these.
     """
-    if problem.resident:
-        raise InputError(
-            f"problem {problem.graph.name!r}: no evidence can be stored, since {len(problem.resident)} parameters are "
-            "resident; lemmas are of cold runs"
-        )
     if problem.costs.concurrency is not None:
         raise InputError(
             f"problem {problem.graph.name!r}: no evidence can be stored, since the costs say how long operators take "

@@ -23,8 +23,7 @@ from .residency import ResidentRequests, requests_from
 from .shapes import ShapeOptions
 
 if TYPE_CHECKING:
-    from ..problem import DecoderConfig, Group, OpGraph, Problem, Topology
-    from ..schedule import Request
+    from ..problem import DecoderConfig, Group, OpGraph, Problem, Request, Topology
 
 COMPILE_OPTIONS = "tvm_sched.relax.options:CompileOptions"
 OfferedVariants = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("variants", "rows"))]
@@ -56,8 +55,8 @@ class ModelOptions(ShapeOptions):
         """Whether parts by rows are offered also where only warm runs can gain."""
         return bool(self.resident) if self.rows is None else self.rows
 
-    def requests(self, problem: Problem) -> tuple[Request, ...] | None:
-        """The requests to schedule for; None where ``--resident`` is not given."""
+    def requests(self, problem: Problem) -> tuple[Request, ...]:
+        """The requests to schedule for; none where ``--resident`` is not given."""
         return requests_from(problem, self.resident)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..cost_model.uncertainty import Useful
-from ..problem import Problem
-from ..schedule import ModelLatency, Request, Schedule, Timeline
+from ..problem import Problem, Request
+from ..schedule import ModelLatency, Schedule, Timeline
 from ..schedule.rules import Violation
 from .figures import LaneFigures, lane_figures, ordered_lanes
 

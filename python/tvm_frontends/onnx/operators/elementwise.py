@@ -22,7 +22,8 @@ import tvm
 from tvm import relax, te
 
 from ...division import float_remainder, safe_divisor
-from .nodes import Node, constant_of, converter, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node, constant_of, converter
 from .upstream import convert_upstream
 
 WHOLE = ("int", "uint")
