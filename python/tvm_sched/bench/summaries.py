@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from .best import BestKnown, Known
-from .records import Result
+from .best_known import BestKnown, Known
+from .run_files import Result
+from .standings import Summary
 from .suite import Case
-from .tables import Summary
 
 
 class InstanceSummary(msgspec.Struct, frozen=True):
