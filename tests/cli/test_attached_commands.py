@@ -7,8 +7,8 @@ from importlib.metadata import EntryPoint
 import pytest
 import typer
 
-from tvm_sched import registry
-from tvm_sched.cli import attached_commands, inputs
+from tvm_sched import registry, worker_pool
+from tvm_sched.cli import attached_commands
 from tvm_sched.cli.registration import command
 
 
@@ -23,7 +23,7 @@ def installed(monkeypatch):
             ]
 
         monkeypatch.setattr(registry, "entry_points", entry_points)
-        for module, name in ((attached_commands, "COMMAND_SETS"), (inputs, "EXECUTORS")):
+        for module, name in ((attached_commands, "COMMAND_SETS"), (worker_pool, "EXECUTORS")):
             old = getattr(module, name)
             monkeypatch.setattr(module, name, registry.Registry(old.what, old.group))
 
@@ -31,7 +31,7 @@ def installed(monkeypatch):
 
 
 def greeting(app: typer.Typer) -> None:
-    @command(app, "greet", ("tvm-sched greet",))
+    @command(app, "greet")
     def greet(out):
         """Say a word."""
         out.show("good day")
