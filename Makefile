@@ -43,7 +43,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
+.PHONY: stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -148,7 +148,7 @@ test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run a list of TVM's own tests with 
 
 bench: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench
-	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_kernels.py benchmarks/gpu_latency.py benchmarks/gpu_runtime.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py benchmarks/onnx_fuzz.py benchmarks/opara_gpu.py benchmarks/torch_architectures.py benchmarks/torch_conformance.py benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py))); do \
+	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_kernels.py benchmarks/gpu_latency.py benchmarks/gpu_runtime.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py benchmarks/frontends/onnx_fuzz.py benchmarks/opara_gpu.py benchmarks/frontends/torch_architectures.py benchmarks/frontends/torch_conformance.py benchmarks/frontends/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py benchmarks/frontends/[a-z]*.py))); do \
 	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \
 	done
 
@@ -167,6 +167,9 @@ format: $(STAMPS)/dev ## Format Python and C++ sources
 	ruff check --fix -q . || true
 	ruff format -q .
 	@if command -v clang-format >/dev/null; then find cpp tests/cpp tests/cuda_emulator -name '*.h' -o -name '*.cc' | xargs -r clang-format -i; fi
+
+stubs: $(STAMPS)/dev $(STAMPS)/library ## Write the declarations of C++ objects in Python anew, as the library has them
+	tvm-ffi-stubgen --dlls python/tvm_sched/_lib/libtvm_sched.so $$(grep -rl 'tvm-ffi-stubgen(begin)' python --include='*.py')
 
 build: $(STAMPS)/library ## Make .venv, install the package and build the C++ library
 

@@ -29,7 +29,7 @@ REPLAYED, PROVED = "replayed", "proved"
 @lru_cache(maxsize=8)
 def _files(problem: Problem) -> tuple[bytes, bytes]:
     """Problem and evidence: the same for all methods."""
-    from tvm_sched.bounds.evidence import evidence
+    from tvm_sched.bounds.schedule_evidence import evidence
 
     return problem.to_json(), evidence(problem).to_json()
 

@@ -21,11 +21,12 @@ def gpu_graph(make: Callable[[], Any], topology: Topology, kept: Path | None = N
     from tvm_sched.relax import load_model
     from tvm_sched.relax.api import model_with_name
     from tvm_sched.relax.ir.attributes import get_problem
-    from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels
+    from tvm_sched.relax.passes import DescribeLaunches, EstimateLatencies, LowerToKernels
 
     archs = sorted({device.arch for device in topology.devices})
     passes = [
-        LowerToKernels(device_kind="cuda", libraries=("nvidia",), gpus=archs, archs=archs),
+        LowerToKernels(device_kind="cuda", libraries=("nvidia",), archs=archs),
+        DescribeLaunches(archs),
         EstimateLatencies(topology, "occupancy"),
     ]
     problem = get_problem(tvm.transform.Sequential(passes)(model_with_name(load_model(make()))))

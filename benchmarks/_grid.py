@@ -14,7 +14,7 @@ from _checked import verdict
 
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import InfeasibleError, TvmSchedError
-from tvm_sched.planning import ShapesOnly, emit_plan
+from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.problem import Problem, load_topology, problem_of
 from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.runtime import ScheduledModule, make_module
@@ -141,7 +141,7 @@ class Cells:
 def make_problem(model: str, batch: int, tokens: int, server: str, variants: bool = False) -> Problem:
     """The problem of a preset's graph on a machine; a second is what the graph takes."""
     from tvm_sched.relax.decoders import decoder_variants
-    from tvm_sched.relax.variants.offer import pieces_for
+    from tvm_sched.relax.variants.offer_variants import pieces_for
 
     topology = load_topology(server)
     graph, groups = decoder_variants(PRESETS[model], batch, tokens, pieces=pieces_for(topology) if variants else ())

@@ -58,7 +58,7 @@ def convolutions(model: Path, inputs: Path) -> list[dict[str, Any]]:
     from tvm_sched.relax import CompileOptions, load_model
     from tvm_sched.relax.api import model_with_name
     from tvm_sched.relax.lower.kernel_libraries import KERNELS
-    from tvm_sched.relax.pass_list import problem_passes
+    from tvm_sched.relax.passes import problem_passes
 
     with np.load(inputs) as values:
         shapes = {name: value.shape for name, value in values.items()} if model.suffix == ".onnx" else None

@@ -44,7 +44,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = arguments()
-    from tvm_sched.relax.profiling.profile import profile_models
+    from tvm_sched.relax.profile_models import profile_models
     from tvm_sched.relax.profiling.random_networks import random_networks
 
     def tell(what: str, done: int, of: int) -> None:

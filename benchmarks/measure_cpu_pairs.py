@@ -26,7 +26,7 @@ from tvm_sched.cost_model.profile import this_machine
 from tvm_sched.cost_model.signature import graph_of, signatures
 from tvm_sched.problem import load_topology
 from tvm_sched.relax import load_model
-from tvm_sched.relax.lower.lower_to_kernels import LowerToKernels
+from tvm_sched.relax.passes import LowerToKernels, PrepareKernels
 from tvm_sched.relax.problem.operator_graph import extract
 from tvm_sched.relax.profiling.interference import choose_pairs, measure_alone, measure_beside, measure_kernel
 from tvm_sched.relax.profiling.random_networks import random_networks
@@ -51,7 +51,8 @@ class Prepared(NamedTuple):
 
 def prepare(name: str, model: Any, count: int) -> Prepared:
     """Compile a network's kernels and choose its pairs, by times that need not be of a quiet machine."""
-    mod = tvm.transform.Sequential([LowerToKernels(device_kind="cpu")])(load_model(model, None, name).with_parameters())
+    lower = tvm.transform.Sequential([LowerToKernels(), PrepareKernels()])
+    mod = lower(load_model(model, None, name).with_parameters())
     extraction = extract(mod)
     often = Counter(signatures(extraction.graph))
     whole = single_kernels(mod, extraction, often, 1)

@@ -148,9 +148,10 @@ def _read(file: Path | None) -> list[Measurement]:
 
 
 def _measure(graph: str, problem: PartitionProblem, k: int, method: str, limit: float) -> Measurement:
+    from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
+    from tvm_sched.bounds.partitions.simple import simple_bound
     from tvm_sched.pipeline import partition
-    from tvm_sched.pipeline.programs import bottleneck_bound, bottleneck_guess_bound, exact_program, simple_bound
-    from tvm_sched.pipeline.semidefinite import semidefinite_bound
+    from tvm_sched.pipeline.programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 
     simple = simple_bound(problem, k)
     bounds: dict[str, Callable[[], float]] = {

@@ -59,26 +59,26 @@ def _prepare(program: Any, target: Path, architecture: str) -> None:
     from tvm_sched.relax import load_model
     from tvm_sched.relax.api import model_with_name
     from tvm_sched.relax.codegen.cuda import compile_image
-    from tvm_sched.relax.emit.kernel_calls import claimed_functions, kernel_names
-    from tvm_sched.relax.emit.kernel_table import KernelTable
-    from tvm_sched.relax.emit.module import lower
+    from tvm_sched.relax.emit.runtime_module import lower
     from tvm_sched.relax.ir.attributes import get_problem
-    from tvm_sched.relax.lower.kernel_libraries import kernel_document
+    from tvm_sched.relax.ir.kernel_table import KernelTable, kernel_names
+    from tvm_sched.relax.lower.kernel_libraries import claimed_functions, kernel_document
     from tvm_sched.relax.lower.kernel_libraries.nvidia.library import VERSION
-    from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels
+    from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels, PrepareKernels
     from tvm_sched.relax.problem.operator_graph import extract
     from tvm_sched.schedule import simulate
 
     topology = one_gpu(architecture)
     passes = [
         LowerToKernels(device_kind="cuda", libraries=("nvidia",)),
-        EstimateLatencies(topology, "occupancy", compiled=True),
+        PrepareKernels(),
+        EstimateLatencies(topology, "occupancy", compile_image=compile_image),
     ]
     mod = tvm.transform.Sequential(passes)(model_with_name(load_model(program)))
     problem, calls = get_problem(mod), extract(mod)
     problem = problem.with_resident(calls.parameters)  # as from the second run on
     table, claimed = KernelTable(), claimed_functions(mod)
-    functions = table.add(mod, kernel_names(mod, calls.calls), claimed)
+    functions = table.add(mod, kernel_names(calls.calls, claimed), claimed)
     image = compile_image(table.kernels, [architecture])
     (target / "kernels.fatbin").write_bytes(image.binary)
     (target / "kernels.json").write_text(json.dumps({"version": 1, "functions": image.functions}))

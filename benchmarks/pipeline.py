@@ -81,7 +81,7 @@ def _partitions(name: str, graph: OpGraph, stages: list[int], seconds: float) ->
     from tvm_sched.cost_model import costs
     from tvm_sched.errors import InfeasibleError
     from tvm_sched.pipeline import get, partition
-    from tvm_sched.pipeline.relaxation import relax
+    from tvm_sched.pipeline.partition_relaxation import relax
     from tvm_sched.problem import Problem, load_topology
     from tvm_sched.schedulers import NoOptions
 

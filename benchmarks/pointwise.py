@@ -198,7 +198,8 @@ def ours(case: Case) -> tuple[Callable[[], float], int, int]:
         with builder.dataflow():
             result = builder.emit_output(case.emit(*variables))
         builder.emit_func_output(result)
-    chain = [passes.LowerToKernels(libraries=()), passes.EstimateLatencies("cpu1"), passes.Place("single")]
+    estimate = passes.EstimateLatencies("cpu1", "roofline")
+    chain = [passes.LowerToKernels(libraries=()), passes.PrepareKernels(), estimate, passes.Place("single")]
     mod = tvm.transform.Sequential(chain)(builder.get())
     calls, problem = extract(mod), get_problem(mod)
     kernels = link_calls(mod, calls, problem.topology)

@@ -25,7 +25,7 @@ from tvm_sched.schedule import simulate
 from tvm_sched.schedule._compiled import compiled
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import ALLOCATORS, allocate_streams, count_synchronizations, order_launches
-from tvm_sched.streams.allocation import launches_array
+from tvm_sched.streams.allocation import launches_of
 
 PAPER_MS = {
     "GoogLeNet": {"opara": 0.27, "nimble": 5.80},
@@ -122,9 +122,8 @@ def rows_of(name: str, problem: Problem, repeats: int) -> list[Row]:
     rows = []
     for method in (*ALLOCATORS, "best"):
         if method in ALLOCATORS:
-            launches, allocate = launches_array(problem, base), compiled(problem).allocate_streams
-            number = ALLOCATORS.index(method)
-            milliseconds = median_ms(lambda a=allocate, n=number, x=launches: a(n, x), repeats)
+            (operators, devices, _), allocate = launches_of(problem, base), compiled(problem).allocate_streams
+            milliseconds = median_ms(lambda a=allocate, m=method, o=operators, d=devices: a(m, o, d), repeats)
             peer = PAPER_MS.get(name, {}).get(method)
             rows.append(Row(case, method, milliseconds, "ms", peer, "paper" if peer else ""))
         found = allocate_streams(problem, base, method)

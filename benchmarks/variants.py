@@ -22,7 +22,7 @@ from tvm_sched.cost_model import get_cost_model
 from tvm_sched.problem import Group, Problem, load_topology, problem_of
 from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.relax.decoders import decoder_variants
-from tvm_sched.relax.variants.offer import pieces_for
+from tvm_sched.relax.variants.offer_variants import pieces_for
 from tvm_sched.schedule import requests_of
 from tvm_sched.schedulers import solve
 

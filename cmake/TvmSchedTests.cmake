@@ -22,7 +22,7 @@ set_target_properties(tvm_sched_tests PROPERTIES
 add_test(NAME tvm_sched_tests COMMAND tvm_sched_tests)
 
 # A CUDA driver without a GPU, which the tests of that backend open in place of NVIDIA's.
-file(GLOB TVM_SCHED_FAKE_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp/fake_cuda/*.cc)
+file(GLOB TVM_SCHED_FAKE_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tests/cuda_emulator/fake_driver/*.cc)
 add_library(tvm_sched_fake_cuda SHARED ${TVM_SCHED_FAKE_CUDA_SOURCES})
 target_link_libraries(tvm_sched_fake_cuda PRIVATE Threads::Threads)
 target_compile_options(tvm_sched_fake_cuda PRIVATE -Wall -Wextra -Wno-missing-field-initializers)
@@ -31,6 +31,7 @@ if(TVM_SCHED_SANITIZE)
   target_link_options(tvm_sched_fake_cuda PRIVATE -fsanitize=${TVM_SCHED_SANITIZE})
 endif()
 add_dependencies(tvm_sched_tests tvm_sched_fake_cuda)
-target_include_directories(tvm_sched_tests PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp)
+target_include_directories(tvm_sched_tests PRIVATE
+  ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp ${CMAKE_CURRENT_SOURCE_DIR}/tests/cuda_emulator)
 target_compile_definitions(tvm_sched_tests PRIVATE
   TVM_SCHED_FAKE_CUDA="$<TARGET_FILE:tvm_sched_fake_cuda>")

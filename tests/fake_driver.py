@@ -12,7 +12,7 @@ from pathlib import Path
 from docs import command_server
 
 HERE = Path(__file__).parent
-SOURCES = sorted((HERE / "cpp" / "fake_cuda").glob("*.cc"))
+SOURCES = sorted((HERE / "cuda_emulator" / "fake_driver").glob("*.cc"))
 COMPILER = os.environ.get("CXX") or shutil.which("g++")
 
 

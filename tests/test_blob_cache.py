@@ -6,7 +6,6 @@ import sqlite3
 import pytest
 
 from tvm_sched.blob_cache import BlobCache
-from tvm_sched.caching import caches_used, without_caches
 
 
 def test_what_was_kept_is_found(tmp_path):
@@ -72,12 +71,9 @@ def test_the_limit_removes_what_was_not_used_for_longest(tmp_path, monkeypatch):
 def test_nothing_is_taken_or_kept_where_caches_are_not_used(tmp_path, monkeypatch):
     cache = BlobCache(tmp_path / "cache.sqlite")
     cache.keep({"a": b"one"})
-    with without_caches():
-        assert not caches_used()
-        with without_caches(False):
-            assert not caches_used()
-        cache.keep({"b": b"two"})
-        assert cache.find(["a"]) == {}
+    unused = BlobCache(cache.path, used=False)
+    unused.keep({"b": b"two"})
+    assert unused.find(["a"]) == {}
     assert cache.find(["a", "b"]) == {"a": b"one"}
     monkeypatch.setenv("TVM_SCHED_NO_CACHE", "1")
     assert cache.find(["a"]) == {}

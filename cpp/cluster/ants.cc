@@ -5,10 +5,9 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <random>
 #include <set>
 
-#include "search/partition/orders.h"
+#include "search/random.h"
 
 namespace tvm_sched::cluster {
 namespace {
@@ -203,7 +202,7 @@ class Colony {
   std::optional<size_t> Draw() {
     const double sum = std::accumulate(weights_.begin(), weights_.end(), 0.0);
     if (!(sum > 0)) return std::nullopt;
-    double left = partition::Uniform(random_) * sum;
+    double left = random_.Unit() * sum;
     size_t last = 0;
     for (size_t i = 0; i < weights_.size(); ++i) {
       if (weights_[i] == 0) continue;
@@ -234,7 +233,7 @@ class Colony {
   const Residual& residual_;
   const Chain& chain_;
   const AntSettings& settings_;
-  std::mt19937_64 random_;
+  MersenneTwister random_;
   const std::vector<double> gpu_cost_, link_cost_;
   std::vector<std::vector<int32_t>> distance_;  // over all links, free or not
   std::vector<double> gpu_pheromone_, link_pheromone_, gpu_attraction_, link_attraction_, weights_;

@@ -7,9 +7,22 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
+#include <string>
 
 namespace tvm_sched {
+
+/*! \brief An array that a Python caller passes and keeps: a parameter of a bound function. */
+template <typename T>
+class ArrayView : public tvm::ffi::TensorView {
+ public:
+  using TensorView::TensorView;
+  explicit ArrayView(const TensorView& view) : TensorView(view) {}
+};
+
+using Integers = ArrayView<int64_t>;
+using Floats = ArrayView<double>;
 
 /*! \brief The elements of a contiguous tensor on the host: int64_t or double. */
 template <typename T = int64_t>
@@ -31,6 +44,81 @@ tvm::ffi::Tensor NewRow(const Values& values) {
   return row;
 }
 
+/*! \brief A new row of the counts of quantities such as nanoseconds. */
+template <typename Quantities>
+tvm::ffi::Tensor NewRowOfCounts(const Quantities& quantities) {
+  tvm::ffi::Tensor row = NewTensor({std::ssize(quantities)});
+  auto* out = static_cast<int64_t*>(row.data_ptr());
+  for (const auto& quantity : quantities) *out++ = quantity.count;
+  return row;
+}
+
+/*! \brief A new table with a row of `columns` numbers for each element of a range. */
+template <typename Range, typename Numbers>
+tvm::ffi::Tensor NewTable(const Range& range, int64_t columns, Numbers numbers_of) {
+  tvm::ffi::Tensor table = NewTensor({std::ssize(range), columns});
+  auto* out = static_cast<int64_t*>(table.data_ptr());
+  for (const auto& element : range) {
+    for (int64_t number : numbers_of(element)) *out++ = number;
+  }
+  return table;
+}
+
+/*! \brief Arrays and numbers by name, of which an object is made. */
+class NamedValues {
+ public:
+  using Values = tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any>;
+
+  /*! \param owner What is made of them, for messages. */
+  NamedValues(const char* owner, const Values& values) : owner_(owner), values_(values) {}
+
+  double Number(const char* name) const { return At(name).cast<double>(); }
+  int64_t Integer(const char* name) const { return At(name).cast<int64_t>(); }
+  tvm::ffi::Tensor Tensor(const char* name) const { return At(name).cast<tvm::ffi::Tensor>(); }
+  /*! \brief The elements of an array, which are there as long as the values are. */
+  template <typename T = int64_t>
+  std::span<T> Elements(const char* name) const {
+    const tvm::ffi::Tensor tensor = Tensor(name);
+    return tvm_sched::Elements<T>(name, tensor);
+  }
+  template <typename T = int64_t>
+  std::span<T> Elements(const char* name, size_t size) const {
+    const tvm::ffi::Tensor tensor = Tensor(name);
+    return tvm_sched::Elements<T>(name, tensor, size);
+  }
+
+ private:
+  tvm::ffi::Any At(const char* name) const {
+    const auto found = values_.find(name);
+    TVM_FFI_CHECK(found != values_.end(), KeyError) << owner_ << " needs " << name;
+    return (*found).second;
+  }
+
+  const char* owner_;
+  const Values values_;
+};
+
 }  // namespace tvm_sched
+
+namespace tvm::ffi {
+
+/*! \brief As a `TensorView`, under a name that generated stubs map to an array of NumPy. */
+template <typename T>
+struct TypeTraits<tvm_sched::ArrayView<T>> : public TypeTraitsBase {
+  static constexpr bool storage_enabled = false;
+
+  static std::optional<tvm_sched::ArrayView<T>> TryCastFromAnyView(const TVMFFIAny* value) {
+    const auto view = TypeTraits<TensorView>::TryCastFromAnyView(value);
+    if (!view) return std::nullopt;
+    return tvm_sched::ArrayView<T>(*view);
+  }
+  static std::string TypeStr() { return TypeTraits<TensorView>::TypeStr(); }
+  static std::string TypeSchema() {
+    return std::is_integral_v<T> ? R"({"type":"tvm_sched.Integers"})"
+                                 : R"({"type":"tvm_sched.Floats"})";
+  }
+};
+
+}  // namespace tvm::ffi
 
 #endif  // TVM_SCHED_FFI_ARRAYS_H_

@@ -1,8 +1,7 @@
 // The block-level simulator of one GPU: `tvm_sched.simulate_blocks`.
 #include "simulate/blocks.h"
 
-#include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
 
 #include <stdexcept>
 #include <vector>
@@ -15,54 +14,78 @@ namespace {
 namespace ffi = tvm::ffi;
 using simulate::BlockKernel;
 using simulate::BlockRoom;
-using simulate::Nanoseconds;
 
-constexpr size_t kWhole = 7, kParts = 3;
+/*! \brief "tvm_sched.BlockTimes": when each kernel runs. */
+class BlockTimesObj : public ffi::Object {
+ public:
+  ffi::Tensor start_ns, end_ns;
 
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.BlockTimes", BlockTimesObj, ffi::Object);
+};
+
+/*! \brief What a block takes, or a multiprocessor has: warps, registers, bytes of shared memory,
+ * and blocks. */
 BlockRoom RoomOf(std::span<const int64_t> row) { return {row[0], row[1], row[2], row[3]}; }
 
-/*!
- * \brief Fills in start and end of each kernel.
- *
- * `whole`: rows of warps, registers and bytes of shared memory of a block, 1, blocks,
- * nanoseconds from which it is ready, and of overhead; `parts`: rows of a block's nanoseconds, part
- * of a multiprocessor's arithmetic, and of the bandwidth; `edges`: rows of two kernels, of which
- * the second waits for the first; `gpu`: multiprocessors, then what one has, as in `whole`.
- */
-void SimulateBlocks(ffi::TensorView whole, ffi::TensorView parts, ffi::TensorView edges,
-                    ffi::TensorView gpu, ffi::TensorView times) {
-  const auto numbers = Elements("whole", whole);
-  const size_t count = numbers.size() / kWhole;
-  const auto shares = Elements<double>("parts", parts, kParts * count);
-  const auto pairs = Elements("edges", edges);
-  const auto has = Elements("gpu", gpu, 5);
-  const auto filled = Elements("times", times, 2 * count);
+std::vector<BlockKernel> KernelsOf(const NamedValues& values) {
+  const auto blocks = values.Elements("blocks");
+  const size_t count = blocks.size();
+  const auto room = values.Elements("room", 4 * count);
+  const auto alone = values.Elements<double>("block_ns", count);
+  const auto arithmetic = values.Elements<double>("arithmetic", count);
+  const auto bandwidth = values.Elements<double>("bandwidth", count);
+  const auto ready = values.Elements("ready_ns", count);
+  const auto overhead = values.Elements("overhead_ns", count);
   std::vector<BlockKernel> kernels(count);
   for (size_t k = 0; k < count; ++k) {
-    const auto row = numbers.subspan(k * kWhole, kWhole);
-    const auto part = shares.subspan(k * kParts, kParts);
-    kernels[k] = {row[4], RoomOf(row), part[0], part[1], part[2], {row[5]}, {row[6]}, {}};
+    kernels[k] = {blocks[k],     RoomOf(room.subspan(4 * k, 4)),
+                  alone[k],      arithmetic[k],
+                  bandwidth[k],  {ready[k]},
+                  {overhead[k]}, {}};
   }
-  for (size_t e = 0; e + 1 < pairs.size(); e += 2) {
+  const auto before = values.Elements("edge_before");
+  const auto after = values.Elements("edge_after", before.size());
+  for (size_t e = 0; e < before.size(); ++e) {
     const auto n = static_cast<int64_t>(count);
-    TVM_FFI_CHECK(0 <= pairs[e] && pairs[e] < n && 0 <= pairs[e + 1] && pairs[e + 1] < n,
-                  ValueError)
-        << "an edge names a kernel that is not there";
-    kernels[pairs[e + 1]].before.push_back(static_cast<int32_t>(pairs[e]));
+    TVM_FFI_CHECK(0 <= before[e] && before[e] < n && 0 <= after[e] && after[e] < n, ValueError)
+        << "an edge leads from kernel " << before[e] << " to kernel " << after[e] << " of " << n;
+    kernels[after[e]].before.push_back(static_cast<int32_t>(before[e]));
   }
+  return kernels;
+}
+
+/*!
+ * \brief When each kernel runs on a GPU.
+ *
+ * \param kernels By name, an element for each kernel: `room` (rows, see `RoomOf`) of a block,
+ * `blocks`, `block_ns` of a block alone, its parts `arithmetic` of a multiprocessor's arithmetic
+ * and `bandwidth` of the bandwidth, `ready_ns`, `overhead_ns`; and the kernels that wait for each
+ * other: `edge_after` for `edge_before`.
+ * \param room What a multiprocessor has, see `RoomOf`.
+ */
+ffi::Arc<BlockTimesObj> SimulateBlocks(const NamedValues::Values& kernels, int64_t multiprocessors,
+                                       Integers room) {
   try {
-    const auto found = simulate::SimulateBlocks(kernels, has[0], RoomOf(has.subspan(1)));
-    for (size_t k = 0; k < count; ++k) {
-      filled[2 * k] = found.start[k].count;
-      filled[2 * k + 1] = found.end[k].count;
-    }
+    const auto found =
+        simulate::SimulateBlocks(KernelsOf(NamedValues("a simulation of blocks", kernels)),
+                                 multiprocessors, RoomOf(Elements("room", room, 4)));
+    const auto times = ffi::make_arc<BlockTimesObj>();
+    times->start_ns = NewRowOfCounts(found.start);
+    times->end_ns = NewRowOfCounts(found.end);
+    return times;
   } catch (const std::invalid_argument& error) {
     TVM_FFI_THROW(ValueError) << error.what();
   }
+  TVM_FFI_UNREACHABLE();
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("tvm_sched.simulate_blocks", SimulateBlocks);
+  namespace refl = ffi::reflection;
+  refl::ObjectDef<BlockTimesObj>(refl::init(false))
+      .def_ro("start_ns", &BlockTimesObj::start_ns)
+      .def_ro("end_ns", &BlockTimesObj::end_ns);
+  refl::GlobalDef().def("tvm_sched.simulate_blocks", SimulateBlocks);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The object "tvm_sched.ClusterSearch": a cluster, made once, with the searches that place chains.
-// Python's half is `NativeClusterSearch` in python/tvm_sched_cluster/search/native_search.py.
+// The object "tvm_sched.ClusterSearch": a cluster, made once, with the searches that place chains;
+// with the objects that name their settings and answers.
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/tvm_ffi.h>
 
@@ -25,8 +25,7 @@ void StopOnSignal() {
 }
 
 /*! \brief The rows of a matrix of `columns` columns. */
-std::vector<std::span<int64_t>> Rows(const char* name, const ffi::TensorView& table,
-                                     size_t columns) {
+std::vector<std::span<int64_t>> Rows(const char* name, const Integers& table, size_t columns) {
   const std::span<int64_t> all = Elements(name, table);
   TVM_FFI_CHECK(columns > 0 && all.size() % columns == 0, ValueError)
       << name << " has " << all.size() << " elements, not rows of " << columns;
@@ -41,32 +40,80 @@ int32_t Index(const char* name, int64_t value, size_t size) {
   return static_cast<int32_t>(value);
 }
 
-ffi::Tensor RowOf(const std::vector<int64_t>& values) {
-  ffi::Tensor row = NewTensor({1, std::ssize(values)});
-  std::copy(values.begin(), values.end(), static_cast<int64_t*>(row.data_ptr()));
-  return row;
+/*! \brief "tvm_sched.ChainLimits": the longest cycle and latency that a chain may have. */
+class ChainLimitsObj : public ffi::Object {
+ public:
+  int64_t cycle_ns = 0, latency_ns = 0;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.ChainLimits", ChainLimitsObj, ffi::Object);
+};
+
+/*! \brief "tvm_sched.MixTable": mixes of GPUs that can serve a chain. */
+class MixTableObj : public ffi::Object {
+ public:
+  ffi::Tensor gpus;  // of each mix and kind
+  ffi::Tensor cycle_ns, latency_ns;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.MixTable", MixTableObj, ffi::Object);
+};
+
+/*! \brief "tvm_sched.ChainEmbedding": where the stages of a chain run. */
+class ChainEmbeddingObj : public ffi::Object {
+ public:
+  int64_t mix = -1;                        // its row among the mixes that were given
+  ffi::Array<int64_t> pools;               // of each stage
+  ffi::Array<int64_t> ends;                // one after the last block of each stage
+  ffi::Array<ffi::Array<int64_t>> routes;  // links from each stage to the next one
+  int64_t cycle_ns = 0, latency_ns = 0;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.ChainEmbedding", ChainEmbeddingObj, ffi::Object);
+};
+
+/*! \brief "tvm_sched.AntSettings": see `cluster::AntSettings`. */
+class AntSettingsObj : public ffi::Object {
+ public:
+  int64_t agents = 1, generations = 1;
+  int64_t least_stages = 1, most_stages = 0;
+  int64_t seed = 0;
+  double decrease = 0, increase = 0;
+  double pheromone_weight = 0, cost_weight = 0;
+  double initial = 0;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.AntSettings", AntSettingsObj, ffi::Object);
+};
+
+template <typename Values>
+ffi::Array<int64_t> ArrayOf(const Values& values) {
+  ffi::Array<int64_t> array;
+  for (const auto value : values) array.push_back(static_cast<int64_t>(value));
+  return array;
 }
 
-/*! \brief Stages, cycle, latency, pools, ends, then for each circuit its number of links and these.
- */
-void Append(const Embedding& embedding, std::vector<int64_t>* row) {
-  row->push_back(std::ssize(embedding.pools));
-  row->push_back(embedding.split.cycle.count);
-  row->push_back(embedding.split.latency.count);
-  row->insert(row->end(), embedding.pools.begin(), embedding.pools.end());
-  row->insert(row->end(), embedding.split.ends.begin(), embedding.split.ends.end());
+ffi::Arc<ChainEmbeddingObj> EmbeddingOf(const Embedding& embedding, int64_t mix) {
+  const auto result = ffi::make_arc<ChainEmbeddingObj>();
+  result->mix = mix;
+  result->pools = ArrayOf(embedding.pools);
+  result->ends = ArrayOf(embedding.split.ends);
   for (const cluster::Route& route : embedding.routes) {
-    row->push_back(std::ssize(route.links));
-    row->insert(row->end(), route.links.begin(), route.links.end());
+    result->routes.push_back(ArrayOf(route.links));
   }
+  result->cycle_ns = embedding.split.cycle.count;
+  result->latency_ns = embedding.split.latency.count;
+  return result;
 }
 
 class ClusterSearchObj : public ffi::Object {
  public:
   explicit ClusterSearchObj(Cluster made) : cluster_(std::move(made)) {}
 
-  int64_t AddChain(ffi::TensorView times, ffi::TensorView memory, ffi::TensorView input,
-                   int64_t cycle_limit, int64_t latency_limit) {
+  static ffi::Arc<ClusterSearchObj> Make(const NamedValues::Values& arrays);
+
+  /*! \brief Keeps a chain of blocks; returns its number. `times` has a row for each kind. */
+  int64_t AddChain(Integers times, Integers memory, Integers input, const ChainLimitsObj* limits) {
     Chain chain;
     const std::span<int64_t> inputs = Elements("input", input);
     const size_t n = inputs.size();
@@ -85,73 +132,72 @@ class ClusterSearchObj : public ffi::Object {
     TVM_FFI_CHECK(chain.time_before.size() == cluster_.kinds.size(), ValueError)
         << "times has " << chain.time_before.size() << " rows for " << cluster_.kinds.size()
         << " kinds";
-    chain.cycle_limit = {cycle_limit};
-    chain.latency_limit = {latency_limit};
+    chain.cycle_limit = {limits->cycle_ns};
+    chain.latency_limit = {limits->latency_ns};
     chains_.push_back(std::move(chain));
     return std::ssize(chains_) - 1;
   }
 
-  /*! \brief A row for each mix: its GPUs of each kind, cycle, latency. */
-  ffi::Tensor Mixes(int64_t chain, ffi::TensorView gpus, int64_t stages, int64_t most) const {
+  /*! \brief See `cluster::Mixes`; `gpus` are those of each kind. */
+  ffi::Arc<MixTableObj> Mixes(int64_t chain, Integers gpus, int64_t stages,
+                              int64_t most_stages) const {
     const size_t kinds = cluster_.kinds.size();
     const std::vector<cluster::Mix> mixes =
         cluster::Mixes(cluster_, At(chain), Elements("gpus", gpus, kinds),
-                       static_cast<size_t>(stages), static_cast<size_t>(most), StopOnSignal);
-    ffi::Tensor table = NewTensor({std::ssize(mixes), static_cast<int64_t>(kinds) + 2});
-    auto* cell = static_cast<int64_t*>(table.data_ptr());
+                       static_cast<size_t>(stages), static_cast<size_t>(most_stages), StopOnSignal);
+    std::vector<cluster::Nanoseconds> cycles, latencies;
     for (const cluster::Mix& mix : mixes) {
-      for (int32_t count : mix.gpus) *cell++ = count;
-      *cell++ = mix.cycle.count;
-      *cell++ = mix.latency.count;
+      cycles.push_back(mix.cycle);
+      latencies.push_back(mix.latency);
     }
-    return table;
+    const auto result = ffi::make_arc<MixTableObj>();
+    result->gpus = NewTable(mixes, static_cast<int64_t>(kinds),
+                            [](const cluster::Mix& mix) { return mix.gpus; });
+    result->cycle_ns = NewRowOfCounts(cycles);
+    result->latency_ns = NewRowOfCounts(latencies);
+    return result;
   }
 
   /*!
-   * \brief Position of the first mix that can be embedded in what is free, then its embedding of
-   * fewest hops among the orders of its kinds; an empty row where none can.
+   * \brief The first mix that can be embedded in what is free, in its embedding of fewest hops
+   * among the orders of its kinds; none where none can.
    */
-  ffi::Tensor Embed(int64_t chain, ffi::TensorView mixes, ffi::TensorView gpus,
-                    ffi::TensorView fibres) {
+  ffi::Optional<ffi::Arc<ChainEmbeddingObj>> Embed(int64_t chain, Integers mixes, Integers gpus,
+                                                   Integers fibres) {
     const cluster::Residual residual = Free(gpus, fibres);
     cluster::Embedder embedder(cluster_, residual);
     const auto rows = Rows("mixes", mixes, cluster_.kinds.size());
-    std::vector<int64_t> answer;
-    for (size_t m = 0; m < rows.size() && answer.empty(); ++m) {
+    for (size_t m = 0; m < rows.size(); ++m) {
       StopOnSignal();
       std::optional<Embedding> best;
       for (const std::vector<KindId>& order : OrdersOf(chain, rows[m])) {
         std::optional<Embedding> made = embedder.Embed(At(chain), order);
         if (made && (!best || made->Hops() < best->Hops())) best = std::move(made);
       }
-      if (!best) continue;
-      answer.push_back(static_cast<int64_t>(m));
-      Append(*best, &answer);
+      if (best) return EmbeddingOf(*best, static_cast<int64_t>(m));
     }
-    return RowOf(answer);
+    return std::nullopt;
   }
 
-  ffi::Tensor Ants(int64_t chain, ffi::TensorView gpus, ffi::TensorView fibres,
-                   ffi::TensorView counts, double decrease, double increase,
-                   double pheromone_weight, double cost_weight, double initial) {
-    const std::span<int64_t> n = Elements("counts", counts, 5);
+  /*! \brief The embedding that ants find in what is free, if any. */
+  ffi::Optional<ffi::Arc<ChainEmbeddingObj>> Ants(int64_t chain, Integers gpus, Integers fibres,
+                                                  const AntSettingsObj* given) {
     cluster::AntSettings settings;
-    settings.agents = static_cast<size_t>(n[0]);
-    settings.generations = static_cast<size_t>(n[1]);
-    settings.least_stages = static_cast<size_t>(n[2]);
-    settings.most_stages = static_cast<size_t>(n[3]);
-    settings.seed = static_cast<uint64_t>(n[4]);
-    settings.decrease = decrease;
-    settings.increase = increase;
-    settings.pheromone_weight = pheromone_weight;
-    settings.cost_weight = cost_weight;
-    settings.initial = initial;
+    settings.agents = static_cast<size_t>(given->agents);
+    settings.generations = static_cast<size_t>(given->generations);
+    settings.least_stages = static_cast<size_t>(given->least_stages);
+    settings.most_stages = static_cast<size_t>(given->most_stages);
+    settings.seed = static_cast<uint64_t>(given->seed);
+    settings.decrease = given->decrease;
+    settings.increase = given->increase;
+    settings.pheromone_weight = given->pheromone_weight;
+    settings.cost_weight = given->cost_weight;
+    settings.initial = given->initial;
     if (!link_costs_) link_costs_.emplace(cluster_);
     const std::optional<Embedding> found = cluster::SendAnts(
         cluster_, *link_costs_, Free(gpus, fibres), At(chain), settings, StopOnSignal);
-    std::vector<int64_t> answer;
-    if (found) Append(*found, &answer);
-    return RowOf(answer);
+    if (!found) return std::nullopt;
+    return EmbeddingOf(*found, -1);
   }
 
   static constexpr bool _type_mutable = true;
@@ -162,7 +208,7 @@ class ClusterSearchObj : public ffi::Object {
     return chains_[static_cast<size_t>(Index("chain", chain, chains_.size()))];
   }
 
-  cluster::Residual Free(const ffi::TensorView& gpus, const ffi::TensorView& fibres) const {
+  cluster::Residual Free(const Integers& gpus, const Integers& fibres) const {
     const std::span<int64_t> g = Elements("gpus", gpus, cluster_.pools.size()),
                              f = Elements("fibres", fibres, cluster_.links.size());
     return {{g.begin(), g.end()}, {f.begin(), f.end()}};
@@ -187,41 +233,78 @@ class ClusterSearchObj : public ffi::Object {
   std::map<std::pair<int64_t, std::vector<int32_t>>, std::vector<std::vector<KindId>>> orders_;
 };
 
-/*!
- * \brief Rows: kinds (FLOP/s, bytes), pools (switch, kind, rack, delay, bytes/s), switch delays,
- * links (switch, switch, delay, bytes/s).
- */
-ffi::ObjectRef MakeClusterSearch(ffi::TensorView kinds, ffi::TensorView pools,
-                                 ffi::TensorView switches, ffi::TensorView links) {
+/*! \brief From the arrays that `ClusterSearch` in Python makes, by name: FLOP/s, bytes,
+ * nanoseconds, bytes a second. */
+ffi::Arc<ClusterSearchObj> ClusterSearchObj::Make(const NamedValues::Values& arrays) {
+  const NamedValues values("a cluster", arrays);
   Cluster made;
-  for (const std::span<int64_t> row : Rows("kinds", kinds, 2)) {
-    made.kinds.push_back({static_cast<double>(row[0]), {row[1]}});
+  const std::span<int64_t> flops = values.Elements("kind_flops");
+  const std::span<int64_t> memory = values.Elements("kind_memory", flops.size());
+  for (size_t k = 0; k < flops.size(); ++k) {
+    made.kinds.push_back({static_cast<double>(flops[k]), {memory[k]}});
   }
-  for (int64_t delay : Elements("switches", switches)) made.switch_delay.push_back({delay});
-  for (const std::span<int64_t> row : Rows("pools", pools, 5)) {
-    TVM_FFI_CHECK(row[2] >= 0 && row[4] > 0, ValueError)
-        << "pool with rack " << row[2] << ", " << row[4] << " bytes a second";
-    made.pools.push_back({Index("switch", row[0], made.switches()),
-                          Index("kind", row[1], made.kinds.size()),
-                          static_cast<int32_t>(row[2]),
-                          {row[3]},
-                          {row[4]}});
+  for (int64_t delay : values.Elements("switch_delay_ns")) made.switch_delay.push_back({delay});
+  const std::span<int64_t> at = values.Elements("pool_switch");
+  const std::span<int64_t> kind = values.Elements("pool_kind", at.size());
+  const std::span<int64_t> rack = values.Elements("pool_rack", at.size());
+  const std::span<int64_t> pool_delay = values.Elements("pool_delay_ns", at.size());
+  const std::span<int64_t> pool_rate = values.Elements("pool_bandwidth", at.size());
+  for (size_t p = 0; p < at.size(); ++p) {
+    TVM_FFI_CHECK(rack[p] >= 0 && pool_rate[p] > 0, ValueError)
+        << "pool " << p << " has rack " << rack[p] << " and " << pool_rate[p]
+        << " bytes a second; 0 or more and more than 0 are allowed";
+    made.pools.push_back({Index("switch", at[p], made.switches()),
+                          Index("kind", kind[p], made.kinds.size()),
+                          static_cast<int32_t>(rack[p]),
+                          {pool_delay[p]},
+                          {pool_rate[p]}});
   }
-  for (const std::span<int64_t> row : Rows("links", links, 4)) {
-    TVM_FFI_CHECK(row[3] > 0, ValueError) << "link with " << row[3] << " bytes a second";
+  const std::span<int64_t> first = values.Elements("link_first_switch");
+  const std::span<int64_t> second = values.Elements("link_second_switch", first.size());
+  const std::span<int64_t> link_delay = values.Elements("link_delay_ns", first.size());
+  const std::span<int64_t> link_rate = values.Elements("link_bandwidth", first.size());
+  for (size_t l = 0; l < first.size(); ++l) {
+    TVM_FFI_CHECK(link_rate[l] > 0, ValueError)
+        << "link " << l << " has " << link_rate[l] << " bytes a second; more than 0 are allowed";
     made.links.push_back(
-        {{Index("switch", row[0], made.switches()), Index("switch", row[1], made.switches())},
-         {row[2]},
-         {row[3]}});
+        {{Index("switch", first[l], made.switches()), Index("switch", second[l], made.switches())},
+         {link_delay[l]},
+         {link_rate[l]}});
   }
   cluster::Finish(made);
-  return ffi::ObjectRef(ffi::make_object<ClusterSearchObj>(std::move(made)));
+  return ffi::make_arc<ClusterSearchObj>(std::move(made));
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = ffi::reflection;
+  const refl::kw_only named(true);
+  refl::ObjectDef<ChainLimitsObj>()
+      .def_ro("cycle_ns", &ChainLimitsObj::cycle_ns, named)
+      .def_ro("latency_ns", &ChainLimitsObj::latency_ns, named);
+  refl::ObjectDef<MixTableObj>(refl::init(false))
+      .def_ro("gpus", &MixTableObj::gpus)
+      .def_ro("cycle_ns", &MixTableObj::cycle_ns)
+      .def_ro("latency_ns", &MixTableObj::latency_ns);
+  refl::ObjectDef<ChainEmbeddingObj>(refl::init(false))
+      .def_ro("mix", &ChainEmbeddingObj::mix)
+      .def_ro("pools", &ChainEmbeddingObj::pools)
+      .def_ro("ends", &ChainEmbeddingObj::ends)
+      .def_ro("routes", &ChainEmbeddingObj::routes)
+      .def_ro("cycle_ns", &ChainEmbeddingObj::cycle_ns)
+      .def_ro("latency_ns", &ChainEmbeddingObj::latency_ns);
+  refl::ObjectDef<AntSettingsObj>()
+      .def_ro("agents", &AntSettingsObj::agents, named)
+      .def_ro("generations", &AntSettingsObj::generations, named)
+      .def_ro("least_stages", &AntSettingsObj::least_stages, named)
+      .def_ro("most_stages", &AntSettingsObj::most_stages, named)
+      .def_ro("seed", &AntSettingsObj::seed, named)
+      .def_ro("decrease", &AntSettingsObj::decrease, named)
+      .def_ro("increase", &AntSettingsObj::increase, named)
+      .def_ro("pheromone_weight", &AntSettingsObj::pheromone_weight, named)
+      .def_ro("cost_weight", &AntSettingsObj::cost_weight, named)
+      .def_ro("initial", &AntSettingsObj::initial, named);
   refl::ObjectDef<ClusterSearchObj>(refl::init(false))
-      .def_static("make", MakeClusterSearch)
+      .def_static("make", &ClusterSearchObj::Make)
       .def("add_chain", &ClusterSearchObj::AddChain)
       .def("mixes", &ClusterSearchObj::Mixes)
       .def("embed", &ClusterSearchObj::Embed)

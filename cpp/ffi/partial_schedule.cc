@@ -1,10 +1,10 @@
 #include "partial_schedule.h"
 
+#include <array>
 #include <vector>
 
 #include "arrays.h"
 #include "events.h"
-#include "schedule.h"
 
 namespace tvm_sched {
 namespace {
@@ -15,17 +15,14 @@ using simulate::kHost;
 using simulate::kNever;
 using simulate::kNone;
 
-/*! \brief A row of the counts of quantities. */
-template <typename Quantities>
-ffi::Tensor CountsOf(const Quantities& quantities) {
-  std::vector<int64_t> counts;
-  for (const auto& quantity : quantities) counts.push_back(quantity.count);
-  return NewRow<int64_t>(counts);
-}
-
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::ObjectDef<PartialScheduleObj>(ffi::reflection::init(false))
-      .def("append", &PartialScheduleObj::Append)
+  namespace refl = ffi::reflection;
+  refl::ObjectDef<ExtensionObj>(refl::init(false))
+      .def_ro("end_ns", &ExtensionObj::end_ns)
+      .def_ro("moves", &ExtensionObj::moves);
+  refl::ObjectDef<PartialScheduleObj>(refl::init(false))
+      .def("append_run", &PartialScheduleObj::AppendRun)
+      .def("append_move", &PartialScheduleObj::AppendMove)
       .def("extension", &PartialScheduleObj::FindExtension)
       .def("can_move", &PartialScheduleObj::CanMove)
       .def("shortfall", &PartialScheduleObj::Shortfall)
@@ -49,49 +46,50 @@ PartialScheduleObj::PartialScheduleObj(const ProblemObj* problem, double memory_
     : problem_(ffi::GetRef<ffi::ObjectRef>(problem)),
       state_(problem->EventInstance(), {memory_scale}) {}
 
-int64_t PartialScheduleObj::Append(int64_t kind, int64_t item, int64_t source, int64_t device) {
+int64_t PartialScheduleObj::AppendRun(int64_t op, int64_t device, bool direct) {
   const search::Instance& instance = state_.instance();
-  const Event event = EventOf(instance, kind, item, source, device);
-  if (!event.is_run()) {
-    TVM_FFI_CHECK(instance.problem.RouteOf(event.source, event.device) != kNone, ValueError)
-        << "nothing leads from device " << source << " to device " << device;
-    TVM_FFI_CHECK(event.source == kHost || state_.IsSource(event.item, event.source), ValueError)
-        << "tensor " << item << " is not on device " << source;
-    TVM_FFI_CHECK(state_.At(event.item, event.device) == kNever, ValueError)
-        << "tensor " << item << " is on device " << device << " already";
-    return state_.Append(event).count;
+  const Event run = RunOf(instance, op, device, direct);
+  TVM_FFI_CHECK(state_.placed(run.item) == kNone, ValueError)
+      << "operator " << op << " was appended before";
+  TVM_FFI_CHECK(instance.Duration(run.item, run.device, direct) != kNever, ValueError)
+      << "operator " << op << " cannot run on device " << device;
+  for (simulate::TensorId t : instance.problem.inputs[run.item]) {
+    TVM_FFI_CHECK(!state_.Reads(run, t) || state_.At(t, run.device) != kNever, ValueError)
+        << "operator " << op << " reads tensor " << t << ", which is not on device " << device;
   }
-  TVM_FFI_CHECK(state_.placed(event.item) == kNone, ValueError)
-      << "operator " << item << " was appended before";
-  TVM_FFI_CHECK(instance.Duration(event.item, event.device, event.is_direct()) != kNever,
-                ValueError)
-      << "operator " << item << " cannot run on device " << device;
-  for (simulate::TensorId t : instance.problem.inputs[event.item]) {
-    TVM_FFI_CHECK(!state_.Reads(event, t) || state_.At(t, event.device) != kNever, ValueError)
-        << "operator " << item << " reads tensor " << t << ", which is not on device " << device;
-  }
-  return state_.Append(event).count;
+  return state_.Append(run).count;
 }
 
-ffi::Tensor PartialScheduleObj::FindExtension(int64_t op, int64_t device, bool direct) {
-  const Event run = EventOf(state_.instance(), direct ? 1 : 0, op, kHost, device);
-  std::vector<int64_t> row;
-  if (state_.FindExtension(run.item, run.device, direct, &extension_)) {
-    row.push_back(extension_.end.count);
-    for (const Event& move : extension_.moves) {
-      row.insert(row.end(), {move.item, move.source, move.device});
-    }
-  }
-  return NewRow<int64_t>(row);
+int64_t PartialScheduleObj::AppendMove(int64_t tensor, int64_t source, int64_t device) {
+  const search::Instance& instance = state_.instance();
+  const Event move = MoveOf(instance, tensor, source, device);
+  TVM_FFI_CHECK(instance.problem.RouteOf(move.source, move.device) != kNone, ValueError)
+      << "nothing leads from device " << source << " to device " << device;
+  TVM_FFI_CHECK(move.source == kHost || state_.IsSource(move.item, move.source), ValueError)
+      << "tensor " << tensor << " is not on device " << source;
+  TVM_FFI_CHECK(state_.At(move.item, move.device) == kNever, ValueError)
+      << "tensor " << tensor << " is on device " << device << " already";
+  return state_.Append(move).count;
+}
+
+ffi::Optional<ffi::Arc<ExtensionObj>> PartialScheduleObj::FindExtension(int64_t op, int64_t device,
+                                                                        bool direct) {
+  const Event run = RunOf(state_.instance(), op, device, direct);
+  if (!state_.FindExtension(run.item, run.device, direct, &extension_)) return std::nullopt;
+  const auto found = ffi::make_arc<ExtensionObj>();
+  found->end_ns = extension_.end.count;
+  found->moves = NewTable(extension_.moves, 3, [](const Event& move) {
+    return std::array<int64_t, 3>{move.item, move.source, move.device};
+  });
+  return found;
 }
 
 bool PartialScheduleObj::CanMove(int64_t tensor, int64_t source, int64_t device) const {
-  return state_.CanMove(
-      EventOf(state_.instance(), static_cast<int64_t>(Event::Kind::kMove), tensor, source, device));
+  return state_.CanMove(MoveOf(state_.instance(), tensor, source, device));
 }
 
 int64_t PartialScheduleObj::Shortfall(int64_t op, int64_t device, bool direct) {
-  const Event run = EventOf(state_.instance(), direct ? 1 : 0, op, kHost, device);
+  const Event run = RunOf(state_.instance(), op, device, direct);
   search::Extension extension{{}, {}, run};
   for (simulate::TensorId t : state_.instance().problem.inputs[run.item]) {
     if (state_.Reads(run, t) && state_.At(t, run.device) == kNever)
@@ -116,14 +114,14 @@ ffi::Tensor PartialScheduleObj::DeviceFree() const {
   std::vector<simulate::Nanoseconds> free;
   for (size_t d = 0; d < state_.instance().devices(); ++d)
     free.push_back(state_.device_free(static_cast<int32_t>(d)));
-  return CountsOf(free);
+  return NewRowOfCounts(free);
 }
 
 ffi::Tensor PartialScheduleObj::ChannelFree() const {
   std::vector<simulate::Nanoseconds> free;
   for (int32_t c = 0; c < state_.instance().problem.channels; ++c)
     free.push_back(state_.channel_free(c));
-  return CountsOf(free);
+  return NewRowOfCounts(free);
 }
 
 ffi::Tensor PartialScheduleObj::Placed() const {
@@ -134,12 +132,11 @@ ffi::Tensor PartialScheduleObj::Placed() const {
 }
 
 ffi::Tensor PartialScheduleObj::Events() const { return TableOf(state_.events()); }
-ffi::Tensor PartialScheduleObj::Starts() const { return CountsOf(state_.starts()); }
-ffi::Tensor PartialScheduleObj::Ends() const { return CountsOf(state_.ends()); }
+ffi::Tensor PartialScheduleObj::Starts() const { return NewRowOfCounts(state_.starts()); }
+ffi::Tensor PartialScheduleObj::Ends() const { return NewRowOfCounts(state_.ends()); }
 
-ffi::ObjectRef PartialScheduleObj::Schedule() const {
-  return ffi::ObjectRef(
-      ffi::make_object<ScheduleObj>(problem_.as<ProblemObj>(), state_.Schedule()));
+ffi::Arc<ScheduleObj> PartialScheduleObj::Schedule() const {
+  return ffi::make_arc<ScheduleObj>(problem_.as<ProblemObj>(), state_.Schedule());
 }
 
 ffi::Tensor PartialScheduleObj::Transits(int64_t device) const {

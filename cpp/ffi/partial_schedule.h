@@ -9,20 +9,33 @@
 
 namespace tvm_sched {
 
-/*! \brief `search::PartialSchedule` with its problem; Python's half is `NativePartialSchedule` in
- * python/tvm_sched/schedule/native.py, with the same names. */
+/*! \brief "tvm_sched.Extension": how one more operator could run on a device. */
+class ExtensionObj : public tvm::ffi::Object {
+ public:
+  int64_t end_ns = 0;
+  /*! \brief The moves before it: rows of tensor, source, device. */
+  tvm::ffi::Tensor moves;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.Extension", ExtensionObj, tvm::ffi::Object);
+};
+
+/*! \brief `search::PartialSchedule` with its problem. */
 class PartialScheduleObj : public tvm::ffi::Object {
  public:
   using Tensor = tvm::ffi::Tensor;
 
   PartialScheduleObj(const ProblemObj* problem, double memory_scale);
 
-  // ---- growing; events are kind (run, direct run, move), item, source, device
+  // ---- growing
 
-  int64_t Append(int64_t kind, int64_t item, int64_t source, int64_t device);
-  /*! \brief The end, then tensor, source, device of each move; empty where there is no extension.
-   */
-  Tensor FindExtension(int64_t op, int64_t device, bool direct);
+  /*! \brief Appends an operator whose inputs are there; its end in nanoseconds. */
+  int64_t AppendRun(int64_t op, int64_t device, bool direct);
+  /*! \brief Appends the move of a tensor; its end in nanoseconds. */
+  int64_t AppendMove(int64_t tensor, int64_t source, int64_t device);
+  /*! \brief None where the operator cannot run there, or memory does not suffice. */
+  tvm::ffi::Optional<tvm::ffi::Arc<ExtensionObj>> FindExtension(int64_t op, int64_t device,
+                                                                bool direct);
   /*! \brief Whether the tensor is at its source and not yet at its device. */
   bool CanMove(int64_t tensor, int64_t source, int64_t device) const;
   /*! \brief Bytes that the device lacks for an operator whose host tensors are loaded. */
@@ -45,7 +58,7 @@ class PartialScheduleObj : public tvm::ffi::Object {
   int64_t LatencyNs() const { return state_.latency().count; }
   bool Fits() const { return state_.Fits(); }
   /*! \brief The schedule as a `ScheduleObj`, in the order of the events. */
-  tvm::ffi::ObjectRef Schedule() const;
+  tvm::ffi::Arc<ScheduleObj> Schedule() const;
   /*! \brief Neighbours through which parameters may come to a device. */
   Tensor Transits(int64_t device) const;
 

@@ -1,5 +1,5 @@
 // The object "tvm_sched.PartitionGraph": a graph that is made once, and the algorithms that cut it
-// into pipeline stages. Python's half is `NativeGraph` in python/tvm_sched/pipeline/native.py.
+// into pipeline stages; with the objects that name their settings and answers.
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/tvm_ffi.h>
 
@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "arrays.h"
+#include "names.h"
 #include "search/partition/ideals.h"
 #include "search/partition/orders.h"
 #include "search/partition/refine.h"
@@ -23,8 +24,8 @@ using partition::kNone;
 using partition::NodeId;
 
 template <typename T>
-std::vector<T> Copy(const char* name, const ffi::TensorView& tensor, size_t size) {
-  const std::span<T> elements = Elements<T>(name, tensor, size);
+std::vector<T> Copy(const char* name, const ArrayView<T>& array, size_t size) {
+  const std::span<T> elements = Elements<T>(name, array, size);
   return {elements.begin(), elements.end()};
 }
 
@@ -45,53 +46,145 @@ class Deadline {
   std::chrono::steady_clock::time_point end_;
 };
 
-enum class Objective : int64_t { kSlice = 0, kArrangement = 1, kWeightedArrangement = 2 };
+/*! \brief What an order is worth to the genetic algorithm. */
+enum class Objective { kSlice, kArrangement, kWeightedArrangement };
+
+/*! \brief "tvm_sched.Slicing": the best cut of an order. */
+class SlicingObj : public ffi::Object {
+ public:
+  double bottleneck = 0;  // infinite where no cut is below the limit
+  ffi::Tensor ends;       // where each stage ends
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.Slicing", SlicingObj, ffi::Object);
+};
+
+/*! \brief "tvm_sched.GeneticSettings". */
+class GeneticSettingsObj : public ffi::Object {
+ public:
+  ffi::String objective = "slice";  // or "arrangement", "weighted-arrangement"
+  int64_t stages = 1;
+  int64_t population = 1;
+  int64_t generations = 1;
+  int64_t seed = 0;
+  int64_t threads = 1;
+  double seconds = 0;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.GeneticSettings", GeneticSettingsObj, ffi::Object);
+};
+
+/*! \brief "tvm_sched.RefineSettings". */
+class RefineSettingsObj : public ffi::Object {
+ public:
+  int64_t stages = 1;
+  int64_t seed = 0;
+  int64_t moves = 0;  // tried
+  double seconds = 0;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.RefineSettings", RefineSettingsObj, ffi::Object);
+};
+
+/*! \brief "tvm_sched.IdealSettings". */
+class IdealSettingsObj : public ffi::Object {
+ public:
+  int64_t stages = 1;
+  int64_t most_ideals = 1;  // with more than these the search is given up
+  double limit = 0;         // only stages cheaper than this
+  double seconds = 0;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.IdealSettings", IdealSettingsObj, ffi::Object);
+};
+
+/*! \brief "tvm_sched.IdealPartition". */
+class IdealPartitionObj : public ffi::Object {
+ public:
+  int64_t ideals = 0;
+  bool stopped = false;               // whether time was over
+  ffi::Optional<ffi::Tensor> stages;  // of each node; none where no partition is below the limit
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.IdealPartition", IdealPartitionObj, ffi::Object);
+};
+
+/*! \brief "tvm_sched.StageValueSettings": see `partition::StageValueSettings`. */
+class StageValueSettingsObj : public ffi::Object {
+ public:
+  int64_t target = 0;
+  double limit = 0;
+  int64_t first = 0;
+  int64_t steps = 1;
+  int64_t most_steps = 1;
+  double seconds = 0;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.StageValueSettings", StageValueSettingsObj,
+                                    ffi::Object);
+};
+
+/*! \brief "tvm_sched.ValuableStages". */
+class ValuableStagesObj : public ffi::Object {
+ public:
+  int64_t next = 0;                // nodes whose stages have been looked through
+  int64_t steps = 0;               // of the search tree
+  ffi::Array<ffi::Tensor> stages;  // the nodes of each that is worth more than the target
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.ValuableStages", ValuableStagesObj, ffi::Object);
+};
 
 class PartitionGraphObj : public ffi::Object {
  public:
   explicit PartitionGraphObj(Graph graph) : graph_(std::move(graph)) {}
 
-  /*! \brief Cost of the bottleneck, then where each stage ends; infinity alone where none is below
-   * the limit. */
-  ffi::Tensor Slice(ffi::TensorView order, int64_t stages, double limit) const {
+  static ffi::Arc<PartitionGraphObj> Make(const NamedValues::Values& arrays);
+
+  ffi::Arc<SlicingObj> Slice(Integers order, int64_t stages, double limit) const {
     const partition::Slicing slicing =
         partition::Slice(graph_, Checked(order), Positive("stages", stages), limit);
-    std::vector<double> row{slicing.cost};
-    for (size_t end : slicing.ends) row.push_back(static_cast<double>(end));
-    return NewRow<double>(row);
+    const auto result = ffi::make_arc<SlicingObj>();
+    result->bottleneck = slicing.cost;
+    result->ends = NewRow<int64_t>(slicing.ends);
+    return result;
   }
 
-  double StageCost(ffi::TensorView nodes) const {
-    const std::span<int64_t> elements = Elements<int64_t>("nodes", nodes);
+  /*! \brief Cost of a stage that runs these nodes in this order. */
+  double StageCost(Integers nodes) const {
     partition::Order order;
-    for (int64_t v : elements) order.push_back(Node(v));
+    for (int64_t v : Elements("nodes", nodes)) order.push_back(Node(v));
     return partition::StageCost(graph_, order);
   }
 
-  ffi::Tensor Kahn(ffi::TensorView keys) const {
+  ffi::Tensor Kahn(Floats keys) const {
     return NewRow<int64_t>(
         partition::KahnOrder(graph_, Copy<double>("keys", keys, graph_.nodes())));
   }
 
-  double Arrangement(ffi::TensorView order, bool weighted) const {
+  double Arrangement(Integers order, bool weighted) const {
     return partition::LinearArrangement(graph_, Checked(order), weighted);
   }
 
   /*! \brief The best keys found by the genetic algorithm, from rows of keys to start with. */
-  ffi::Tensor Evolve(int64_t objective, int64_t stages, int64_t population, int64_t generations,
-                     int64_t seed, int64_t threads, double seconds, ffi::TensorView start) const {
+  ffi::Tensor Evolve(Floats start, const GeneticSettingsObj* given) const {
     const size_t n = graph_.nodes();
     partition::GeneticSettings settings;
-    settings.population = Positive("population", population);
-    settings.generations = Positive("generations", generations);
-    settings.threads = Positive("threads", threads);
-    settings.seed = static_cast<uint64_t>(seed);
-    const size_t count = Positive("stages", stages);
-    const auto kind = static_cast<Objective>(objective);
+    settings.population = Positive("population", given->population);
+    settings.generations = Positive("generations", given->generations);
+    settings.threads = Positive("threads", given->threads);
+    settings.seed = static_cast<uint64_t>(given->seed);
+    const size_t count = Positive("stages", given->stages);
+    const auto objective =
+        ValueOfName<Objective>("objective", given->objective,
+                               {{"slice", Objective::kSlice},
+                                {"arrangement", Objective::kArrangement},
+                                {"weighted-arrangement", Objective::kWeightedArrangement}});
     const partition::Fitness fitness = [&](std::span<const double> keys, double limit) {
       const partition::Order order = partition::KahnOrder(graph_, keys);
-      if (kind == Objective::kSlice) return partition::Slice(graph_, order, count, limit).cost;
-      return partition::LinearArrangement(graph_, order, kind == Objective::kWeightedArrangement);
+      if (objective == Objective::kSlice) return partition::Slice(graph_, order, count, limit).cost;
+      return partition::LinearArrangement(graph_, order,
+                                          objective == Objective::kWeightedArrangement);
     };
     const std::span<double> rows = Elements<double>("start", start);
     TVM_FFI_CHECK(n == 0 || rows.size() % n == 0, ValueError)
@@ -102,19 +195,19 @@ class PartitionGraphObj : public ffi::Object {
                          rows.begin() + static_cast<std::ptrdiff_t>(i + n));
     }
     return NewRow<double>(
-        partition::Evolve(n, fitness, settings, std::move(first), Deadline(seconds)).keys);
+        partition::Evolve(n, fitness, settings, std::move(first), Deadline(given->seconds)).keys);
   }
 
-  ffi::Tensor Refine(ffi::TensorView stages, int64_t count, int64_t seed, int64_t moves,
-                     double seconds) const {
-    const std::vector<int64_t> start = Copy<int64_t>("stages", stages, graph_.nodes());
+  /*! \brief The stage of each node after annealing. */
+  ffi::Tensor Refine(Integers stages, const RefineSettingsObj* given) const {
     partition::RefineSettings settings;
-    settings.stages = Positive("count", count);
-    settings.seed = static_cast<uint64_t>(seed);
-    settings.moves = moves;
+    settings.stages = Positive("stages", given->stages);
+    settings.seed = static_cast<uint64_t>(given->seed);
+    settings.moves = given->moves;
     partition::Stages assignment;
-    for (int64_t s : start) {
-      TVM_FFI_CHECK(s >= 0 && s < count, ValueError) << "stage " << s << " of " << count;
+    for (int64_t s : Elements("stages", stages, graph_.nodes())) {
+      TVM_FFI_CHECK(s >= 0 && s < given->stages, ValueError)
+          << "stage " << s << " of " << given->stages;
       assignment.push_back(static_cast<int32_t>(s));
     }
     for (size_t v = 0; v < assignment.size(); ++v) {
@@ -124,11 +217,11 @@ class PartitionGraphObj : public ffi::Object {
       }
     }
     return NewRow<int64_t>(
-        partition::Refine(graph_, std::move(assignment), settings, Deadline(seconds)));
+        partition::Refine(graph_, std::move(assignment), settings, Deadline(given->seconds)));
   }
 
   /*! \brief Costs of all segments [l, r] of an order, row after row; r from l on. */
-  ffi::Tensor SegmentCosts(ffi::TensorView order) const {
+  ffi::Tensor SegmentCosts(Integers order) const {
     const partition::Order nodes = Checked(order);
     partition::SegmentCosts costs(graph_, nodes);
     std::vector<double> rows;
@@ -139,19 +232,23 @@ class PartitionGraphObj : public ffi::Object {
     return NewRow<double>(rows);
   }
 
-  /*! \brief Number of ideals, whether time was over, cost, then the stage of each node if any. */
-  ffi::Tensor Ideals(int64_t stages, int64_t most, double limit, double seconds) const {
-    const partition::IdealPartition found = partition::PartitionByIdeals(
-        graph_, {Positive("stages", stages), Positive("most", most), limit}, Deadline(seconds));
-    std::vector<double> row{static_cast<double>(found.ideals), found.stopped ? 1.0 : 0.0,
-                            found.cost};
-    row.insert(row.end(), found.stages.begin(), found.stages.end());
-    return NewRow<double>(row);
+  ffi::Arc<IdealPartitionObj> Ideals(const IdealSettingsObj* given) const {
+    const partition::IdealPartition found =
+        partition::PartitionByIdeals(graph_,
+                                     {Positive("stages", given->stages),
+                                      Positive("most_ideals", given->most_ideals), given->limit},
+                                     Deadline(given->seconds));
+    const auto result = ffi::make_arc<IdealPartitionObj>();
+    result->ideals = static_cast<int64_t>(found.ideals);
+    result->stopped = found.stopped;
+    if (found.cost < std::numeric_limits<double>::infinity()) {
+      result->stages = NewRow<int64_t>(found.stages);
+    }
+    return result;
   }
 
-  /*! \brief Nodes looked at, steps, then for each stage worth more its length and nodes. */
-  ffi::Tensor ValuableStages(ffi::TensorView values, int64_t target, double limit, int64_t first,
-                             int64_t steps, int64_t most, double seconds) const {
+  ffi::Arc<ValuableStagesObj> ValuableStages(Integers values,
+                                             const StageValueSettingsObj* given) const {
     partition::StageValueSettings settings;
     settings.value = Copy<int64_t>("values", values, graph_.nodes());
     int64_t total = 0;
@@ -160,22 +257,23 @@ class PartitionGraphObj : public ffi::Object {
           << "values have to be 0 or more, and at most " << partition::kMostValue << " together";
       total += value;
     }
-    TVM_FFI_CHECK(target >= 0 && limit >= 0 && first >= 0, ValueError)
-        << "target, limit and first are " << target << ", " << limit << " and " << first
-        << "; 0 or more are allowed";
-    settings.target = target;
-    settings.limit = limit;
-    settings.first = static_cast<size_t>(first);
-    settings.steps = Positive("steps", steps);
-    settings.most = Positive("most", most);
+    TVM_FFI_CHECK(given->target >= 0 && given->limit >= 0 && given->first >= 0, ValueError)
+        << "target, limit and first are " << given->target << ", " << given->limit << " and "
+        << given->first << "; 0 or more are allowed";
+    settings.target = given->target;
+    settings.limit = given->limit;
+    settings.first = static_cast<size_t>(given->first);
+    settings.steps = Positive("steps", given->steps);
+    settings.most = Positive("most_steps", given->most_steps);
     const partition::StageValue found =
-        partition::MostValuableStages(graph_, settings, Deadline(seconds));
-    std::vector<int64_t> row{static_cast<int64_t>(found.next), static_cast<int64_t>(found.steps)};
+        partition::MostValuableStages(graph_, settings, Deadline(given->seconds));
+    const auto result = ffi::make_arc<ValuableStagesObj>();
+    result->next = static_cast<int64_t>(found.next);
+    result->steps = static_cast<int64_t>(found.steps);
     for (const std::vector<NodeId>& stage : found.better) {
-      row.push_back(static_cast<int64_t>(stage.size()));
-      row.insert(row.end(), stage.begin(), stage.end());
+      result->stages.push_back(NewRow<int64_t>(stage));
     }
-    return NewRow<int64_t>(row);
+    return result;
   }
 
   static constexpr bool _type_mutable = true;
@@ -188,9 +286,9 @@ class PartitionGraphObj : public ffi::Object {
     return static_cast<NodeId>(v);
   }
 
-  partition::Order Checked(const ffi::TensorView& order) const {
+  partition::Order Checked(const Integers& order) const {
     partition::Order nodes;
-    for (int64_t v : Elements<int64_t>("order", order)) nodes.push_back(Node(v));
+    for (int64_t v : Elements("order", order)) nodes.push_back(Node(v));
     TVM_FFI_CHECK(IsTopological(graph_, nodes), ValueError)
         << "order is not a topological order of the graph";
     return nodes;
@@ -204,25 +302,27 @@ class PartitionGraphObj : public ffi::Object {
   const Graph graph_;
 };
 
-/*! \brief `producers` has the node that makes each tensor, or -1; `leaves` is 0 or 1. */
-ffi::ObjectRef MakePartitionGraph(ffi::TensorView work, ffi::TensorView parameters,
-                                  ffi::TensorView producers, ffi::TensorView transfers,
-                                  ffi::TensorView sizes, ffi::TensorView leaves,
-                                  ffi::TensorView reader_offsets, ffi::TensorView readers,
-                                  double memory, double overflow_time) {
+/*! \brief From the arrays that `PartitionProblem` in Python makes, by name. `producers` has the
+ * node that makes each tensor, or -1; `leaves` is 0 or 1. */
+ffi::Arc<PartitionGraphObj> PartitionGraphObj::Make(const NamedValues::Values& arrays) {
+  const NamedValues values("a graph", arrays);
+  const auto floats = [](std::span<double> elements) {
+    return std::vector<double>(elements.begin(), elements.end());
+  };
   Graph graph;
-  const std::span<double> works = Elements<double>("work", work);
-  const auto n = static_cast<int64_t>(works.size());
-  graph.work.assign(works.begin(), works.end());
-  graph.parameters = Copy<double>("parameters", parameters, works.size());
-  graph.memory = memory;
-  graph.overflow_time = overflow_time;
-  const std::span<int64_t> producer = Elements<int64_t>("producers", producers);
-  const std::vector<double> transfer = Copy<double>("transfers", transfers, producer.size());
-  const std::vector<double> size = Copy<double>("sizes", sizes, producer.size());
-  const std::vector<int64_t> leaving = Copy<int64_t>("leaves", leaves, producer.size());
-  graph.readers.offset = Copy<int64_t>("reader_offsets", reader_offsets, producer.size() + 1);
-  for (int64_t v : Elements<int64_t>("readers", readers)) {
+  graph.work = floats(values.Elements<double>("work"));
+  graph.parameters = floats(values.Elements<double>("parameters", graph.work.size()));
+  graph.memory = values.Number("memory");
+  graph.overflow_time = values.Number("overflow_time");
+  const auto n = static_cast<int64_t>(graph.work.size());
+  const std::span<int64_t> producer = values.Elements("producers");
+  const size_t tensors = producer.size();
+  const std::span<double> transfer = values.Elements<double>("transfers", tensors);
+  const std::span<double> size = values.Elements<double>("sizes", tensors);
+  const std::span<int64_t> leaves = values.Elements("leaves", tensors);
+  const std::span<int64_t> offsets = values.Elements("reader_offsets", tensors + 1);
+  graph.readers.offset.assign(offsets.begin(), offsets.end());
+  for (int64_t v : values.Elements("readers")) {
     TVM_FFI_CHECK(v >= 0 && v < n, IndexError) << "reader " << v << " of " << n << " nodes";
     graph.readers.value.push_back(static_cast<NodeId>(v));
   }
@@ -233,20 +333,57 @@ ffi::ObjectRef MakePartitionGraph(ffi::TensorView work, ffi::TensorView paramete
         << "reader_offsets do not ascend";
     before = offset;
   }
-  for (size_t t = 0; t < producer.size(); ++t) {
+  for (size_t t = 0; t < tensors; ++t) {
     TVM_FFI_CHECK(producer[t] >= kNone && producer[t] < n, IndexError)
         << "producer " << producer[t];
     graph.tensors.push_back(
-        {static_cast<NodeId>(producer[t]), transfer[t], size[t], leaving[t] != 0});
+        {static_cast<NodeId>(producer[t]), transfer[t], size[t], leaves[t] != 0});
   }
   Finish(graph);
-  return ffi::ObjectRef(ffi::make_object<PartitionGraphObj>(std::move(graph)));
+  return ffi::make_arc<PartitionGraphObj>(std::move(graph));
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = ffi::reflection;
+  const refl::kw_only named(true);
+  refl::ObjectDef<SlicingObj>(refl::init(false))
+      .def_ro("bottleneck", &SlicingObj::bottleneck)
+      .def_ro("ends", &SlicingObj::ends);
+  refl::ObjectDef<GeneticSettingsObj>()
+      .def_ro("objective", &GeneticSettingsObj::objective, named)
+      .def_ro("stages", &GeneticSettingsObj::stages, named)
+      .def_ro("population", &GeneticSettingsObj::population, named)
+      .def_ro("generations", &GeneticSettingsObj::generations, named)
+      .def_ro("seed", &GeneticSettingsObj::seed, named)
+      .def_ro("threads", &GeneticSettingsObj::threads, named)
+      .def_ro("seconds", &GeneticSettingsObj::seconds, named);
+  refl::ObjectDef<RefineSettingsObj>()
+      .def_ro("stages", &RefineSettingsObj::stages, named)
+      .def_ro("seed", &RefineSettingsObj::seed, named)
+      .def_ro("moves", &RefineSettingsObj::moves, named)
+      .def_ro("seconds", &RefineSettingsObj::seconds, named);
+  refl::ObjectDef<IdealSettingsObj>()
+      .def_ro("stages", &IdealSettingsObj::stages, named)
+      .def_ro("most_ideals", &IdealSettingsObj::most_ideals, named)
+      .def_ro("limit", &IdealSettingsObj::limit, named)
+      .def_ro("seconds", &IdealSettingsObj::seconds, named);
+  refl::ObjectDef<IdealPartitionObj>(refl::init(false))
+      .def_ro("ideals", &IdealPartitionObj::ideals)
+      .def_ro("stopped", &IdealPartitionObj::stopped)
+      .def_ro("stages", &IdealPartitionObj::stages);
+  refl::ObjectDef<StageValueSettingsObj>()
+      .def_ro("target", &StageValueSettingsObj::target, named)
+      .def_ro("limit", &StageValueSettingsObj::limit, named)
+      .def_ro("first", &StageValueSettingsObj::first, named)
+      .def_ro("steps", &StageValueSettingsObj::steps, named)
+      .def_ro("most_steps", &StageValueSettingsObj::most_steps, named)
+      .def_ro("seconds", &StageValueSettingsObj::seconds, named);
+  refl::ObjectDef<ValuableStagesObj>(refl::init(false))
+      .def_ro("next", &ValuableStagesObj::next)
+      .def_ro("steps", &ValuableStagesObj::steps)
+      .def_ro("stages", &ValuableStagesObj::stages);
   refl::ObjectDef<PartitionGraphObj>(refl::init(false))
-      .def_static("make", MakePartitionGraph)
+      .def_static("make", &PartitionGraphObj::Make)
       .def("slice", &PartitionGraphObj::Slice)
       .def("stage_cost", &PartitionGraphObj::StageCost)
       .def("kahn", &PartitionGraphObj::Kahn)

@@ -7,111 +7,171 @@
 #include <memory>
 #include <mutex>
 
-#include "search/list_schedule.h"
-#include "search/local_search.h"
+#include "arrays.h"
+#include "schedule.h"
+#include "search/instance.h"
 #include "search/task_graph.h"
 #include "simulate/problem.h"
 #include "simulate/schedule.h"
 
 namespace tvm_sched {
 
+class LocalSearchObj;
+class LocalSearchSettingsObj;
+class PartialScheduleObj;
+
+/*! \brief "tvm_sched.IosLimits": what `ios` may look at. */
+class IosLimitsObj : public tvm::ffi::Object {
+ public:
+  int64_t groups = 1;      // most groups of a stage
+  int64_t group_size = 1;  // most operators of a group
+  int64_t block = 0;       // most operators that are looked at together; 0: no limit
+  int64_t states = 1;      // most states of a block
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.IosLimits", IosLimitsObj, tvm::ffi::Object);
+};
+
+/*! \brief "tvm_sched.IosResult": what `ios` found, or why it refused. */
+class IosResultObj : public tvm::ffi::Object {
+ public:
+  /*! \brief None where a block has more states than allowed, or no tensor can get there. */
+  tvm::ffi::Optional<tvm::ffi::Arc<ScheduleObj>> schedule;
+  /*! \brief Whether a block has more states than allowed: then no stage was looked for. */
+  bool too_many_states = false;
+  /*! \brief Operators of the largest block, or of the one with too many states. */
+  int64_t block_operators = 0;
+  /*! \brief Of a block with too many states, about the logarithm of their number to base 2. */
+  int64_t log2_states = 0;
+  /*! \brief Stages whose time was requested, each once, and the sum of these times. */
+  int64_t profiled_stages = 0;
+  int64_t profiled_ns = 0;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.IosResult", IosResultObj, tvm::ffi::Object);
+};
+
+/*! \brief "tvm_sched.AnnealingEffort": how long `anneal` searches, and for what. */
+class AnnealingEffortObj : public tvm::ffi::Object {
+ public:
+  int64_t operators = 0;  // to time in all
+  int64_t seed = 0;
+  int64_t goal_ns = 0;          // a latency that cannot be beaten: reached, the search ends
+  int64_t stage_operators = 1;  // most operators of a stage; 1: no stages
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.AnnealingEffort", AnnealingEffortObj,
+                                    tvm::ffi::Object);
+};
+
+/*! \brief "tvm_sched.ConstructedSequence": what `construct` made. */
+class ConstructedSequenceObj : public tvm::ffi::Object {
+ public:
+  tvm::ffi::Tensor events;  // see `SequenceOf` in events.h
+  int64_t latency_ns = 0;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.ConstructedSequence", ConstructedSequenceObj,
+                                    tvm::ffi::Object);
+};
+
 /*!
  * \brief A problem, for which searches find schedules.
  *
- * Python's half is `NativeProblem` in python/tvm_sched/schedule/native.py, with the same names.
- *
- * Searches return a `ScheduleObj`, or nothing where they find none. `progress` is called with parts
- * done and parts in all.
+ * Searches return nothing where they find no schedule. `progress` is called with parts done and
+ * parts in all.
  */
 class ProblemObj : public tvm::ffi::Object {
  public:
-  using TensorView = tvm::ffi::TensorView;
-  /*! \brief A `ScheduleObj`. */
-  using Found = tvm::ffi::Optional<tvm::ffi::ObjectRef>;
+  template <typename T>
+  using Arc = tvm::ffi::Arc<T>;
+  template <typename T>
+  using Optional = tvm::ffi::Optional<T>;
   using Function = tvm::ffi::Function;
+  using String = tvm::ffi::String;
+  using Tensor = tvm::ffi::Tensor;
 
-  /*! \brief From arrays by name, as `ProblemOf` in problem.cc reads them. */
-  explicit ProblemObj(const tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any>& arrays);
+  explicit ProblemObj(simulate::Problem problem) : problem_(std::move(problem)) {}
+
+  /*! \brief From arrays by name, see `ProblemOf`. */
+  static Arc<ProblemObj> Make(const NamedValues::Values& arrays);
+
+  /*! \brief A schedule from its two tables, see `ScheduleObj`. */
+  Arc<ScheduleObj> Schedule(Integers placements, Integers transfers) const;
+  /*! \brief A schedule whose launch order and channel order are those of a sequence of events, see
+   * `SequenceOf`. */
+  Arc<ScheduleObj> ScheduleOfSequence(Integers sequence) const;
 
   /*! \brief See `simulate::Concurrency`. */
   double LeastPairRatio() const { return problem_.concurrency.LeastPairRatio(); }
 
-  // ---- construction of schedules, streams and launch orders: search.cc
+  // ---- construction of schedules, streams and launch orders
 
-  Found ListSchedule(int64_t method) const;
+  /*! \brief `method`: "heft" or "peft". */
+  Optional<Arc<ScheduleObj>> ListSchedule(const String& method) const;
 
-  /*! \brief `by_paths`: HIOS-LP, else HIOS-MR; a window below 2 leaves operators by themselves. */
-  Found Hios(bool by_paths, int64_t window, const Function& progress) const;
+  /*! \brief `mapping`: "paths" (HIOS-LP) or "records" (HIOS-MR); a window below 2 leaves operators
+   * by themselves. */
+  Optional<Arc<ScheduleObj>> Hios(const String& mapping, int64_t window,
+                                  const Function& progress) const;
 
-  /*! \brief `limits`: groups, operators of a group, operators of a block, states; afterwards it
-   * holds the largest block's operators and states and, where these are too many, the power of two
-   * that is about as many. */
-  Found Ios(int64_t device, TensorView limits, const Function& progress) const;
-
-  /*! \brief `sequence`: rows of operator, device, whether it starts with the one before it, in
-   * topological order; `effort`: operators to time, seed, goal, most operators of a stage.
-   * `progress` returns the part of the time limit that is over. */
-  Found Anneal(TensorView sequence, TensorView effort, const Function& progress) const;
-
-  /*! \brief `launches`: rows of operators, devices, streams, in launch order and topological; the
-   * third is filled in. */
-  void AllocateStreams(int64_t method, TensorView launches) const;
-
-  int64_t CountSynchronizations(TensorView launches) const;
-
-  /*! \brief `demand` holds whole numbers; `order` is filled in. */
-  void OrderLaunches(int64_t method, TensorView demand, TensorView memory_bound,
-                     TensorView order) const;
-
-  // ---- searches over sequences of events, rows of kind, item, source, device: event_search.cc
+  Arc<IosResultObj> Ios(int64_t device, const IosLimitsObj* limits, const Function& progress) const;
 
   /*!
-   * \brief List scheduling: the sequence and its latency in nanoseconds.
-   * \param choices Rows of direct (0 or 1), then 0 or 1 for each device.
-   * \param choice The row of each operator.
+   * \brief Simulated annealing from operators in topological order.
+   * \param devices Device of each operator, in that order.
+   * \param joins 1 where an operator starts with the one before it, else 0.
+   * \param progress Returns the part of the time limit that is over.
    */
-  tvm::ffi::Array<tvm::ffi::Any> Construct(TensorView choices, TensorView choice,
-                                           double memory_scale) const;
+  Optional<Arc<ScheduleObj>> Anneal(Integers operators, Integers devices, Integers joins,
+                                    const AnnealingEffortObj* effort,
+                                    const Function& progress) const;
+
+  /*! \brief Streams of operators in launch order, which is topological. `method`: "one", "opara",
+   * "nimble", "wavefront" or "fewest". */
+  Tensor AllocateStreams(const String& method, Integers operators, Integers devices) const;
+
+  /*! \brief How many waits between streams such launches need. */
+  int64_t CountSynchronizations(Integers operators, Integers devices, Integers streams) const;
+
+  /*! \brief A launch order by the operators' demands. `method`: "depth-first", "breadth-first",
+   * "critical-path" or "opara". */
+  Tensor OrderLaunches(const String& method, Integers demand, Integers memory_bound) const;
+
+  // ---- searches over sequences of events
+
+  /*!
+   * \brief List scheduling, see `search::Construct`.
+   * \param allowed 0 or 1 for each choice and device.
+   * \param direct 0 or 1 for each choice: whether direct host access is allowed, too.
+   * \param choice The choice of each operator.
+   */
+  Optional<Arc<ConstructedSequenceObj>> Construct(Integers allowed, Integers direct,
+                                                  Integers choice, double memory_scale) const;
+
+  /*! \brief A local search from the sequence of a whole schedule. */
+  Arc<LocalSearchObj> Improve(Integers sequence, const LocalSearchSettingsObj* settings) const;
+
+  /*! \brief A schedule without events, which may use this share of each device's memory. */
+  Arc<PartialScheduleObj> PartialSchedule(double memory_scale) const;
+
+  const simulate::Problem& problem() const { return problem_; }
+  /*! \brief The problem as searches over operators see it, made once. */
+  const search::TaskGraph& Graph() const;
+  /*! \brief The problem as searches over events see it, made once. */
+  const search::Instance& EventInstance() const;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.Problem", ProblemObj, tvm::ffi::Object);
 
  private:
-  friend class LocalSearchObj;
-  friend class PartialScheduleObj;
-  friend class ScheduleObj;
-
   /*! \brief The schedule as an object, where it has all operators. */
-  Found Complete(simulate::Schedule schedule) const;
-  const search::TaskGraph& Graph() const;
-  const search::Instance& EventInstance() const;
+  Optional<Arc<ScheduleObj>> Complete(simulate::Schedule schedule) const;
 
   const simulate::Problem problem_;
   mutable std::once_flag graph_made_, instance_made_;
   mutable std::unique_ptr<search::TaskGraph> graph_;
   mutable std::unique_ptr<search::Instance> instance_;
-};
-
-/*! \brief "tvm_sched.LocalSearch": improves a sequence step by step. */
-class LocalSearchObj : public tvm::ffi::Object {
- public:
-  /*! \brief `others`: problems of other runs by whose latencies schedules are judged, too, each
-   * with its share; what is left of 1 is that of the run of `problem`. */
-  LocalSearchObj(const ProblemObj* problem, tvm::ffi::TensorView start, double memory_scale,
-                 int64_t seed, int64_t goal, tvm::ffi::Array<tvm::ffi::Any> others);
-
-  /*! \brief Replays about that many events more; false when it is of no use to go on. */
-  bool Step(int64_t events) { return search_->Step(events); }
-  int64_t LatencyNs() const { return search_->latency().count; }
-  tvm::ffi::Tensor Best() const;
-
-  static constexpr bool _type_mutable = true;
-  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.LocalSearch", LocalSearchObj, tvm::ffi::Object);
-
- private:
-  const tvm::ffi::ObjectRef problem_;  // these keep their instances while the search goes on
-  const tvm::ffi::Array<tvm::ffi::Any> others_;
-  std::unique_ptr<search::LocalSearch> search_;
 };
 
 }  // namespace tvm_sched

@@ -3,50 +3,38 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
-#include <span>
+#include <utility>
+
+#include "ffi/arrays.h"
 
 namespace tvm_sched {
 namespace {
 
-namespace ffi = tvm::ffi;
-
-/*! \brief The elements of a contiguous float64 tensor on the host. */
-std::span<const double> Numbers(const char* name, const ffi::TensorView& tensor, size_t size) {
-  const DLDataType dtype = tensor.dtype();
-  TVM_FFI_CHECK(tensor.device().device_type == kDLCPU && dtype.code == kDLFloat &&
-                    dtype.bits == 64 && dtype.lanes == 1 && tensor.IsContiguous(),
-                TypeError)
-      << name << " must be a contiguous float64 array in host memory";
-  TVM_FFI_CHECK(static_cast<size_t>(tensor.numel()) == size, ValueError)
-      << name << " has " << tensor.numel() << " elements, " << size << " are needed";
-  const auto* data =
-      reinterpret_cast<const double*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
-  return {data, size};
-}
-
 /*!
- * \param time operators x devices.
- * \param ends From and to of each edge, in turn.
- * \param lag edges x devices x devices.
+ * \param time By operator and device.
+ * \param from, to Operators that each edge joins; -1 for what is before the region.
+ * \param lag By edge, device of its first and device of its second operator.
  */
-double LeastTime(ffi::TensorView time, ffi::Array<int64_t> ends, ffi::TensorView lag,
-                 int64_t operators, int64_t devices, int64_t nodes) {
+double LeastTime(Floats time, Integers from, Integers to, Floats lag, int64_t nodes) {
+  TVM_FFI_CHECK(time.ndim() == 2, ValueError)
+      << "time has " << time.ndim() << " dimensions, not operators x devices";
+  const auto operators = time.size(0);
+  const auto devices = static_cast<size_t>(time.size(1));
   search::Region region;
-  region.devices = static_cast<size_t>(devices);
-  const auto times = Numbers("time", time, static_cast<size_t>(operators * devices));
-  region.time = {static_cast<size_t>(operators), region.devices, 0.0};
+  region.devices = devices;
+  const auto times = Elements<double>("time", time);
+  region.time = {static_cast<size_t>(operators), devices, 0.0};
   region.time.value.assign(times.begin(), times.end());
-  const size_t square = region.devices * region.devices, count = ends.size() / 2;
-  const auto lags = Numbers("lag", lag, count * square);
-  for (size_t e = 0; e < count; ++e) {
-    const int64_t from = ends[2 * e], to = ends[2 * e + 1];
-    TVM_FFI_CHECK(-1 <= from && from < to && to < operators, IndexError)
-        << "edge from " << from << " to " << to << " of " << operators << " operators";
-    search::Region::Edge edge{static_cast<int32_t>(from),
-                              static_cast<int32_t>(to),
-                              {region.devices, region.devices, 0.0}};
-    edge.lag.value.assign(lags.begin() + static_cast<ptrdiff_t>(e * square),
-                          lags.begin() + static_cast<ptrdiff_t>((e + 1) * square));
+  const auto first = Elements("from", from), second = Elements("to", to, first.size());
+  const size_t square = devices * devices;
+  const auto lags = Elements<double>("lag", lag, first.size() * square);
+  for (size_t e = 0; e < first.size(); ++e) {
+    TVM_FFI_CHECK(-1 <= first[e] && first[e] < second[e] && second[e] < operators, IndexError)
+        << "edge from " << first[e] << " to " << second[e] << " of " << operators << " operators";
+    search::Region::Edge edge{
+        static_cast<int32_t>(first[e]), static_cast<int32_t>(second[e]), {devices, devices, 0.0}};
+    const auto of_edge = lags.subspan(e * square, square);
+    edge.lag.value.assign(of_edge.begin(), of_edge.end());
     region.edges.push_back(std::move(edge));
   }
   return search::LeastTime(region, nodes);

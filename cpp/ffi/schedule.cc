@@ -8,8 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "arrays.h"
-#include "events.h"
+#include "problem.h"
 
 namespace tvm_sched {
 namespace {
@@ -31,7 +30,7 @@ auto Guard(Work work) -> decltype(work()) {
   TVM_FFI_UNREACHABLE();
 }
 
-simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::TensorView& transfers) {
+simulate::Schedule ScheduleOf(const Integers& placements, const Integers& transfers) {
   const std::span<int64_t> p = Elements("placements", placements),
                            x = Elements("transfers", transfers);
   TVM_FFI_CHECK(p.size() % 5 == 0 && x.size() % 5 == 0, ValueError)
@@ -54,18 +53,7 @@ simulate::Schedule ScheduleOf(const ffi::TensorView& placements, const ffi::Tens
   return schedule;
 }
 
-/*! \brief A table of `columns` numbers for each element of a range. */
-template <typename Range, typename Numbers>
-ffi::Tensor RowsOf(const Range& range, int64_t columns, Numbers numbers) {
-  ffi::Tensor table = NewTensor({std::ssize(range), columns});
-  auto* out = static_cast<int64_t*>(table.data_ptr());
-  for (const auto& element : range) {
-    for (int64_t number : numbers(element)) *out++ = number;
-  }
-  return table;
-}
-
-/*! \brief The same, transposed: a row for each number. */
+/*! \brief A table with a column for each element of a range, and `rows` numbers of each. */
 template <typename Range, typename Numbers>
 ffi::Tensor ColumnsOf(const Range& range, int64_t rows, Numbers numbers) {
   ffi::Tensor table = NewTensor({rows, std::ssize(range)});
@@ -81,7 +69,20 @@ ffi::Tensor ColumnsOf(const Range& range, int64_t rows, Numbers numbers) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::ObjectDef<ScheduleObj>(ffi::reflection::init(false))
+  namespace refl = ffi::reflection;
+  refl::ObjectDef<SimulationObj>(refl::init(false))
+      .def_ro("start_ns", &SimulationObj::start_ns)
+      .def_ro("end_ns", &SimulationObj::end_ns)
+      .def_ro("peak_memory", &SimulationObj::peak_memory)
+      .def_ro("latency_ns", &SimulationObj::latency_ns);
+  refl::ObjectDef<BrokenRuleObj>(refl::init(false))
+      .def_ro("rule", &BrokenRuleObj::rule)
+      .def_ro("operator", &BrokenRuleObj::op)
+      .def_ro("tensor", &BrokenRuleObj::tensor)
+      .def_ro("device", &BrokenRuleObj::device)
+      .def_ro("other", &BrokenRuleObj::other)
+      .def_ro("cycle", &BrokenRuleObj::cycle);
+  refl::ObjectDef<ScheduleObj>(refl::init(false))
       .def("placements", &ScheduleObj::Placements)
       .def("transfers", &ScheduleObj::Transfers)
       .def("simulate", &ScheduleObj::Simulate)
@@ -95,14 +96,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
 
 ScheduleObj::ScheduleObj(const ProblemObj* problem, simulate::Schedule schedule)
     : kept_(ffi::GetRef<ffi::ObjectRef>(problem)),
-      problem_(problem->problem_),
+      problem_(problem->problem()),
       schedule_(std::move(schedule)) {}
 
-ScheduleObj::ScheduleObj(const ProblemObj* problem, TensorView placements, TensorView transfers)
+ScheduleObj::ScheduleObj(const ProblemObj* problem, Integers placements, Integers transfers)
     : ScheduleObj(problem, ScheduleOf(placements, transfers)) {}
-
-ScheduleObj::ScheduleObj(const ProblemObj* problem, TensorView sequence)
-    : ScheduleObj(problem, search::ScheduleOf(SequenceOf(problem->EventInstance(), sequence))) {}
 
 ffi::Tensor ScheduleObj::Placements() const {
   return ColumnsOf(schedule_.placements, 5, [](const simulate::Placement& p) {
@@ -117,34 +115,35 @@ ffi::Tensor ScheduleObj::Transfers() const {
   });
 }
 
-int64_t ScheduleObj::Simulate(TensorView times, TensorView peak) const {
-  const size_t events = schedule_.events();
-  const std::span<int64_t> out = Elements("times", times, 2 * events);
-  const std::span<int64_t> held = Elements("peak", peak, problem_.devices.size());
-  const simulate::Times& found = Feasible().times;
-  for (size_t e = 0; e < events; ++e) {
-    out[e] = found.start[e].count;
-    out[events + e] = found.end[e].count;
-  }
+ffi::Arc<SimulationObj> ScheduleObj::Simulate() const {
+  const simulate::Times& times = Feasible().times;
   const std::vector<simulate::Holding> holdings = FindHoldings();
-  const auto bytes = Guard([&] { return PeakMemory(problem_, holdings); });
-  for (size_t d = 0; d < held.size(); ++d) held[d] = bytes[d].count;
-  return found.latency.count;
+  const auto simulation = ffi::make_arc<SimulationObj>();
+  simulation->start_ns = NewRowOfCounts(times.start);
+  simulation->end_ns = NewRowOfCounts(times.end);
+  simulation->peak_memory = NewRowOfCounts(Guard([&] { return PeakMemory(problem_, holdings); }));
+  simulation->latency_ns = times.latency.count;
+  return simulation;
 }
 
-ffi::Array<ffi::Array<int64_t>> ScheduleObj::Violations(int64_t limit) const {
-  ffi::Array<ffi::Array<int64_t>> rows;
-  for (const simulate::Violation& v : Simulation().violations) {
-    if (std::ssize(rows) == limit) break;
-    ffi::Array<int64_t> row{static_cast<int64_t>(v.rule), v.op, v.tensor, v.device, v.other};
-    for (simulate::EventId event : v.cycle) row.push_back(event);
-    rows.push_back(row);
+ffi::Array<ffi::Arc<BrokenRuleObj>> ScheduleObj::Violations(int64_t limit) const {
+  ffi::Array<ffi::Arc<BrokenRuleObj>> broken;
+  for (const simulate::Violation& v : Simulated().violations) {
+    if (std::ssize(broken) == limit) break;
+    const auto rule = ffi::make_arc<BrokenRuleObj>();
+    rule->rule = simulate::RuleName(v.rule);
+    rule->op = v.op;
+    rule->tensor = v.tensor;
+    rule->device = v.device;
+    rule->other = v.other;
+    for (simulate::EventId event : v.cycle) rule->cycle.push_back(event);
+    broken.push_back(rule);
   }
-  return rows;
+  return broken;
 }
 
 ffi::Tensor ScheduleObj::Holdings() const {
-  return RowsOf(FindHoldings(), 4, [](const simulate::Holding& h) {
+  return NewTable(FindHoldings(), 4, [](const simulate::Holding& h) {
     return std::array<int64_t, 4>{h.tensor, h.device, h.begin.count, h.end.count};
   });
 }
@@ -158,7 +157,7 @@ ffi::Tensor ScheduleObj::MemoryProfile() const {
       rows.push_back({device, level.time.count, level.held.count});
     ++device;
   }
-  return RowsOf(rows, 3, [](const auto& row) { return row; });
+  return NewTable(rows, 3, [](const auto& row) { return row; });
 }
 
 ffi::Tensor ScheduleObj::Threads() const {
@@ -184,7 +183,7 @@ ffi::Tensor ScheduleObj::Threads() const {
   return NewRow<int64_t>(threads);
 }
 
-const simulate::Simulation& ScheduleObj::Simulation() const {
+const simulate::Simulation& ScheduleObj::Simulated() const {
   std::call_once(simulated_, [this] {
     simulation_ = std::make_unique<simulate::Simulation>(Guard([this] {
       return simulate::Simulate(problem_, schedule_, std::numeric_limits<size_t>::max());
@@ -194,7 +193,7 @@ const simulate::Simulation& ScheduleObj::Simulation() const {
 }
 
 const simulate::Simulation& ScheduleObj::Feasible() const {
-  const simulate::Simulation& simulation = Simulation();
+  const simulate::Simulation& simulation = Simulated();
   TVM_FFI_CHECK(simulation.violations.empty(), ValueError)
       << simulation.violations.front().ToString();
   return simulation;

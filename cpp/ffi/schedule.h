@@ -8,42 +8,59 @@
 #include <mutex>
 #include <vector>
 
-#include "problem.h"
+#include "arrays.h"
 #include "simulate/memory.h"
+#include "simulate/schedule.h"
 #include "simulate/simulate.h"
 
 namespace tvm_sched {
 
-/*!
- * \brief A schedule in the integers of its problem; it is simulated once, when first asked.
- *
- * Python's half is `NativeSchedule` in python/tvm_sched/schedule/native.py, with the same names.
- */
+class ProblemObj;
+
+/*! \brief "tvm_sched.Simulation": when a schedule's events run. */
+class SimulationObj : public tvm::ffi::Object {
+ public:
+  tvm::ffi::Tensor start_ns, end_ns;  // of each event: placements, then transfers
+  tvm::ffi::Tensor peak_memory;       // most bytes that each device holds at once
+  int64_t latency_ns = 0;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.Simulation", SimulationObj, tvm::ffi::Object);
+};
+
+/*! \brief "tvm_sched.BrokenRule": `simulate::Violation`; indices that say nothing are -1. */
+class BrokenRuleObj : public tvm::ffi::Object {
+ public:
+  tvm::ffi::String rule;  // its name
+  int64_t op = -1, tensor = -1, device = -1;
+  int64_t other = -1;  // see `simulate::Violation`
+  tvm::ffi::Array<int64_t> cycle;
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.BrokenRule", BrokenRuleObj, tvm::ffi::Object);
+};
+
+/*! \brief A schedule in the integers of its problem; it is simulated once, when first asked. */
 class ScheduleObj : public tvm::ffi::Object {
  public:
   using Tensor = tvm::ffi::Tensor;
-  using TensorView = tvm::ffi::TensorView;
 
   ScheduleObj(const ProblemObj* problem, simulate::Schedule schedule);
   /*! \brief From tables of rows operator, device, direct, stream, stage, and of rows kind, item,
    * source, device, evict. */
-  ScheduleObj(const ProblemObj* problem, TensorView placements, TensorView transfers);
-  /*! \brief From rows of kind, item, source, device: launch order and channel order are theirs. */
-  ScheduleObj(const ProblemObj* problem, TensorView sequence);
+  ScheduleObj(const ProblemObj* problem, Integers placements, Integers transfers);
 
-  // ---- the schedule itself, in the tables and rows of the constructors
+  // ---- the schedule itself, in the tables of the constructor
 
   Tensor Placements() const;
   Tensor Transfers() const;
 
   // ---- what the simulator says of it
 
-  /*! \brief Fills `times` (starts, then ends) and `peak` (by device); returns the latency in
-   * nanoseconds. */
-  int64_t Simulate(TensorView times, TensorView peak) const;
-  /*! \brief A list for each broken rule: rule, operator, tensor, device, other, then the events of
-   * a cycle. */
-  tvm::ffi::Array<tvm::ffi::Array<int64_t>> Violations(int64_t limit) const;
+  /*! \brief ValueError where a rule is broken. */
+  tvm::ffi::Arc<SimulationObj> Simulate() const;
+  /*! \brief Broken rules, up to `limit`. */
+  tvm::ffi::Array<tvm::ffi::Arc<BrokenRuleObj>> Violations(int64_t limit) const;
   /*! \brief Rows of tensor, device, begin, end: what lies where, from when to when. */
   Tensor Holdings() const;
   /*! \brief Rows of device, time, bytes held from then on; by device, then by time. */
@@ -56,7 +73,7 @@ class ScheduleObj : public tvm::ffi::Object {
 
  private:
   /*! \brief The simulation, with all violations. */
-  const simulate::Simulation& Simulation() const;
+  const simulate::Simulation& Simulated() const;
   /*! \brief The same; an error where a rule is broken. */
   const simulate::Simulation& Feasible() const;
   std::vector<simulate::Holding> FindHoldings() const;

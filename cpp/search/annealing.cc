@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 
+#include "random.h"
 #include "sequence_timer.h"
 
 namespace tvm_sched::search {
@@ -19,17 +19,6 @@ constexpr int kRefresh = 100;
 constexpr double kCritical = 0.5;
 /*! \brief How far an operator goes in the order, or looks for a partner. */
 constexpr size_t kNear = 48;
-
-/*! \brief Random numbers that are the same with every standard library. */
-class Random {
- public:
-  explicit Random(uint64_t seed) : engine_(seed) {}
-  size_t Below(size_t limit) { return static_cast<size_t>(Unit() * static_cast<double>(limit)); }
-  double Unit() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 /*! \brief A sequence that moves change and that can be put back. */
 class Movable {
@@ -52,8 +41,8 @@ class Movable {
   }
 
   /*! \brief Tries one change; false where it is none. */
-  bool Move(OperatorId op, Random* random) {
-    switch (random->Below(stage_ > 1 ? 7 : 5)) {
+  bool Move(OperatorId op, MersenneTwister* random) {
+    switch (random->ShareOf(stage_ > 1 ? 7 : 5)) {
       case 0:
         return SetDevice(op, random);
       case 1:
@@ -121,8 +110,8 @@ class Movable {
     old_joins_.assign(now_.joins.begin() + begin, now_.joins.begin() + end);
   }
 
-  bool SetDevice(OperatorId op, Random* random) {
-    const auto device = static_cast<DeviceId>(random->Below(graph_.devices()));
+  bool SetDevice(OperatorId op, MersenneTwister* random) {
+    const auto device = static_cast<DeviceId>(random->ShareOf(graph_.devices()));
     return PutOn(op, device);
   }
 
@@ -141,7 +130,7 @@ class Movable {
   }
 
   /*! \brief An operator and one near it go to each other's device. */
-  bool Exchange(OperatorId op, Random* random) {
+  bool Exchange(OperatorId op, MersenneTwister* random) {
     const size_t at = place_[op], with = Near(at, random);
     const OperatorId partner = now_.order[with];
     const DeviceId here = now_.device[op], there = now_.device[partner];
@@ -155,16 +144,16 @@ class Movable {
   }
 
   /*! \brief A position close to another one. */
-  size_t Near(size_t at, Random* random) const {
+  size_t Near(size_t at, MersenneTwister* random) const {
     const size_t low = at > kNear ? at - kNear : 0;
-    return low + random->Below(std::min(2 * kNear, now_.order.size() - low));
+    return low + random->ShareOf(std::min(2 * kNear, now_.order.size() - low));
   }
 
   /*! \brief An operator goes to the device of one beside it in the graph. */
-  bool FollowNeighbour(OperatorId op, Random* random) {
+  bool FollowNeighbour(OperatorId op, MersenneTwister* random) {
     const auto before = graph_.Predecessors(op), after = graph_.Successors(op);
     if (before.empty() && after.empty()) return false;
-    const size_t i = random->Below(before.size() + after.size());
+    const size_t i = random->ShareOf(before.size() + after.size());
     const OperatorId other = i < before.size() ? before[i].op : after[i - before.size()].op;
     return PutOn(op, now_.device[other]);
   }
@@ -180,11 +169,11 @@ class Movable {
     return {low, high};
   }
 
-  bool Shift(OperatorId op, Random* random) {
+  bool Shift(OperatorId op, MersenneTwister* random) {
     const auto [least, most] = Range(op);
     const size_t low = std::max(least, place_[op] > kNear ? place_[op] - kNear : 0);
     const size_t high = std::min(most, place_[op] + kNear);
-    const size_t target = low + random->Below(high - low + 1);
+    const size_t target = low + random->ShareOf(high - low + 1);
     if (target == place_[op]) return false;
     ShiftTo(op, target);
     return true;
@@ -226,7 +215,7 @@ class Movable {
   }
 
   /*! \brief An operator goes beside another one and into one stage with it. */
-  bool Pair(OperatorId op, Random* random) {
+  bool Pair(OperatorId op, MersenneTwister* random) {
     const size_t at = place_[op], other = Near(at, random);
     const OperatorId partner = now_.order[other];
     if (partner == op) return false;
@@ -319,7 +308,7 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
                      const Effort& effort, const Clock& clock) {
   if (start.order.empty()) return start;
   const std::unique_ptr<SequenceTimer> timer = MakeTimer(instance, graph);
-  Random random(effort.seed);
+  MersenneTwister random(effort.seed);
   StageSequence best = start;
   int64_t least = kFar, moves = 0;
   double over = 0;  // part of the effort or of the time that is spent
@@ -347,8 +336,8 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
         temperature = hot * std::pow(kCold / kHot, (over - begin) / (end - begin));
       }
       const OperatorId op = random.Unit() < kCritical
-                                ? critical[random.Below(critical.size())]
-                                : static_cast<OperatorId>(random.Below(graph.size()));
+                                ? critical[random.ShareOf(critical.size())]
+                                : static_cast<OperatorId>(random.ShareOf(graph.size()));
       const double threshold = -temperature * std::log(1 - random.Unit());
       if (!now.Move(op, &random)) continue;
       const int64_t limit = latency + static_cast<int64_t>(threshold);

@@ -4,18 +4,18 @@
 #include <bit>
 #include <limits>
 #include <optional>
-#include <random>
 #include <unordered_map>
 #include <unordered_set>
+
+#include "bitset.h"
+#include "random.h"
 
 namespace tvm_sched::search {
 namespace {
 
 /*! \brief A set of a block's operators. */
-using Set = uint64_t;
+using Set = BitSet64;
 constexpr size_t kLargest = 64;
-
-constexpr Set Bit(size_t i) { return Set{1} << i; }
 
 /*! \brief Operators in topological order, cut where one operator is before or after all others. */
 std::vector<std::vector<OperatorId>> Blocks(const TaskGraph& graph, int most) {
@@ -58,7 +58,7 @@ constexpr int kWalks = 4096;
 double EstimateStates(const TaskGraph& graph, const std::vector<OperatorId>& ops) {
   std::unordered_map<OperatorId, size_t> place;
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = i;
-  std::mt19937_64 random(1);
+  MersenneTwister random(1);
   std::vector<bool> taken(ops.size());
   double sum = 0;
   for (int walk = 0; walk < kWalks; ++walk) {
@@ -70,7 +70,7 @@ double EstimateStates(const TaskGraph& graph, const std::vector<OperatorId>& ops
       });
       if (!taken[i]) continue;
       sets *= 2;
-      taken[i] = random() >> 63;
+      taken[i] = random.Coin();
     }
     sum += sets;
   }
@@ -131,7 +131,7 @@ class Block {
   std::vector<GroupedStage> Solve(const Progress& progress, int64_t states) {
     total_ = states;
     progress_ = &progress;
-    const Set all = ops_.size() == kLargest ? ~Set{0} : Bit(ops_.size()) - 1;
+    const Set all = FirstBits(ops_.size());
     Best(all);
     std::vector<GroupedStage> stages;
     for (Set set = all; set != 0; set &= ~best_[set].last)
@@ -181,8 +181,8 @@ class Block {
   Set GroupOf(Set stage, size_t i) const {
     Set group = Bit(i);
     for (Set open = group; open != 0;) {
-      const auto k = static_cast<size_t>(std::countr_zero(open));
-      open &= open - 1;
+      const size_t k = Least(open);
+      open = WithoutLeast(open);
       const Set more = (before_[k] | after_[k]) & stage & ~group;
       group |= more;
       open |= more;
@@ -194,10 +194,10 @@ class Block {
     GroupedStage result;
     int32_t number = 0;
     for (Set left = stage; left != 0; ++number) {
-      const Set group = GroupOf(stage, static_cast<size_t>(std::countr_zero(left)));
+      const Set group = GroupOf(stage, Least(left));
       left &= ~group;
-      for (Set rest = group; rest != 0; rest &= rest - 1) {
-        result.ops.push_back(ops_[std::countr_zero(rest)]);
+      for (Set rest = group; rest != 0; rest = WithoutLeast(rest)) {
+        result.ops.push_back(ops_[Least(rest)]);
         result.group.push_back(number);
       }
     }

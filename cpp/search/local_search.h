@@ -5,24 +5,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "random.h"
 #include "replay.h"
 
 namespace tvm_sched::search {
-
-/*! \brief Random numbers that are the same on every machine (splitmix64, Steele et al. 2014). */
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t Next();
-  /*! \brief A number below `limit`, which is above 0. */
-  size_t Below(size_t limit) { return static_cast<size_t>(Next() % limit); }
-  bool Chance(double probability) {
-    return static_cast<double>(Next() >> 11) * 0x1p-53 < probability;
-  }
-
- private:
-  uint64_t state_;
-};
 
 /*! \brief A run that a schedule is judged by, and its share of the judgement. */
 struct WeightedRun {
@@ -75,11 +61,11 @@ class LocalSearch {
   bool PlaceTogether(size_t position, Sequence* sequence);
   bool PlaceBlock(size_t position, Sequence* sequence);
   bool Shift(size_t position, Sequence* sequence);
-  bool OtherWay(size_t position, Sequence* sequence);
+  bool ChangePath(size_t position, Sequence* sequence);
   bool SetPlace(Event* run, DeviceId device);
 
   const Instance& instance_;
-  Random random_;
+  SplitMix64 random_;
   Nanoseconds goal_;
   Replay replay_;
   double share_;

@@ -90,12 +90,12 @@ Nanoseconds PartialSchedule::RunOperator(Event run, Nanoseconds ready) {
   const int32_t bus = run.is_direct() ? problem.RouteOf(kHost, run.device) : kNone;
   if (bus != kNone) Occupy(bus, start, start + problem.host_read_time(run.item, run.device));
   device_[run.device].Occupy(start, end);
-  Ran(run, end);
-  Note(run, start, end);
+  RecordRun(run, end);
+  RecordEvent(run, start, end);
   return end;
 }
 
-void PartialSchedule::Ran(Event run, Nanoseconds end) {
+void PartialSchedule::RecordRun(Event run, Nanoseconds end) {
   latency_ = std::max(latency_, end + problem_->Lag(run.item));
   placed_[run.item] = run.device;
   for (TensorId t : problem_->outputs[run.item]) Arrive(t, run.device, end);
@@ -116,7 +116,7 @@ Nanoseconds PartialSchedule::MoveTensor(Event move, int32_t route, Nanoseconds s
                                         Nanoseconds end) {
   Occupy(route, start, end);
   Arrive(move.item, move.device, end);
-  Note(move, start, end);
+  RecordEvent(move, start, end);
   return end;
 }
 
@@ -181,9 +181,9 @@ void PartialSchedule::Release(OperatorId op) {
   for (TensorId t : problem.outputs[op]) free(t);
 }
 
-PartialSchedule::Way PartialSchedule::FindPlainWay(TensorId t, DeviceId device) const {
+PartialSchedule::Path PartialSchedule::FindPlainPath(TensorId t, DeviceId device) const {
   const simulate::Problem& problem = *problem_;
-  Way best;
+  Path best;
   const auto consider = [&](DeviceId s, Nanoseconds ready) {
     const int32_t route = problem.RouteFor(t, s, device);
     if (route == kNone) return;
@@ -205,9 +205,10 @@ PartialSchedule::Way PartialSchedule::FindPlainWay(TensorId t, DeviceId device) 
   return best;
 }
 
-PartialSchedule::Way PartialSchedule::FindAnyWay(TensorId t, DeviceId device, bool transits) const {
+PartialSchedule::Path PartialSchedule::FindPathFromHolders(TensorId t, DeviceId device,
+                                                           bool transits) const {
   const simulate::Problem& problem = *problem_;
-  Way best;
+  Path best;
   const auto consider = [&](DeviceId s, Nanoseconds ready) {
     const int32_t route = problem.RouteFor(t, s, device);
     if (route == kNone || s == device) return;
@@ -233,16 +234,130 @@ PartialSchedule::Way PartialSchedule::FindAnyWay(TensorId t, DeviceId device, bo
   return best;
 }
 
+// ---- extensions: the moves for an operator on a device, tried and undone
+
+void PartialSchedule::Reserve(int32_t route, Nanoseconds start, Nanoseconds end) {
+  if (growth_.insertion == Growth::Insertion::kAll) {
+    Occupy(route, start, end);
+    reserved_.emplace_back(route, start, end);
+    return;
+  }
+  for (ChannelId c : problem_->route_channels[route]) {
+    const auto found = std::find_if(reserved_until_.begin(), reserved_until_.end(),
+                                    [&](const auto& entry) { return entry.first == c; });
+    if (found == reserved_until_.end()) {
+      reserved_until_.emplace_back(c, end);
+    } else {
+      found->second = end;
+    }
+  }
+}
+
+void PartialSchedule::EndExtension() {
+  reserved_until_.clear();
+  for (; !reserved_.empty(); reserved_.pop_back()) {
+    const auto& [route, start, end] = reserved_.back();
+    for (ChannelId c : problem_->route_channels[route]) channel_[c].Release(start, end);
+  }
+}
+
+bool PartialSchedule::FastestPath(TensorId tensor, DeviceId device, Sequence* moves) {
+  const Path path = FindPath(tensor, device, !growth_.plain);
+  moves->clear();
+  if (path.hops == 2) moves->push_back(Event::Move(tensor, kHost, path.source));
+  if (path.hops > 0) moves->push_back(Event::Move(tensor, path.source, device));
+  return path.hops > 0;
+}
+
+bool PartialSchedule::TryExtension(const Event& run, bool transits, Extension* extension) {
+  const simulate::Problem& problem = *problem_;
+  extension->moves.clear();
+  extension->run = run;
+  Nanoseconds ready{};
+  bool possible = true;
+  for (TensorId t : problem.inputs[run.item]) {
+    if (!Reads(run, t)) continue;
+    if (at_(t, run.device) != kNever) {
+      ready = std::max(ready, at_(t, run.device));
+      continue;
+    }
+    const Path path = FindPath(t, run.device, transits);
+    if (path.hops == 0) {
+      possible = false;
+      break;
+    }
+    if (path.hops == 2) {
+      extension->moves.push_back(Event::Move(t, kHost, path.source));
+      const int32_t first = problem.RouteFor(t, kHost, path.source);
+      const Nanoseconds loading = problem.TransferTime(t, first);
+      const Nanoseconds start = FirstStart(first, {}, loading);
+      Reserve(first, start, start + loading);  // of other channels than the move on from there
+    }
+    extension->moves.push_back(Event::Move(t, path.source, run.device));
+    Reserve(path.route, path.start, path.arrival);
+    ready = std::max(ready, path.arrival);
+  }
+  if (possible) {
+    const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
+    extension->end = FirstRun(run, ready, duration) + duration;
+  }
+  EndExtension();
+  return possible;
+}
+
+bool PartialSchedule::FindExtension(OperatorId op, DeviceId device, bool direct,
+                                    Extension* extension) {
+  if (instance_->Duration(op, device, direct) == kNever) return false;
+  const Event run = Event::Run(op, device, direct);
+  if (!TryExtension(run, !growth_.plain, extension)) return false;
+  if (Shortfall(*extension) <= 0) return true;
+  if (growth_.plain || instance_->transits[device].empty()) return false;
+  return TryExtension(run, false, extension) &&
+         Shortfall(*extension) <= 0;  // a neighbour may lack the memory
+}
+
+int64_t PartialSchedule::Shortfall(const Extension& extension) {
+  if (growth_.plain) return -1;
+  const simulate::Problem& problem = *problem_;
+  brought_.clear();
+  const auto bring = [&](DeviceId device, int64_t parameters, int64_t activations) {
+    for (auto& [known, bytes] : brought_) {
+      if (known == device) {
+        bytes.first += parameters;
+        bytes.second += activations;
+        return;
+      }
+    }
+    brought_.push_back({device, {parameters, activations}});
+  };
+  for (const Event& move : extension.moves) {
+    const int64_t size = problem.tensors[move.item].size.count;
+    const bool host = instance_->OnHost(move.item);
+    bring(move.device, host ? size : 0, host ? 0 : size);
+  }
+  for (TensorId t : problem.outputs[extension.run.item]) {
+    bring(extension.run.device, 0, problem.tensors[t].size.count);
+  }
+  int64_t most = -1;
+  for (const auto& [d, bytes] : brought_) {
+    const int64_t peak = std::max(peak_[d], live_[d] + bytes.second);
+    most = std::max(most, parameters_[d] + bytes.first + peak - memory_[d].count);
+  }
+  return most;
+}
+
+// ---- placing
+
 void PartialSchedule::Place(const Extension& extension) {
   for (const Event& move : extension.moves) Append(move);
   Append(extension.run);
 }
 
 Nanoseconds PartialSchedule::Fetch(TensorId tensor, DeviceId device) {
-  const Way way = FindWay(tensor, device, !growth_.plain);
-  if (way.hops == 0) return kNever;
-  if (way.hops == 2) Append(Event::Move(tensor, kHost, way.source));
-  return MoveTensor(Event::Move(tensor, way.source, device), way.route, way.start, way.arrival);
+  const Path path = FindPath(tensor, device, !growth_.plain);
+  if (path.hops == 0) return kNever;
+  if (path.hops == 2) Append(Event::Move(tensor, kHost, path.source));
+  return MoveTensor(Event::Move(tensor, path.source, device), path.route, path.start, path.arrival);
 }
 
 Nanoseconds PartialSchedule::Place(OperatorId op, DeviceId device) {
@@ -287,9 +402,9 @@ Nanoseconds PartialSchedule::PlaceStage(std::span<const OperatorId> ops,
   device_[device].Occupy(start, end);
   for (size_t i = 0; i < ops.size(); ++i) {
     const Event run = Event::Run(ops[i], device, false);
-    Ran(run, end);
+    RecordRun(run, end);
     in_stage_.push_back({events_.size(), streams[i], stage});
-    Note(run, start, end);
+    RecordEvent(run, start, end);
   }
   return end;
 }

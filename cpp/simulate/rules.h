@@ -11,7 +11,7 @@
 
 namespace tvm_sched::simulate {
 
-/*! \brief The order is that of `RULES` in python/tvm_sched/schedule/verifier.py. */
+/*! \brief `COMPILED_RULES` in Python has their names. */
 enum class Rule : int32_t {
   kOperatorMissing,
   kOperatorTwice,

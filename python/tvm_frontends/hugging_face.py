@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from .constants import Constants, Values
-from .errors import ModelError, ModelWarning, first_line
+from .errors import MissingWeights, ModelError, ModelWarning, first_line
 from .model import ImportedModel
 from .shapes import DeclaredInput, Dimension, InputShapes, StaticShapes
 from .source import Description, ModelSource
@@ -148,8 +148,7 @@ def _read_head(folder: Path, where: str) -> _Head:
         raise ModelError(f"{path}: has no model_type, which says the architecture")
     if not any(found for pattern in WEIGHTS for found in folder.glob(pattern)):
         raise ModelError(
-            f"{where}: holds no weights (model.safetensors, or its parts with an index); "
-            "to schedule a language model without weights, give its config.json"
+            f"{where}: holds no weights (model.safetensors, or its parts with an index)", MissingWeights(path)
         )
     return head
 
@@ -203,7 +202,7 @@ def _class_of(transformers: Any, head: _Head, config: Any, where: str) -> Any:
     if head.auto_map:
         raise ModelError(
             f"{where}: its architecture {head.architectures} is code of its own in the folder, which is not executed; "
-            "export it with torch.export and compile the .pt2"
+            "export it with torch.export and import the .pt2"
         )
     try:
         return transformers.MODEL_MAPPING[type(config)]
@@ -230,7 +229,7 @@ def _signature(model_class: Any, config: Any, folder: Path, where: str) -> _Sign
         return _Signature((DeclaredInput(main, ("batch", "samples"), "float32"),), {"batch": 1})
     raise ModelError(
         f"{where}: {model_class.__name__} takes {main!r}; models of text (input_ids), images (pixel_values) and sound "
-        "(input_values, Whisper's input_features) are known. Export it with torch.export and compile the .pt2"
+        "(input_values, Whisper's input_features) are known. Export it with torch.export and import the .pt2"
     )
 
 

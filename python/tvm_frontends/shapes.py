@@ -10,7 +10,7 @@ from itertools import product
 from numbers import Integral
 from typing import Any, TypeAlias
 
-from .errors import ModelError, ModelWarning
+from .errors import MissingShape, ModelError, ModelWarning
 
 Sizes: TypeAlias = "int | set[int] | frozenset[int]"
 InputShapes: TypeAlias = "Mapping[str, Sequence[Sizes] | Sizes]"
@@ -196,7 +196,7 @@ def bind_shapes(
     """
     found = expand_shapes(declared, given, where, loose=loose)
     if len(found) > 1:
-        raise ModelError(f"{where}: {len(found)} shapes are given; one is allowed here, only `compile` takes several")
+        raise ModelError(f"{where}: {len(found)} shapes are given; one is allowed here")
     symbols: dict[str, int] = {}
     for item in declared:
         for dimension, size in zip(item.shape or (), found[0][item.name], strict=False):
@@ -280,15 +280,15 @@ class _Assignment:
             if number:
                 return ()
             raise ModelError(
-                f"{self.where}: the model does not say how many dimensions input {item.name!r} has, and a schedule needs "
-                f"static shapes; pass them, e.g. --shape {item.name}:1,3,224,224 "
-                f"(input_shapes={{{item.name!r}: (1, 3, 224, 224)}})"
+                f"{self.where}: the model does not say how many dimensions input {item.name!r} has, and static shapes are "
+                "needed",
+                MissingShape(item.name, (1, 3, 224, 224)),
             )
         shape: Sequence[Dimension] = [None] * self.ranks[item.name] if item.shape is None else item.shape
         found = [self._size(item, axis, dimension, sizes) for axis, dimension in enumerate(shape)]
         for axis, size in enumerate(found):
             if size is None and not number:
-                raise ModelError(self._open(item, axis, shape[axis], found))
+                raise self._open(item, axis, shape[axis], found)
         static = tuple(1 if size is None else size for size in found)
         if math.prod(static) > MOST_ELEMENTS:
             raise ModelError(
@@ -313,14 +313,12 @@ class _Assignment:
             )
         return given if follows is None else follows
 
-    def _open(self, item: DeclaredInput, axis: int, dimension: Dimension, found: Sequence[int | None]) -> str:
-        example = ",".join(str(1 if size is None else size) for size in found)
+    def _open(self, item: DeclaredInput, axis: int, dimension: Dimension, found: Sequence[int | None]) -> ModelError:
+        example = tuple(1 if size is None else size for size in found)
         named = f"({str(dimension)!r}) " if dimension is not None else ""
-        by_symbol = f", or {dimension}=1 for all inputs" if isinstance(dimension, str) else ""
-        return (
-            f"{self.where}: input {item.name!r}: dimension {axis} {named}has no fixed size, and a schedule needs static "
-            f"shapes; pass them, e.g. --shape {item.name}:{example}{by_symbol} "
-            f"(input_shapes={{{item.name!r}: ({example},)}}); {{1,8}} in place of a size stands for several"
+        return ModelError(
+            f"{self.where}: input {item.name!r}: dimension {axis} {named}has no fixed size, and static shapes are needed",
+            MissingShape(item.name, example, dimension if isinstance(dimension, str) else None),
         )
 
 
@@ -328,7 +326,7 @@ def _checked(given: Any, where: str) -> dict[str, Checked]:
     """Shapes with sets for sizes; NumPy's integers are taken, too."""
     shapes: Any = {} if given is None else given
     if not isinstance(shapes, Mapping):
-        raise ModelError(f"{where}: input_shapes is {shapes!r}; a mapping from input names to shapes is allowed")
+        raise ModelError(f"{where}: the shapes are {shapes!r}; a mapping from input names to shapes is allowed")
     checked: dict[str, Checked] = {}
     for name, dims in shapes.items():
         if isinstance(dims, (set, frozenset)):

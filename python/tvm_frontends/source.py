@@ -103,8 +103,5 @@ class ModelSource:
         """Import with one shape for each input."""
         found = self.combinations(shapes, constants)
         if len(found) > 1:
-            raise ModelError(
-                f"{self.where}: {len(found)} combinations of shapes are given; one is allowed here, only `compile` takes "
-                "several"
-            )
+            raise ModelError(f"{self.where}: {len(found)} combinations of shapes are given; one is allowed here")
         return self.import_with(*found[0])

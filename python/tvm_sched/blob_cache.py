@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .caching import caches_used
+from .caching import caches_allowed
 from .errors import InputError
 from .files import cache_directory
 from .sqlite_file import SqliteFile
@@ -37,14 +37,17 @@ class BlobCache:
     path : Path
     limit : int
         Bytes of all entries together. Those that were not used for longest go first.
+    used : bool
+        Whether entries are read and stored. They are not either where ``TVM_SCHED_NO_CACHE`` is set.
     """
 
     path: Path
     limit: int = DEFAULT_LIMIT
+    used: bool = True
 
     def find(self, keys: Collection[str]) -> dict[str, bytes]:
         """The undamaged entries among these keys."""
-        if not keys or not caches_used() or not self.path.is_file():
+        if not keys or not self._is_used() or not self.path.is_file():
             return {}
         wanted = list(keys)
 
@@ -62,7 +65,7 @@ class BlobCache:
 
     def keep(self, entries: Mapping[str, bytes]) -> None:
         """Add entries, in place of those of the same keys, and drop what is too much."""
-        if not entries or not caches_used():
+        if not entries or not self._is_used():
             return
         rows = [(key, _digest(content), content, time.time()) for key, content in entries.items()]
 
@@ -88,6 +91,9 @@ class BlobCache:
         """Remove the file; returns whether there was one."""
         return self._file.clear()
 
+    def _is_used(self) -> bool:
+        return self.used and caches_allowed()
+
     @property
     def _file(self) -> SqliteFile:
         return SqliteFile(self.path, _SCHEMA, "the cache", durable=False)
@@ -102,14 +108,14 @@ class BlobCache:
             return nothing
 
 
-def kernel_cache() -> BlobCache:
-    """Compiled kernels of CPUs."""
-    return BlobCache(cache_directory() / "kernels.sqlite")
+def kernel_cache(used: bool = True) -> BlobCache:
+    """Return the cache of compiled kernels of CPUs."""
+    return BlobCache(cache_directory() / "kernels.sqlite", used=used)
 
 
-def choice_cache() -> BlobCache:
-    """Results of measured choices: schedules, and implementations of kernels."""
-    return BlobCache(cache_directory() / "choices.sqlite", 64 << 20)
+def choice_cache(used: bool = True) -> BlobCache:
+    """Return the cache of measured choices: schedules, and implementations of kernels."""
+    return BlobCache(cache_directory() / "choices.sqlite", 64 << 20, used)
 
 
 def _digest(content: bytes) -> bytes:

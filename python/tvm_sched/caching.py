@@ -1,25 +1,13 @@
-"""Switch for the disk caches: whether earlier results are read and new ones stored."""
+"""The environment variable that switches the disk caches off."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 
-_avoided: ContextVar[bool] = ContextVar("tvm_sched_no_cache", default=False)
+VARIABLE = "TVM_SCHED_NO_CACHE"
+"""Environment variable: any value but 0 keeps all caches from being read and written."""
 
 
-@contextmanager
-def without_caches(avoid: bool = True) -> Iterator[None]:
-    """Context without disk caches: nothing is read from or stored in them, unless ``avoid`` is false."""
-    token = _avoided.set(avoid or _avoided.get())
-    try:
-        yield
-    finally:
-        _avoided.reset(token)
-
-
-def caches_used() -> bool:
-    """Whether results may be taken from disk: not within `without_caches`, nor where ``TVM_SCHED_NO_CACHE`` is set."""
-    return not _avoided.get() and os.environ.get("TVM_SCHED_NO_CACHE", "0") in ("", "0")
+def caches_allowed() -> bool:
+    """Whether results may be read from and stored in the disk caches, as far as `VARIABLE` says."""
+    return os.environ.get(VARIABLE, "0") in ("", "0")

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from .caching import caches_used
+from .caching import caches_allowed
 from .errors import InputError
 from .files import cache_directory
 
@@ -156,14 +156,14 @@ class FileCache:
 
 
 def compiled_models() -> FileCache | None:
-    """The cache of what `tvm-sched compile` made; None where caches are not used.
+    """The cache of what `tvm-sched compile` made; None where ``TVM_SCHED_NO_CACHE`` is set.
 
     Raises
     ------
     InputError
         ``TVM_SCHED_CACHE_LIMIT`` is no size.
     """
-    return compiled_cache() if caches_used() else None
+    return compiled_cache() if caches_allowed() else None
 
 
 def compiled_cache() -> FileCache:

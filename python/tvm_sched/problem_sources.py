@@ -156,7 +156,7 @@ def _decoder_graph(
     progress(f"making {config.name}", 0, 0)
     from .cost_model.occupancy_model import BY_LAUNCHES
     from .relax.decoders import decoder_variants
-    from .relax.variants.offer import pieces_for
+    from .relax.variants.offer_variants import pieces_for
 
     gpus = machine if options.costs in BY_LAUNCHES else None
     return decoder_variants(

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from threading import RLock
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -101,6 +102,7 @@ class Registry(Generic[Entry]):
     entries: dict[str, Entry] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     _loaded: bool = False
+    _loading: Any = field(default_factory=RLock, init=False, repr=False, compare=False)
 
     def add(self, name: str, entry: Entry) -> Entry:
         """Register an entry; one that the same code registered before is replaced, as a notebook's cell may run again.
@@ -132,9 +134,12 @@ class Registry(Generic[Entry]):
         return self.entries[name]
 
     def _load(self) -> None:
-        if self._loaded:
-            return
-        self._loaded = True
+        with self._loading:  # other threads wait until all entries are there; a module that is loaded may ask for names
+            if not self._loaded:
+                self._loaded = True
+                self._load_all()
+
+    def _load_all(self) -> None:
         for name, value in self.own.items():
             if name not in self.entries:
                 self._take(EntryPoint(name, value, self.group))
@@ -146,7 +151,7 @@ class Registry(Generic[Entry]):
                     f"{self.what} {entry.name!r} of entry point {entry.value!r} cannot be loaded ({error}); repair or "
                     "remove the package that brings it",
                     RuntimeWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
 
     def _take(self, entry: EntryPoint) -> None:

@@ -1,7 +1,7 @@
-"""The evidence of a lower bound: lemmas ``from the end of first to the end of last at least ns pass``, in every schedule.
+"""The evidence of a lower bound: lemmas ``last ends at least ns after first has ended``, in every schedule.
 
-``first`` left out is the start of the run, ``last`` left out its end. Each lemma may use those before it; the last one
-stands between start and end of the run and is the bound.
+A lemma without ``first`` begins at the start of the run, one without ``last`` ends at its end. Each lemma may use those
+before it; the last one has neither and is the bound. The proofs of the rules are under ``docs/proofs/``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from .placement import Placements
 
 Times = dict[int, int]
 Side = tuple[Times, Times, int]
-"""Least times before operators, or after them: on any device, and on one that runs no seed; the number of seeds."""
+"""Heads, or tails: on any device, and on a device that runs no seed; the number of seeds."""
 
 
 def bound_of(problem: Problem, lemmas: list[dict[str, Any]], through: Callable[..., int] | None = None) -> int:
-    """The bound in nanoseconds that lemmas prove, of rule ``ways`` ``through``; refuses a lemma that does not follow."""
+    """Return the bound in nanoseconds that lemmas prove; refuse a lemma that does not follow.
+
+    ``through`` proves lemmas of the rule ``alternatives``.
+    """
     known = Derivation(problem)
     for number, lemma in enumerate(lemmas):
         first, last = (problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
-        prove = through if through and lemma["rule"] == "ways" else partial(known.proved, lemma["rule"])
+        prove = through if through and lemma["rule"] == "alternatives" else partial(known.proved, lemma["rule"])
         proved = prove(first, last, lemma)
         if not count(lemma["ns"]) <= proved:
             raise Refused(f"lemma {number} ({lemma['rule']}) claims {lemma['ns']} ns; what it rests on proves {proved}")
@@ -37,7 +40,7 @@ def bound_of(problem: Problem, lemmas: list[dict[str, Any]], through: Callable[.
 
 
 class Derivation:
-    """What is proved so far, and the rules by which more is. Times are integers, or infinite for what never happens."""
+    """The lemmas proved so far, and the rules. Times are integers, or infinite for what never happens."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.devices = problem, range(len(problem.devices))
@@ -48,26 +51,28 @@ class Derivation:
         self.of: dict[int | None, list[tuple[int | None, int]]] = defaultdict(list)
         self.placements = Placements(problem, self.best)
         self.on_bus = [d for d in self.devices if (HOST, d) in p.routes]
-        # A host tensor can reach a device over a link from one that shares host memory: then it need not cross a bus.
+        # Over a link from a device that shares host memory, a host tensor may reach a device past its bus.
         links = [(a, b) for a in self.devices for b in self.on_bus if p.shares[a] and (a, b) in p.routes]
         self.bypass = any(p.routes[a, b].channels != p.routes[HOST, b].channels for a, b in links)
         self.load = [[p.routes[HOST, d].ns(size) for d in self.on_bus] for size in p.size]
-        self.ways = {route for (a, _), route in p.routes.items() if a != HOST}
+        self.copy_routes = {route for (a, _), route in p.routes.items() if a != HOST}
 
     def proved(self, rule: str, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
-        """Nanoseconds that a rule proves; the methods below say why."""
+        """Return the nanoseconds that a rule proves."""
         if rule == "bus" and first is None:
             return self.bus(last, lemma)
         (start, end), (after, passed) = self.reach(first, True), self.reach(last, False)
         between = [o for o in self.problem.order if o in end and o in after and o != first]
         operators = {self.problem.o[name] for name in lemma.get("operators", [])}
         if (first is not None and not between) or not operators <= set(between) or (rule != "path" and not operators):
-            raise Refused(f"rule {rule!r}: no way leads from its first to its last operator, or one named is on none")
+            raise Refused(
+                f"rule {rule!r}: no path leads from its first to its last operator, or an operator named is on none"
+            )
         if rule == "path":
             return max((end[o] + after[o] for o in between), default=0)
         if rule == "placement" and first is not None and last is not None:
             return self.placements.least(first, between, operators, lemma["ns"])
-        if rule == "turns":  # of more than k operators for each device some device runs k + 1, one after another
+        if rule == "turns":  # docs/proofs/device_work.md, Lemma 5
             several = sorted(self.shortest[o] for o in operators)[: (len(operators) - 1) // len(self.devices) + 1]
             return min(start[o] for o in operators) + sum(several) + min(after[o] for o in operators)
         if rule == "work" and lemma["by"] in (("start", "end", "ramp") if first is last is None else ("start", "end")):
@@ -81,9 +86,10 @@ class Derivation:
         raise Refused(f"there is no rule {rule!r} between these ends")
 
     def reach(self, at: int | None, forward: bool) -> tuple[Times, Times]:
-        """Least times from the end of ``at``, or the run's start, to start and end of the operators behind it.
+        """Return least times from the end of ``at``, or from the run's start, to start and end of the operators behind it.
 
-        Backwards: from the end of an operator to that of ``at``, or of the run; and from its start.
+        Backwards: from the end of an operator, and from its start, to the end of ``at`` or of the run. Proof: Lemmas 1 to
+        4 of ``docs/proofs/heads_and_tails.md``.
         """
         p, start, end = self.problem, dict[int, int](), dict[int, int]()
         order, near, lemmas = (p.order, p.before, self.to) if forward else (p.order[::-1], p.after, self.of)
@@ -106,7 +112,7 @@ class Derivation:
         return start, end
 
     def _arriving(self, o: int, ready: int) -> tuple[int, int]:
-        """Least end and start of an operator that is ready: its host tensors are loaded, read directly or in place."""
+        """Return least end and start of an operator whose predecessors allow ``ready`` (heads_and_tails.md, Lemma 2)."""
         p = self.problem
         loaded = min((ns for d in self.devices if not p.shares[d] and (ns := p.normal[o][d])), default=inf)
         at_once = min((ns for d in self.devices if (ns := (p.normal if p.shares[d] else p.direct)[o][d])), default=inf)
@@ -115,11 +121,9 @@ class Derivation:
         return end, ready if at_once < inf else max(ready, arrival)
 
     def together_or_apart(self, o: int, neighbours: Collection[int], head: Times, passed: Times) -> int:
-        """Least time at which an operator can go on for the sake of its neighbours on one side.
+        """Return the least time at which an operator can start after its neighbours (heads_and_tails.md, Lemma 3).
 
-        Those on its own device run there one after another, each after its head; for another one it waits until what has
-        ``passed`` and the copy between. If some neighbour is on the device, those that would be waited for longer may as
-        well be: so only as many sets as neighbours count.
+        ``head`` are least times before the neighbours' starts, ``passed`` before their ends.
         """
         apart = {b: passed[b] + self.between(b, o) for b in neighbours}
         ranked = sorted(neighbours, key=apart.__getitem__, reverse=True)
@@ -133,32 +137,26 @@ class Derivation:
         return best
 
     def between(self, a: int, b: int) -> Any:
-        """Least time of the copies between two neighbours, in either direction, where these are on different devices."""
+        """Return the least time of a copy between two neighbours on different devices, in either direction."""
         size = self.problem.before[a].get(b, self.problem.before[b].get(a, 0))
-        copies: Any = [route.ns(size) for route in self.ways]
+        copies: Any = [route.ns(size) for route in self.copy_routes]
         return min(copies, default=inf)
 
     def ramp(self, order: list[int], beside: list[dict[int, int]], reached: Times, passed: Times) -> Side:
-        """Heads, or tails, on devices that run no seed: an operator without neighbours ``beside`` it.
+        """Return heads, or tails, on devices that run no seed, an operator without neighbours ``beside`` it.
 
-        There a copy lies on each way to the seeds: each neighbour runs on the same device, or has ``passed`` before a copy.
+        Proof: Lemma 4 of ``docs/proofs/device_work.md``.
         """
         elsewhere = dict[int, Any]()
         for o in order:
-            ways = [min(elsewhere[b] + self.shortest[b], passed[b] + self.between(b, o)) for b in beside[o]]
+            paths = [min(elsewhere[b] + self.shortest[b], passed[b] + self.between(b, o)) for b in beside[o]]
             elsewhere[o] = inf
-            if ways:
-                elsewhere[o] = max(reached[o], self.together_or_apart(o, beside[o], elsewhere, passed), *ways)
+            if paths:
+                elsewhere[o] = max(reached[o], self.together_or_apart(o, beside[o], elsewhere, passed), *paths)
         return reached, elsewhere, sum(not each for each in beside)
 
     def work(self, operators: set[int], sides: tuple[Side, Side], weights: list[int], by_end: bool) -> int:
-        """A device that runs some of the operators has time for them from the first's start to the last's tail.
-
-        Devices have different first and different last ones, or the seeds, so that the sum over devices, by weight, of heads
-        and tails is no less than that of the least ones, the heaviest device having the least. Idle devices lift it if
-        anything, as long as it is no less than the largest head and tail counted. By ``end``, an operator counts with its
-        shortest time before its end, whenever it started.
-        """
+        """Return what rule ``work`` proves: Lemmas 2, 3 (``by_end``) and 4 of ``docs/proofs/device_work.md``."""
         total, most = 0, 0
         for o in operators:
             on = [d for d in self.devices if self.best[o][d] < inf]
@@ -174,12 +172,9 @@ class Derivation:
         return -(-total // sum(weights))
 
     def bus(self, last: int | None, lemma: Mapping[str, Any]) -> int:
-        """Host tensors whose readers must be followed by at least ``least`` cross the buses before that.
+        """Return what rule ``bus`` proves: Theorem 2 of ``docs/proofs/bus.md``.
 
-        Of the whole run ``steps`` along paths, and ``devices``, may be weighed with the buses: none of them takes longer
-        than the run, and so does no weighted mean. An operator counts with the device and way, loaded or read directly, that
-        is cheapest by all multipliers, a tensor for the reader that takes most of it directly, or cannot: either this has it
-        loaded, or reads it.
+        With ``steps`` or ``devices``: Theorem 1 of ``docs/proofs/path_and_bus.md``.
         """
         p, (after, _), given = self.problem, self.reach(last, False), lemma["multipliers"]
         names = sorted({p.devices[d]["bus"] for d in self.on_bus})
@@ -190,13 +185,12 @@ class Derivation:
         busy = [count(weight) for weight in lemma.get("devices", [0] * len(bus))]
         for o in after:
             if p.host_inputs[o] and not any(p.shares[d] and p.times(o, d) for d in self.devices):
-                # Between an operator's last byte and its end lies its time, or what its direct read leaves of it.
                 rests = [ns - p.host_read(o, d) for d in self.on_bus if (ns := p.direct[o][d]) is not None]
                 rest = min([*rests, *(ns for d in self.on_bus if (ns := p.normal[o][d]) is not None)]) + after[o]
                 if rest >= lemma["least"]:
                     follows[o] = rest
         counted = sorted(follows, key=lambda o: (-follows[o], o))
-        if "operators" in lemma:  # only these; further ones may take over what a tensor counts for and prove less
+        if "operators" in lemma:  # only these; further readers may be assigned tensors and prove less
             counted = [p.o[name] for name in lemma["operators"]]
             if not {*counted} <= {*follows}:
                 raise Refused("rule 'bus': less than `least` follows an operator named, or nothing must cross for it")
@@ -210,20 +204,19 @@ class Derivation:
             loads[o] += min(bus[d] * ns for d, ns in zip(self.on_bus, self.load[t], strict=True))
         along, started, total = self.along(lemma.get("steps", []))
         for o in range(len(p.o)) if started or any(busy) else follows:
-            ways = [(d, ns, loads[o]) for d in self.devices if (ns := p.normal[o][d]) is not None]
+            options = [(d, ns, loads[o]) for d in self.devices if (ns := p.normal[o][d]) is not None]
             for d in self.devices:
                 if (ns := p.direct[o][d]) is not None:
-                    ways.append((d, ns, bus[d] * p.host_read(o, d) if o in follows else 0))
-            total += min((along[o] + busy[d]) * ns + carried for d, ns, carried in ways)
+                    options.append((d, ns, bus[d] * p.host_read(o, d) if o in follows else 0))
+            total += min((along[o] + busy[d]) * ns + carried for d, ns, carried in options)
         total += sum(of.values()) * min(follows.values(), default=0)
         multipliers([*of.values(), *busy, started], len(of) + len(busy) + 1)  # refuses those that are all 0
         return -(-total // (sum(of.values()) + sum(busy) + started))
 
     def along(self, steps: list[dict[str, Any]]) -> tuple[Counter[int], int, int]:
-        """Multipliers of operators on paths, what starts of them, and what lemmas between other operators prove of them.
+        """Return the weights of operators on edge steps, the weight that starts, and what delay steps prove by weight.
 
-        The end of a step's last operator lies its time after that of its first. In the sum by multipliers, operators between
-        steps cancel out, as long as no more goes on from one than arrives there.
+        Refuse steps along which more weight leaves an operator than arrives (``docs/proofs/path_and_bus.md``).
         """
         along, left, started, proved = Counter[int](), Counter[int | None](), 0, 0
         for step in steps:

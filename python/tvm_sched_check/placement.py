@@ -1,4 +1,4 @@
-"""The rule ``placement``: whatever devices the operators between two others run on, it takes at least so long."""
+"""The rule ``placement``: least time through a region, over all placements (``docs/proofs/regions.md``, Lemma 2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .document import Problem, Refused
 
 NODES = 1_000_000
 DECIDED = 100
-"""Operators at most whose places are tried in one lemma."""
+"""Largest number of operators whose placements are tried in one lemma."""
 
 Table = list[list[Any]]
 

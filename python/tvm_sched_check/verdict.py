@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from .alternatives import Relaxed, resolved
 from .derivation import bound_of
 from .document import Refused, count, read
 from .groups import Groups
 from .replay import Replay
-from .ways import Relaxed, resolved
 
 
 class Verdict(NamedTuple):
@@ -47,7 +47,7 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
         certificate = schedule.get("certificate") or {}
         if certificate.get("requests"):
             raise Refused("the schedule is for warm runs (certificate.requests); this checker covers cold ones only")
-        # With variants the schedule is of one choice, and the bound of a problem that is no harder than any.
+        # With variants the schedule is for one choice; the bound holds for every choice.
         chosen = resolved(document, schedule.get("choice") or {})
         relaxed = Relaxed(document, evidence["relaxed"]) if "variants" in document else None
         latency = Replay(chosen, schedule["placements"], schedule["transfers"]).latency

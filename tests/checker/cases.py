@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from tvm_sched.bounds import lower_bound
-from tvm_sched.bounds.evidence import evidence
+from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.schedule import Certificate
 from tvm_sched.schedule.simulator import simulate

@@ -290,7 +290,7 @@ def test_nothing_follows_between_operators_that_do_not_wait_for_each_other(folde
     lemma = {"rule": rule, "first": first, "last": last, "ns": 0, "by": "start", "multipliers": [1, 1]}
     for operators in ([], [last]):
         files.evidence["lemmas"] = [lemma | {"operators": operators}, {"rule": "path", "ns": 1}]
-        with pytest.raises(Refused, match="no way leads"):
+        with pytest.raises(Refused, match="no path leads"):
             files.check(folder)
 
 

@@ -18,11 +18,11 @@ def files():
 
 
 def lemmas_of(files):
-    return [lemma for lemma in files.evidence["lemmas"] if lemma["rule"] == "ways"]
+    return [lemma for lemma in files.evidence["lemmas"] if lemma["rule"] == "alternatives"]
 
 
 def test_what_lies_between_is_proved_for_each_way(files, folder):
-    assert [(lemma["ns"], list(lemma["ways"])) for lemma in lemmas_of(files)] == [(90, ["fused", "halves"])] * 2
+    assert [(lemma["ns"], list(lemma["alternatives"])) for lemma in lemmas_of(files)] == [(90, ["fused", "halves"])] * 2
     verdict = files.check(folder)
     assert verdict.latency_ns == verdict.proved_ns == 200
 
@@ -31,15 +31,15 @@ def claim_more(lemma):
     lemma["ns"] += 1
 
 
-def claim_more_of_a_way(lemma):
-    lemma["ways"]["halves"][-1]["ns"] += 1
+def claim_more_of_an_alternative(lemma):
+    lemma["alternatives"]["halves"][-1]["ns"] += 1
 
 
-def leave_out_a_way(lemma):
-    del lemma["ways"]["halves"]
+def leave_out_an_alternative(lemma):
+    del lemma["alternatives"]["halves"]
 
 
-def take_the_ways_of_another_group(lemma):
+def take_the_alternatives_of_another_group(lemma):
     lemma["group"] = "block1"
 
 
@@ -63,13 +63,14 @@ def leave_out_where_it_begins(lemma):
     del lemma["first"]
 
 
-def rest_on_ways_of_ways(lemma):
-    lemma["ways"]["halves"].insert(0, {**lemma, "ways": {}})
+def rest_on_alternatives_of_alternatives(lemma):
+    lemma["alternatives"]["halves"].insert(0, {**lemma, "alternatives": {}})
 
 
 WRONG = [
-    claim_more, claim_more_of_a_way, leave_out_a_way, take_the_ways_of_another_group, take_another_tensor,
-    end_at_another_operator, end_at_a_head, begin_at_another_operator, leave_out_where_it_begins, rest_on_ways_of_ways,
+    claim_more, claim_more_of_an_alternative, leave_out_an_alternative, take_the_alternatives_of_another_group,
+    take_another_tensor, end_at_another_operator, end_at_a_head, begin_at_another_operator, leave_out_where_it_begins,
+    rest_on_alternatives_of_alternatives,
 ]  # fmt: skip
 
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from strategies import SEEDS
 from thorough import examples
 from tvm_sched.bench.kinds.throughput import Pipeline, ThroughputKind
-from tvm_sched.pipeline import semidefinite_evidence as storing
-from tvm_sched.pipeline.partition_evidence import partition_evidence
-from tvm_sched.pipeline.semidefinite import semidefinite_bound
+from tvm_sched.bounds.partitions import semidefinite_evidence as storing
+from tvm_sched.bounds.partitions.partition_evidence import partition_evidence
+from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
 from tvm_sched.testing.regal import regal_like
 from tvm_sched_check import Refused
 from tvm_sched_check.partitions import bound, check, semidefinite

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from strategies import SEEDS, problems
+from tvm_sched.bounds.partitions import semidefinite
+from tvm_sched.bounds.partitions.semidefinite_evidence import Effort
 from tvm_sched.errors import InfeasibleError, InputError, ProblemError
-from tvm_sched.pipeline import PipelinePlan, partition_bounds, plan_pipeline, semidefinite
-from tvm_sched.pipeline.evidence import certified, evidence
+from tvm_sched.pipeline import PipelinePlan, bound_steps, plan_pipeline
+from tvm_sched.pipeline.pipeline_evidence import certified, evidence
 from tvm_sched.pipeline.pricing import price
-from tvm_sched.pipeline.semidefinite_evidence import Effort
 from tvm_sched.testing import random_problem
 from tvm_sched_check.document import Problem, Refused
 from tvm_sched_check.partitions.bound import can_be_cut, least_around
@@ -84,7 +85,7 @@ def test_evidence_where_the_argument_of_the_bound_cannot_be_stored(folder):
     plan = planned(problem)
     claim = plan.certificate.lower_bound_ns
     plain = evidence(problem, replace(plan, certificate=replace(plan.certificate, bound="node")), 3)
-    for name in ("prices", "exact, by the word of highs"):
+    for name in ("prices", "exact (solver highs)"):
         by_prices = replace(plan, certificate=replace(plan.certificate, bound=name))
         found = evidence(problem, by_prices, 3, effort=Effort(200, 150))
         assert found.rule == "semidefinite"
@@ -103,7 +104,7 @@ def test_work_limits_the_search_for_multipliers_in_iterations(monkeypatch):
     taken = []
     run = semidefinite.Search.run
     monkeypatch.setattr(semidefinite.Search, "run", lambda search, n, over: (taken.append(n), run(search, n, over)))
-    each = partition_bounds.ITERATION_SECONDS * 12**3
+    each = bound_steps.ITERATION_SECONDS * 12**3
     found = [evidence(problem, plan, 3, work=800 * each) for _ in range(2)]
     assert found[0] == found[1]
     assert sum(taken) == 2 * 800

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from checker.cases import Files, bus_problem, fan, files_of, placed
-from tvm_sched.bounds.evidence import evidence
+from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.schedule import requests_of

@@ -1,4 +1,4 @@
-"""Evidence over all ways to compute the operators: it is accepted, and what would make it harder than some way is not."""
+"""Evidence over all alternatives: it is accepted, and a relaxed problem that is harder than some choice is not."""
 
 import json
 from random import Random
@@ -11,7 +11,7 @@ from checker.cases import certified, files_of
 from strategies import SEEDS, problems
 from thorough import examples
 from tvm_sched.bounds import lower_bound
-from tvm_sched.bounds.evidence import evidence
+from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.problem import (  # fmt: skip
     FORBIDDEN,
     Alternative,
@@ -31,7 +31,7 @@ from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule, random_variants
 from tvm_sched_check import Refused
-from tvm_sched_check.ways import Relaxed, resolved
+from tvm_sched_check.alternatives import Relaxed, resolved
 from variant_cases import gated
 
 
@@ -121,7 +121,7 @@ def parts_for_another_one(problem, claim):
     claim["graph"]["tensors"].append({"name": "more", "size": 100, "kind": "parameter"})
 
 
-def ways_and_last(claim):
+def alternatives_and_last(claim):
     return zip(claim["runs"]["whole"].values(), ("whole", "tail"), strict=True)
 
 
@@ -154,7 +154,7 @@ HARDER = {
     "a way that is left out": lambda p, r: r["runs"]["whole"].pop("halves"),
     "an operator that a way leaves out": lambda p, r: r["runs"]["whole"]["halves"].pop("whole/head1"),
     "an operator that a way leaves out and nobody waits for": lambda p, r: r["runs"]["whole"]["halves"].pop("whole"),
-    "an operator of two groups": lambda p, r: [way.update({"next": o}) for way, o in ways_and_last(r)],
+    "an operator of two groups": lambda p, r: [way.update({"next": o}) for way, o in alternatives_and_last(r)],
     "an operator of no group": lambda p, r: r.update(runs={}),
     "an operator that is not there": lambda p, r: r["runs"]["whole"]["halves"].update({"whole": "nobody"}),
     "a name that means two things": name_twice,

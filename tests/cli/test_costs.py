@@ -14,7 +14,7 @@ RECORDINGS = Path(__file__).parents[1] / "data" / "detect"
 @pytest.fixture(autouse=True)
 def own_database(monkeypatch, tmp_path):
     monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tvm_sched.relax.profiling.profile.MOST_SECONDS", 0.05)
+    monkeypatch.setattr("tvm_sched.relax.profile_models.MOST_SECONDS", 0.05)
 
 
 @pytest.mark.slow

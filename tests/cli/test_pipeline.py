@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tvm_sched.cli import app
 from tvm_sched.pipeline import PipelinePlan, load, verify
-from tvm_sched.pipeline.evidence import evidence
+from tvm_sched.pipeline.pipeline_evidence import evidence
 from tvm_sched.testing.regal import regal_like
 
 run = CliRunner().invoke
@@ -54,7 +54,7 @@ def test_the_search_for_evidence_has_the_limits_of_the_search_for_the_plan(probl
         given.append((effort.seconds, work))
         return evidence(*arguments, effort=effort, work=work)
 
-    monkeypatch.setattr("tvm_sched.pipeline.evidence.evidence", noted)
+    monkeypatch.setattr("tvm_sched.pipeline.pipeline_evidence.evidence", noted)
     for limits in (["--time-limit", "2"], ["--option", "work=0.1"], ["--time-limit", "3", "--option", "work=0.2"], []):
         partitioner = [] if limits else ["--partitioner", "tarnawski-dp"]
         file = str(tmp_path / "evidence.json")

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "fake_cuda/fake_cuda.h"
+#include "fake_driver/fake_cuda.h"
 #include "runtime/cuda/cuda_backend.h"
 #include "runtime/executor.h"
 #include "runtime_plans.h"

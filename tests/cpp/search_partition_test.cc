@@ -14,6 +14,7 @@
 #include "search/partition/segment_costs.h"
 #include "search/partition/slice.h"
 #include "search/partition/stage_value.h"
+#include "search/random.h"
 
 namespace tvm_sched::partition {
 namespace {
@@ -92,9 +93,9 @@ TEST(Slice, FindsNothingBelowItsBestCost) {
 
 TEST(KahnOrder, IsTopologicalAndFollowsItsKeys) {
   const Graph graph = RandomGraph(5, 40);
-  std::mt19937_64 random(1);
+  MersenneTwister random(1);
   Keys keys(40);
-  for (double& key : keys) key = Uniform(random);
+  for (double& key : keys) key = random.Unit();
   const Order order = KahnOrder(graph, keys);
   EXPECT_TRUE(IsTopological(graph, order));
   EXPECT_EQ(KahnOrder(graph, KeysOf(order)), order);

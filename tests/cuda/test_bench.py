@@ -15,8 +15,8 @@ from tvm_sched.problem import KernelResources, Topology, load_topology
 from tvm_sched.relax.codegen.cuda.compile import CudaImage
 from tvm_sched.relax.passes import LowerToKernels
 from tvm_sched.relax.problem.operator_graph import extract
-from tvm_sched.relax.profiling import cuda as bench
-from tvm_sched.relax.profiling.profile import profile_models
+from tvm_sched.relax.profile_models import profile_models
+from tvm_sched.relax.profiling import cuda_bench as bench
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_copies_alone_together_and_to_another_gpu(cupy):
 
 
 def test_a_profile_of_a_gpu(cupy, lowered, monkeypatch, tmp_path):
-    from tvm_sched.relax.profiling import profile
+    from tvm_sched.relax import profile_models as profile
 
     asked = {}
 

@@ -11,7 +11,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.relax import passes
 from tvm_sched.relax.lower.kernel_libraries import KERNELS
 from tvm_sched.relax.options import CompileOptions
-from tvm_sched.relax.toolchain.processor import compiling_for
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 op = relax.op
 
@@ -35,9 +35,10 @@ def module(function, *shapes, dtype="float32"):
     return builder.get()
 
 
-def claimed(function, *shapes, dtype="float32"):
+def claimed(function, *shapes, dtype="float32", precision="float32"):
     """The descriptions of the kernels that the library takes, and the parameters that remain."""
-    mod = passes.LowerToKernels(libraries=("nvidia",), device_kind="cuda")(module(function, *shapes, dtype=dtype))
+    mod = passes.SetCompileTarget(CompileTarget.of(precision=precision))(module(function, *shapes, dtype=dtype))
+    mod = passes.LowerToKernels(libraries=("nvidia",), device_kind="cuda")(mod)
     documents = dict(mod.attrs.items()).get(KERNELS, {})
     kernels = [json.loads(str(document)) for document in documents.values()]
     assert all(kernel["library"] == "nvidia" for kernel in kernels)
@@ -95,11 +96,11 @@ def test_integers_in_rows_of_whole_words(columns, taken):
 
 
 def test_tf32_is_asked_for():
-    with compiling_for(precision="tf32"):
-        (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(x, y), (8, 8), (8, 8))
-        assert kernel["tf32"]
-        with pytest.raises(InputError, match="takes the kernel library 'nvidia'"):
-            passes.LowerToKernels(libraries=(), device_kind="cuda")(module(lambda emit, x: op.nn.relu(x), (8, 8)))
+    (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(x, y), (8, 8), (8, 8), precision="tf32")
+    assert kernel["tf32"]
+    mod = passes.SetCompileTarget(CompileTarget.of(precision="tf32"))(module(lambda emit, x: op.nn.relu(x), (8, 8)))
+    with pytest.raises(InputError, match="takes the kernel library 'nvidia'"):
+        passes.LowerToKernels(libraries=(), device_kind="cuda")(mod)
     with pytest.raises(InputError, match="give backend='cuda', too"):
         CompileOptions.of("v100-server", precision="tf32")
     assert CompileOptions.of("v100-server", precision="tf32", backend="cuda").precision == "tf32"

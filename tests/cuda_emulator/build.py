@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FAKE_DRIVER = HERE.parent / "cpp" / "fake_cuda"
+FAKE_DRIVER = HERE / "fake_driver"
 SANITIZE = "CUDA_EMULATOR_SANITIZE"
 """Environment variable: ``address`` for AddressSanitizer in kernels and driver, ``undefined`` for checks of each index and
 alignment in kernels, or both, with a comma. Kernels then take three times as long to compile."""
@@ -102,8 +102,8 @@ def precompiled_header() -> PrecompiledHeader:
 def driver() -> Path:
     """The emulated GPU's driver with cuBLASLt and cuDNN, one shared library."""
     fake = [source for source in sorted(FAKE_DRIVER.glob("*.cc")) if source.name != "modules.cc"]
-    sources = [*fake, *sorted((HERE / "driver").glob("*.cc")), *sorted((HERE / "libraries").glob("*.cc"))]
-    headers = [*FAKE_DRIVER.glob("*.h"), *HERE.rglob("*.h")]
+    sources = [*fake, *sorted((HERE / "execution").glob("*.cc")), *sorted((HERE / "libraries").glob("*.cc"))]
+    headers = HERE.rglob("*.h")
     flags = ["-std=c++20", "-O2", "-fPIC", "-pthread", "-fvisibility=hidden", f"-I{HERE / 'include'}", f"-I{HERE}"]
     if sanitized():
         flags += ["-fsanitize=address", "-g1"]

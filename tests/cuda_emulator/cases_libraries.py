@@ -35,7 +35,7 @@ def test_a_convolution_on_the_default_stream() -> None:
         "kind": "conv2d", "dtype": "float32", "tf32": False, **extents, "padding": [0, 0], "strides": [1, 1],
         "dilation": [1, 1], "groups": 1, "bias": False, "activation": "",
     }  # fmt: skip
-    module = get_library("nvidia").make_module({"k": kernel}, None)
+    module = get_library("nvidia").make_module({"k": kernel}, None, None)
     x, w = (random.standard_normal(extents[name]).astype("float32") for name in ("input", "weights"))
     on_gpu = [OnGpu(gpu, value) for value in (x, w, np.zeros(extents["output"], "float32"))]
     with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), 0):

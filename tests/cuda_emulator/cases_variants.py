@@ -7,7 +7,7 @@ from parallel_models import decoder, forced, given, pictures, two_convolutions
 from tvm_sched.relax import compile
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.autoload import register
-from tvm_sched.relax.variants import products, row_regions
+from tvm_sched.relax.variants import cut_products, row_regions
 
 register()
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.gpu
     ],
 )
 def test_parts_on_gpus(make, way, monkeypatch):
-    monkeypatch.setattr(products, "LEAST_WEIGHTS", 0 if make is not pictures else 1 << 20)
+    monkeypatch.setattr(cut_products, "LEAST_WEIGHTS", 0 if make is not pictures else 1 << 20)
     monkeypatch.setattr(row_regions, "LEAST_FLOPS", 0)
     monkeypatch.setattr(row_regions, "FLOPS_FOR_A_BYTE_COPIED", 0)
     monkeypatch.setenv("TVM_SCHED_KERNEL_LIBRARIES", "")  # kernels of libraries are not cut

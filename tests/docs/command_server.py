@@ -101,8 +101,8 @@ def preload_plans():
     import pytest  # noqa: F401
 
     import tvm_sched.doctor
+    import tvm_sched.execution_plan
     import tvm_sched.pipeline.compiled
-    import tvm_sched.planning
     import tvm_sched.runtime
     import tvm_sched.schedulers
     import tvm_sched.testing  # noqa: F401

@@ -76,7 +76,7 @@ def test_kernel_library(monkeypatch):
     from tvm import relax
 
     from tvm_sched.relax import compile
-    from tvm_sched.relax.lower.kernel_libraries.registry import LIBRARIES
+    from tvm_sched.relax.lower.kernel_libraries.kernel_library import LIBRARIES
 
     LIBRARIES.names()
     monkeypatch.setattr(LIBRARIES, "entries", dict(LIBRARIES.entries))

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tvm_sched.bounds import lower_bound
-from tvm_sched.bounds.evidence import evidence
+from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.cost_model import costs
 from tvm_sched.pipeline import PipelinePlan, load_manifest
 from tvm_sched.pipeline.artifact import MANIFEST

@@ -37,7 +37,7 @@ def test_onnx_file(tmp_path):
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        (None, r"input 'x': dimension 0 \('batch'\).*--shape x:1,4"),
+        (None, r"input 'x': dimension 0 \('batch'\).*shapes=\{'x': \(1, 4\)\}"),
         ({"z": (1, 4)}, r"input 'z', which the model does not have; its inputs are x\[batch, 4\]"),
         ({"x": (1, 4, 1)}, r"3 dimensions \(1, 4, 1\), the model declares 2"),
         ({"x": (1, 5)}, r"dimension 1 is given as 5, but the model fixes it at 4"),
@@ -45,7 +45,7 @@ def test_onnx_file(tmp_path):
         ({"x": (1.5, 4)}, r"dimension 0 is given as 1.5"),
         ({"x": 4}, r"input 'x': shape 4 is given"),
         ({"x": "1,4"}, r"input 'x': shape '1,4' is given"),
-        ("x:1,4", r"input_shapes is 'x:1,4'; a mapping"),
+        ("x:1,4", r"the shapes are 'x:1,4'; a mapping"),
     ],
 )
 def test_onnx_shapes(shapes, message):

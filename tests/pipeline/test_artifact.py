@@ -46,7 +46,7 @@ def test_a_loaded_pipeline_computes_the_same(compiled, exported):
 
 
 def test_parameters_may_lie_beside_the_libraries(compiled, tmp_path, monkeypatch):
-    monkeypatch.setattr("tvm_sched.relax.emit.stages.EMBED_LIMIT", 0)
+    monkeypatch.setattr("tvm_sched.relax.emit.emit_pipeline.EMBED_LIMIT", 0)
     again = compile_layers()
     folder = again.export(tmp_path / "big.pipeline")
     assert (folder / "stage1.safetensors").is_file()

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 
 from thorough import examples
 from tvm_sched.anytime import Budget, Turn, improve
+from tvm_sched.bounds.partitions.node import node_bound
+from tvm_sched.bounds.partitions.prices import price_bound
+from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
+from tvm_sched.bounds.partitions.simple import simple_bound
 from tvm_sched.errors import GraphError, InfeasibleError, InputError, SchedulerError
 from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
 from tvm_sched.pipeline.anytime import AnytimeOptions
-from tvm_sched.pipeline.node_bound import node_bound
-from tvm_sched.pipeline.partition_bounds import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
+from tvm_sched.pipeline.bound_steps import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
 from tvm_sched.pipeline.partition_state import Annealing, Ideals, Neighbours, PartitionState
-from tvm_sched.pipeline.price_bound import price_bound
 from tvm_sched.pipeline.programs import (
     bottleneck_bound,
     bottleneck_guess_bound,
     exact_program,
-    simple_bound,
     stage_ranges,
 )
 from tvm_sched.pipeline.segments import least_bottleneck, least_sum
-from tvm_sched.pipeline.semidefinite import semidefinite_bound
 from tvm_sched.testing.regal import regal_like
 
 SEEDS = st.integers(0, 10_000)
@@ -238,9 +238,9 @@ def test_an_interrupt_gives_the_best_partition_so_far(what):
 
 
 def test_a_bound_above_the_cost_is_a_fault_that_is_told(monkeypatch):
-    from tvm_sched.pipeline import partition_bounds
+    from tvm_sched.pipeline import bound_steps
 
-    monkeypatch.setattr(partition_bounds, "simple_bound", lambda problem, stages: 1e12)
+    monkeypatch.setattr(bound_steps, "simple_bound", lambda problem, stages: 1e12)
     with pytest.raises(SchedulerError, match="please report this"):
         partition(regal_like(1, 60), 4, "anytime", {"time_limit": 1})
 
@@ -325,6 +325,6 @@ def test_bounds_of_programs_say_whose_word_they_are(program):
     state = PartitionState(small_problem(3, 6), 2)
     program().step(state, AnytimeOptions(time_limit=20).budget())
     assert 0 < state.bound <= optimum(state.problem, 2) * (1 + 1e-9)
-    assert state.bound_name.endswith(", by the word of highs")
+    assert state.bound_name.endswith(" (solver highs)")
     state.raise_bound(2 * state.bound, "simple")
     assert state.bound_name == "simple"

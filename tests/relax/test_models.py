@@ -35,3 +35,27 @@ def test_a_message_stays_the_same():
     with pytest.raises(InputError) as translated:
         load_model("missing.onnx")
     assert str(translated.value) == str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("use", "advice"),
+    [
+        (lambda: load_model(small_model()), r"--shape x:1,4, or batch=1 .*input_shapes=\{'x': \(1, 4\)\}"),
+        (lambda: load_model(needs_constant()), r"--constant n=VALUE \(constants=\{'n': VALUE\}\)"),
+    ],
+)
+def test_advice_names_the_option_and_the_argument(use, advice):
+    with pytest.raises(InputError, match=advice):
+        use()
+
+
+def needs_constant():
+    return onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[6] x, int64[2] n) => (float[M, N] y) { y = Reshape(x, n) }'
+    )
+
+
+def test_a_configuration_without_weights_is_a_language_model(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(InputError, match=r"holds no weights.*without weights, give .*config\.json"):
+        load_model(tmp_path)

@@ -13,7 +13,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.problem import Concurrency, Costs, Problem, load_topology
 from tvm_sched.relax import CompileOptions, compile, make_problem, passes, target
 from tvm_sched.relax.ir.attributes import PROBLEM, SCHEDULE, get_schedule, leave
-from tvm_sched.relax.pass_list import decision_passes, emit_passes, problem_passes
+from tvm_sched.relax.passes import decision_passes, emit_passes, problem_passes
 from tvm_sched.relax.targets import read_target
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import allocate_streams, best_launch_order, best_streams, order_launches
@@ -128,17 +128,17 @@ def test_a_launch_order_of_no_streams_is_refused_where_schedules_are_measured():
         CompileOptions.of("cpu", launch_order="opara")
 
 
-def test_passes_take_their_methods_from_the_target():
+def test_passes_take_their_methods_from_the_options_of_the_target():
     problem = overlapping()
-    mod = leave(leave(tvm.IRModule({}), PROBLEM, problem), SCHEDULE, solve(problem, "single"))
-    both = tvm.transform.Sequential([passes.AllocateStreams(), passes.OrderLaunches()])
+    schedule = solve(problem, "single")
+    mod = leave(tvm.IRModule({}), PROBLEM, problem)
     for streams, order in (("wavefront", "breadth-first"), ("one", "depth-first")):
-        with target("cpu2", streams=streams, launch_order=order):
-            made = get_schedule(both(mod))
+        chosen = read_target(target("cpu2", streams=streams, launch_order=order))
+        made = get_schedule(tvm.transform.Sequential(decision_passes(chosen, schedule=schedule))(mod))
+        mod = leave(mod, SCHEDULE, schedule)
         expected = order_launches(problem, allocate_streams(problem, get_schedule(mod), streams), order)
         assert made.placements == expected.placements
-        with target("cpu2", streams=streams, launch_order=order):
-            assert get_schedule(passes.AllocateStreams("opara")(mod)).placements != made.placements
+        assert get_schedule(passes.AllocateStreams("opara")(mod)).placements != made.placements
 
 
 def test_streams_of_a_name_need_costs_that_know_operators_together(monkeypatch):

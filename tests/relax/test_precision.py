@@ -6,18 +6,18 @@ from tvm import relax
 
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, make_problem
-from tvm_sched.relax.lower.kernel_libraries.registry import VARIABLE
-from tvm_sched.relax.toolchain import processor
-from tvm_sched.relax.toolchain.processor import compiling_for
+from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
+from tvm_sched.relax.toolchain import compile_target
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
 from tvm_sched.runtime import load
 
 
 def _here() -> bool:
     try:
-        with compiling_for(precision="bfloat16"):
-            return True
+        CompileTarget.of(precision="bfloat16")
     except InputError:
         return False
+    return True
 
 
 BFLOAT16 = pytest.mark.skipif(not _here(), reason="this processor has no instructions for bfloat16")
@@ -133,7 +133,7 @@ def test_what_cannot_be_is_refused(monkeypatch):
     with pytest.raises(InputError, match="'bfloat16' is for topologies of CPUs"):
         compile(mod, "v100-server", "single", precision="bfloat16")
     with monkeypatch.context() as patch:
-        patch.setattr(processor, "_WITH_BFLOAT16", frozenset({"bfloat2040"}))
+        patch.setattr(compile_target, "_WITH_BFLOAT16", frozenset({"bfloat2040"}))
         with pytest.raises(InputError, match=r"no instructions for it \(AVX512-BF16 or AMX\): oneDNN would emulate"):
             compile(mod, "cpu1", "single", precision="bfloat16")
     if _here():

@@ -65,7 +65,8 @@ def test_an_emulated_pipeline_computes_values():
 
 
 def test_passes_alone_leave_a_plan():
-    mod = tvm.transform.Sequential([passes.LowerToKernels(), passes.EstimateLatencies("cpu2")])(cases.Operators)
+    chain = [passes.LowerToKernels(), passes.PrepareKernels(), passes.EstimateLatencies("cpu2", "roofline")]
+    mod = tvm.transform.Sequential(chain)(cases.Operators)
     mod = tvm.transform.Sequential([passes.PartitionPipeline(2, "slicegraph", {"evaluations": 100})])(mod)
     plan = get_pipeline_plan(mod)
     verify(get_problem(mod), plan)

@@ -57,8 +57,8 @@ def test_variants_are_explained_for_the_choice():
     assert schedule.choice == CHOICE
     told = explain(problem, schedule)
     assert "groups of them that can be computed in several ways: 1" in told[0]
-    assert any(line.startswith("Why, of operators that stand for all ways") for line in told)
-    assert any("the group gate lies between, and none of its 2 ways is faster" in line for line in told)
+    assert any(line.startswith("Why, for operators that stand for all alternatives") for line in told)
+    assert any("the group gate lies between, and none of its 2 alternatives is faster" in line for line in told)
 
 
 def test_costs_that_know_operators_together_have_no_lemmas():

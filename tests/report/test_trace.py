@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 
-from tvm_sched.planning import ShapesOnly, emit_plan
+from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.report.measurement import measured_timeline
 from tvm_sched.report.trace import Part, write_parts, write_trace

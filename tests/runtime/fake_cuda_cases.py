@@ -21,7 +21,7 @@ from runtime_plans import PlanBuilder
 
 from tvm_sched import _library
 from tvm_sched.errors import ExecutionError
-from tvm_sched.planning import ShapesOnly, emit_plan
+from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.problem import Bus, Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
 from tvm_sched.schedule import Placement, Schedule, Transfer

@@ -12,7 +12,7 @@ import pytest
 from fake_cuda_cases import driver, expect, register, same
 
 from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.planning import ShapesOnly, check_states, emit_plan
+from tvm_sched.execution_plan import ShapesOnly, check_states, emit_plan
 from tvm_sched.problem import FORBIDDEN, Costs, Problem
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams

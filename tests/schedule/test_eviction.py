@@ -13,7 +13,7 @@ from schedule.reference import reference_run
 from strategies import scheduled_problems
 from thorough import examples
 from tvm_sched.errors import InfeasibleError, ScheduleError
-from tvm_sched.planning import ShapesOnly, emit_plan
+from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.problem import Problem
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedule import (

@@ -15,7 +15,7 @@ from schedulers.exhaustive import TooLarge, least_latency
 from thorough import examples
 from tvm_sched.anytime import Budget, Incumbent, Turn, improve
 from tvm_sched.bounds import lower_bound
-from tvm_sched.bounds.variants import without_variants
+from tvm_sched.bounds.variant_relaxation import without_variants
 from tvm_sched.errors import ProblemError, ScheduleError
 from tvm_sched.problem import (  # fmt: skip
     FORBIDDEN,

@@ -12,7 +12,7 @@ from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import merge_problems, operator_lags, with_lags
 from tvm_sched.schedule import ScheduleIndex, model_latencies, requests_of, verify
 from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.common.native import Effort, anneal, list_order
+from tvm_sched.schedulers.common.compiled_methods import Effort, anneal, list_order
 from tvm_sched.schedulers.common.search import Choice, Searches
 from tvm_sched.schedulers.fairness import SCHEDULERS, _lags, slowdown_bound, solve_fairly
 from tvm_sched.testing import random_problem
@@ -170,7 +170,7 @@ def test_annealing_counts_lags(bus):
         parts = [cases.problem(graph, topology, [[each], [each]]) for each in (50, 500)]
     problem = merge_problems(parts)
     lagged = with_lags(problem, [9900, 0])
-    found = anneal(lagged, list_order(problem, 0), Effort(20_000, 0, 0, 1, time.monotonic() + 20.0))
+    found = anneal(lagged, list_order(problem, "heft"), Effort(20_000, 0, 0, 1, time.monotonic() + 20.0))
     short = 101 if bus else 100
     assert found.counted_ns == 9900 + short
 

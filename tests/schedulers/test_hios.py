@@ -241,10 +241,10 @@ def test_annealing_gives_the_same_schedule_again():
 
 
 def annealed(problem):
-    from tvm_sched.schedulers.common import native
+    from tvm_sched.schedulers.common import compiled_methods
 
-    start = native.list_order(problem, native.HEFT)
-    return native.anneal(problem, start, native.Effort(200_000, 7, 0, 2, 1e9))
+    start = compiled_methods.list_order(problem, "heft")
+    return compiled_methods.anneal(problem, start, compiled_methods.Effort(200_000, 7, 0, 2, 1e9))
 
 
 @pytest.mark.parametrize(("method", "what"), [("hios-mr", "records"), ("hios-lp", "paths")])

@@ -57,11 +57,14 @@ ffi::String CudaReport() {
 }
 
 /// Bytes a second between the host and a GPU: from it, to it, both at once, and within the GPU.
-ffi::Array<double> CudaCopyRates(int gpu, std::int64_t bytes) {
+ffi::Map<ffi::String, double> CudaCopyRates(int gpu, std::int64_t bytes) {
   return TranslateErrors([&] {
     const cuda::CopyRates rates = cuda::MeasureCopies(gpu, {bytes});
-    return ffi::Array<double>{rates.from_host, rates.to_host, rates.from_host_both,
-                              rates.to_host_both, rates.within};
+    return ffi::Map<ffi::String, double>{{"from_host", rates.from_host},
+                                         {"to_host", rates.to_host},
+                                         {"from_host_both", rates.from_host_both},
+                                         {"to_host_both", rates.to_host_both},
+                                         {"within", rates.within}};
   });
 }
 
@@ -72,7 +75,7 @@ double CudaPeerRate(int from, int to, std::int64_t bytes) {
 /// `[{"name", "file", "version", "problem"}]` of cuBLASLt and cuDNN.
 ffi::String NvidiaLibraries() {
   json::Array list;
-  for (const cuda_kernels::LibraryFound& found : cuda_kernels::FindLibraries()) {
+  for (const cuda_kernels::InstalledLibrary& found : cuda_kernels::FindLibraries()) {
     json::Object item;
     item.Set(ffi::String("name"), ffi::String(found.name));
     item.Set(ffi::String("file"), ffi::String(found.file));

@@ -4,25 +4,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include "search/bitset.h"
+
 namespace tvm_sched::partition {
 
 namespace {
 
-using Set = std::vector<uint64_t>;   // a bit for each node
 constexpr size_t kLookAtClock = 64;  // sets between looks
-
-struct SetHash {
-  size_t operator()(const Set& set) const {
-    uint64_t hash = 0x9e3779b97f4a7c15;
-    for (uint64_t word : set) {
-      hash = (hash ^ word) * 0xff51afd7ed558ccd;
-      hash ^= hash >> 32;
-    }
-    return hash;
-  }
-};
-
-bool Contains(const Set& set, NodeId v) { return (set[v / 64] >> (v % 64)) & 1; }
 
 /*! \brief All ideals, smaller ones first, and for each those with one node more. */
 struct Lattice {
@@ -30,9 +18,9 @@ struct Lattice {
   bool complete = true, stopped = false;
 
   Lattice(const Graph& graph, size_t most, const std::function<bool()>& stop) {
-    std::unordered_map<Set, uint32_t, SetHash> number;
-    std::vector<const Set*> sets;  // keys of the map, which stay where they are
-    const auto add = [&](Set set) {
+    std::unordered_map<BitSet, uint32_t, BitSet::Hash> number;
+    std::vector<const BitSet*> sets;  // keys of the map, which stay where they are
+    const auto add = [&](BitSet set) {
       const auto [place, isnew] = number.emplace(std::move(set), sets.size());
       if (isnew) {
         sets.push_back(&place->first);
@@ -40,19 +28,19 @@ struct Lattice {
       }
       return place->second;
     };
-    add(Set((graph.nodes() + 63) / 64, 0));
+    add(BitSet(graph.nodes()));
     for (size_t i = 0; i < sets.size(); ++i) {
       if (i % kLookAtClock == kLookAtClock - 1 && stop()) {
         stopped = true;
         return;
       }
       for (NodeId v = 0; v < static_cast<NodeId>(graph.nodes()); ++v) {
-        const Set& set = *sets[i];
+        const BitSet& set = *sets[i];
         const std::span<const NodeId> before = graph.predecessors[v];
-        const auto inside = [&](NodeId u) { return Contains(set, u); };
+        const auto inside = [&](NodeId u) { return set.Has(u); };
         if (inside(v) || !std::all_of(before.begin(), before.end(), inside)) continue;
-        Set next = set;
-        next[v / 64] |= uint64_t{1} << (v % 64);
+        BitSet next = set;
+        next.Add(v);
         const uint32_t id = add(std::move(next));
         larger[i].emplace_back(v, id);
       }

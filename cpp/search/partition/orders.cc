@@ -8,6 +8,8 @@
 #include <queue>
 #include <thread>
 
+#include "search/random.h"
+
 namespace tvm_sched::partition {
 
 namespace {
@@ -17,9 +19,9 @@ struct Chromosome {
   double value = std::numeric_limits<double>::infinity();
 };
 
-Keys RandomKeys(size_t nodes, std::mt19937_64& random) {
+Keys RandomKeys(size_t nodes, MersenneTwister& random) {
   Keys keys(nodes);
-  for (double& key : keys) key = Uniform(random);
+  for (double& key : keys) key = random.Unit();
   return keys;
 }
 
@@ -118,7 +120,7 @@ double LinearArrangement(const Graph& graph, std::span<const NodeId> order, bool
 
 GeneticResult Evolve(size_t nodes, const Fitness& fitness, const GeneticSettings& settings,
                      std::vector<Keys> start, const std::function<bool()>& stop) {
-  std::mt19937_64 random(settings.seed);
+  MersenneTwister random(settings.seed);
   const size_t size = std::max<size_t>(settings.population, 2);
   const auto part = [size](double fraction) {
     return std::clamp<size_t>(static_cast<size_t>(fraction * static_cast<double>(size)), 1,
@@ -142,11 +144,11 @@ GeneticResult Evolve(size_t nodes, const Fitness& fitness, const GeneticSettings
         next[i].keys = RandomKeys(nodes, random);
         continue;
       }
-      const Keys& first = population[random() % elite].keys;
-      const Keys& second = population[elite + random() % (size - elite)].keys;
+      const Keys& first = population[random.Below(elite)].keys;
+      const Keys& second = population[elite + random.Below(size - elite)].keys;
       next[i].keys.resize(nodes);
       for (size_t v = 0; v < nodes; ++v) {
-        next[i].keys[v] = Uniform(random) < settings.inherit ? first[v] : second[v];
+        next[i].keys[v] = random.Unit() < settings.inherit ? first[v] : second[v];
       }
     }
     // Children worse than the worst of the elite never become parents of the better kind, so their

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <random>
 #include <span>
 #include <vector>
 
@@ -14,11 +13,6 @@
 namespace tvm_sched::partition {
 
 using Keys = std::vector<double>;
-
-/*! \brief Uniform in [0, 1), the same on every platform for one seed. */
-inline double Uniform(std::mt19937_64& random) {
-  return static_cast<double>(random() >> 11) * 0x1.0p-53;
-}
 
 /*! \brief Kahn's algorithm; among free nodes the one with the largest key comes first. */
 Order KahnOrder(const Graph& graph, std::span<const double> keys);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <random>
 
 #include "search/partition/orders.h"
+#include "search/random.h"
 
 namespace tvm_sched::partition {
 
@@ -110,7 +110,7 @@ class State {
 Stages Refine(const Graph& graph, Stages start, const RefineSettings& settings,
               const std::function<bool()>& stop) {
   if (graph.nodes() == 0 || settings.stages < 2) return start;
-  std::mt19937_64 random(settings.seed);
+  MersenneTwister random(settings.seed);
   State state(graph, std::move(start), settings.stages);
   Stages best = state.stages();
   double best_cost = state.Bottleneck();
@@ -122,18 +122,18 @@ Stages Refine(const Graph& graph, Stages start, const RefineSettings& settings,
   const double hottest = std::clamp(static_cast<double>(settings.stages) / 32, 0.1, 0.5);
   for (int64_t move = 0; move < settings.moves; ++move) {
     if (move % kLookAtClock == 0 && stop()) break;
-    const auto v = static_cast<NodeId>(random() % graph.nodes());
+    const auto v = static_cast<NodeId>(random.Below(graph.nodes()));
     const auto [low, high] = state.Range(v);
     if (low == high) continue;
     const int32_t from = state.stages()[v];
-    auto to = low + static_cast<int32_t>(random() % static_cast<uint64_t>(high - low));
+    auto to = low + static_cast<int32_t>(random.Below(static_cast<size_t>(high - low)));
     if (to >= from) ++to;
     const double before = energy(from) + energy(to);
     state.Move(v, to);
     const double rise = energy(from) + energy(to) - before;
     const double done = static_cast<double>(move) / static_cast<double>(settings.moves);
     const double temperature = hottest * std::pow(1e-3, done);
-    if (rise > 0 && Uniform(random) >= std::exp(-rise / temperature)) {
+    if (rise > 0 && random.Unit() >= std::exp(-rise / temperature)) {
       state.Move(v, from);
       continue;
     }

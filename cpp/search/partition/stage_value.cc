@@ -1,11 +1,11 @@
 #include "search/partition/stage_value.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
 
+#include "search/bitset.h"
 #include "search/partition/max_flow.h"
 
 namespace tvm_sched::partition {
@@ -18,47 +18,13 @@ constexpr int kCostBits = 32;                     // of all costs together
 constexpr size_t kLookAtClock = 64;               // steps between looks
 constexpr int kMostPrices = 8;                    // tried at a step
 
-/*! \brief A set of nodes. */
-class Nodes {
- public:
-  explicit Nodes(size_t count) : words_((count + 63) / 64, 0) {}
-  bool Has(NodeId v) const { return (words_[v / 64] >> (v % 64)) & 1; }
-  void Add(NodeId v) { words_[v / 64] |= uint64_t{1} << (v % 64); }
-  void Add(const Nodes& other) {
-    for (size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
-  }
-  bool Meets(const Nodes& other) const {
-    for (size_t i = 0; i < words_.size(); ++i) {
-      if (words_[i] & other.words_[i]) return true;
-    }
-    return false;
-  }
-  /*! \brief Those in both `a` and `b`. */
-  static Nodes Both(const Nodes& a, const Nodes& b) {
-    Nodes both = a;
-    for (size_t i = 0; i < both.words_.size(); ++i) both.words_[i] &= b.words_[i];
-    return both;
-  }
-  template <typename Visit>
-  void Each(Visit visit) const {
-    for (size_t i = 0; i < words_.size(); ++i) {
-      for (uint64_t word = words_[i]; word != 0; word &= word - 1) {
-        visit(static_cast<NodeId>(i * 64 + std::countr_zero(word)));
-      }
-    }
-  }
-
- private:
-  std::vector<uint64_t> words_;
-};
-
 /*! \brief The graph in whole numbers, with who reaches whom. */
 struct Instance {
   size_t nodes;
   std::vector<int64_t> value, work, transfer;
   std::vector<std::vector<NodeId>> members;  // of each tensor
   std::vector<char> always;                  // whether any stage with a member pays
-  std::vector<Nodes> before, after;
+  std::vector<BitSet> before, after;
   std::vector<std::pair<NodeId, NodeId>> edges;
   int64_t limit;
 
@@ -85,7 +51,7 @@ struct Instance {
 
  private:
   void Reach(const Graph& graph) {
-    before.assign(nodes, Nodes(nodes));
+    before.assign(nodes, BitSet(nodes));
     after = before;
     std::vector<NodeId> order;
     std::vector<size_t> missing(nodes);
@@ -97,49 +63,49 @@ struct Instance {
     for (size_t i = 0; i < order.size(); ++i) {
       for (NodeId w : graph.successors[order[i]]) {
         before[w].Add(order[i]);
-        before[w].Add(before[order[i]]);
+        before[w] |= before[order[i]];
         if (--missing[w] == 0) order.push_back(w);
       }
     }
-    for (NodeId v : order) before[v].Each([&](NodeId u) { after[u].Add(v); });
+    for (NodeId v : order) before[v].ForEach([&](NodeId u) { after[u].Add(v); });
   }
 };
 
 /*! \brief A step of the search: nodes that the stage holds, and nodes that it does not. */
 struct Choice {
-  Nodes in, out, before, after;  // `before` and `after` of any node that it holds
-  int64_t price;                 // of cost, the best at the step above
+  BitSet in, out, before, after;  // `before` and `after` of any node that it holds
+  int64_t price;                  // of cost, the best at the step above
 
   explicit Choice(size_t nodes)
       : in(nodes), out(nodes), before(nodes), after(nodes), price(kScale) {}
 
   /*! \brief Nodes between the stage and a node: they are in any stage that holds both. */
-  Nodes Between(const Instance& instance, NodeId v) const {
-    Nodes between = Nodes::Both(after, instance.before[v]);
-    between.Add(Nodes::Both(before, instance.after[v]));
+  BitSet Between(const Instance& instance, NodeId v) const {
+    BitSet between = after & instance.before[v];
+    between |= before & instance.after[v];
     return between;
   }
 
   void Include(const Instance& instance, NodeId v) {
-    Nodes added = Between(instance, v);
+    BitSet added = Between(instance, v);
     added.Add(v);
-    added.Each([&](NodeId u) {
+    added.ForEach([&](NodeId u) {
       in.Add(u);
-      before.Add(instance.before[u]);
-      after.Add(instance.after[u]);
+      before |= instance.before[u];
+      after |= instance.after[u];
     });
   }
 };
 
 /*! \brief What a set of nodes costs and is worth. */
 struct Candidate {
-  Nodes nodes;
+  BitSet nodes;
   int64_t value = 0, cost = 0;
 };
 
-Candidate Priced(const Instance& instance, Nodes nodes) {
+Candidate Priced(const Instance& instance, BitSet nodes) {
   Candidate found{std::move(nodes)};
-  found.nodes.Each([&](NodeId v) {
+  found.nodes.ForEach([&](NodeId v) {
     found.value += instance.value[v];
     found.cost += instance.work[v];
   });
@@ -194,7 +160,7 @@ class Relaxation {
       flow.Add(arc.from, arc.to, arc.priced ? arc.capacity * price : arc.capacity);
     }
     const int64_t cut = flow.Solve(kSource, kSink);
-    Nodes nodes = choice_.in;
+    BitSet nodes = choice_.in;
     for (NodeId v : free_) {
       if (flow.OnSourceSide(number_[v])) nodes.Add(v);
     }
@@ -295,15 +261,15 @@ class Search {
  private:
   /*! \brief Leaves out what cannot be in the stage any more. */
   bool Tighten(Choice& choice) const {
-    if (choice.in.Meets(choice.out)) return false;
+    if (choice.in.Intersects(choice.out)) return false;
     const int64_t cost = Relaxation(instance_, choice).paid();
     if (cost > instance_.limit) return false;
     for (NodeId v = 0; v < static_cast<NodeId>(instance_.nodes); ++v) {
       if (choice.in.Has(v) || choice.out.Has(v)) continue;
-      const Nodes between = choice.Between(instance_, v);
+      const BitSet between = choice.Between(instance_, v);
       int64_t work = instance_.work[v];
-      between.Each([&](NodeId u) { work += choice.in.Has(u) ? 0 : instance_.work[u]; });
-      if (between.Meets(choice.out) || cost + work > instance_.limit) choice.out.Add(v);
+      between.ForEach([&](NodeId u) { work += choice.in.Has(u) ? 0 : instance_.work[u]; });
+      if (between.Intersects(choice.out) || cost + work > instance_.limit) choice.out.Add(v);
     }
     return true;
   }
@@ -318,7 +284,7 @@ class Search {
     const Relaxation relaxation(instance_, choice);
     Candidate low = Priced(instance_, choice.in);  // within the limit
     Offer(low);
-    Nodes all = choice.in;
+    BitSet all = choice.in;
     for (NodeId v : relaxation.open()) all.Add(v);
     Candidate high = Priced(instance_, std::move(all));  // beyond it
     if (high.value <= settings_.target) return;
@@ -327,7 +293,7 @@ class Search {
     int64_t best = 0, best_price = choice.price;
     int64_t price = choice.price;
     for (int i = 0; i < kMostPrices; ++i) {
-      Candidate next{Nodes(instance_.nodes)};
+      Candidate next{BitSet(instance_.nodes)};
       const int64_t bound = relaxation.Bound(price, next);
       if (bound / kScale <= settings_.target) return;
       Offer(next);
@@ -369,15 +335,13 @@ class Search {
     if (found_ || candidate.value <= settings_.target || candidate.cost > instance_.limit) return;
     std::vector<NodeId> nodes;
     Choice closure(instance_.nodes);
-    candidate.nodes.Each([&](NodeId v) {
+    candidate.nodes.ForEach([&](NodeId v) {
       nodes.push_back(v);
-      closure.before.Add(instance_.before[v]);
-      closure.after.Add(instance_.after[v]);
+      closure.before |= instance_.before[v];
+      closure.after |= instance_.after[v];
     });
     bool convex = true;
-    Nodes::Both(closure.before, closure.after).Each([&](NodeId v) {
-      convex &= candidate.nodes.Has(v);
-    });
+    (closure.before & closure.after).ForEach([&](NodeId v) { convex &= candidate.nodes.Has(v); });
     if (!convex) return;
     found_ = true;
     result_.better.push_back(std::move(nodes));

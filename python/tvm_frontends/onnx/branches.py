@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..errors import MissingConstant, UnsupportedNode
 from .loops import Builder, bodies, node_name
-from .operators import UnsupportedNode
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -64,8 +64,8 @@ def check_control_flow(model: ir.Model) -> None:
         if not names:
             raise UnsupportedNode(f"{node.op_type} (node {node_name(node)!r}): {what} could not be found out")
         raise UnsupportedNode(
-            f"{node.op_type} (node {node_name(node)!r}): {what} depends on the values of {', '.join(map(repr, names))}; "
-            f"where they are settings, fix them: --constant {names[0]}=VALUE (constants={{{names[0]!r}: VALUE}})"
+            f"{node.op_type} (node {node_name(node)!r}): {what} depends on the values of {', '.join(map(repr, names))}",
+            MissingConstant(tuple(names)),
         )
 
 

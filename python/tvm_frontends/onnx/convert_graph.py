@@ -12,10 +12,10 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from ..errors import ModelError, first_line
+from ..errors import ModelError, UnsupportedNode, first_line
 from ..model import data_address
 from .checks import node_text
-from .operators import Node, UnsupportedNode, find
+from .operators import Node, find
 from .operators.nodes import STANDARD
 from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
@@ -123,7 +123,7 @@ def convert(
             warnings.simplefilter("ignore")
             mod = importer.from_onnx(model.graph, importer.opsets.get("", 1))
     except UnsupportedNode as error:
-        raise ModelError(f"{where}: {error}") from None
+        raise ModelError(f"{where}: {error.problem}", error.missing) from None
     except Exception as error:
         raise ModelError(f"{where}: TVM's ONNX frontend failed: {reason(error)}") from error
     return mod, importer.addresses, importer.kept

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .operators import UnsupportedNode
+from ..errors import UnsupportedNode
 
 if TYPE_CHECKING:
     import onnx

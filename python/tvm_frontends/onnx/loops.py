@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import UnsupportedNode
 from .loop_counters import count_iterations
-from .operators import UnsupportedNode
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ModelError, ModelWarning, first_line
+from ..errors import ModelError, ModelWarning, UnsupportedNode, first_line
 from .expand import expand_functions
 from .fold import fold_model
 from .loops import unique_names
 from .native import NativeError, upgrade
-from .operators import UnsupportedNode, is_known
+from .operators import is_known
 from .widen import widen_types
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def prepare(
         expand_functions(graph, is_known)
         graph = _folded(graph, where)
     except UnsupportedNode as error:
-        raise ModelError(f"{where}: {error}") from None
+        raise ModelError(f"{where}: {error.problem}", error.missing) from None
     widen_types(graph)
     return _to_proto(graph)
 

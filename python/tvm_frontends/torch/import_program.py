@@ -203,7 +203,7 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
             mod = convert_program(core)
     except UnsupportedOperator as error:
         raise ModelError(
-            f"{where}: {error}; change it in the model, or export the model to ONNX and compile that"
+            f"{where}: {error}; change it in the model, or export the model to ONNX and import that"
         ) from error
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]

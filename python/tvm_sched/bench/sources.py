@@ -11,7 +11,7 @@ import numpy as np
 from ..cost_model import default_cost_model, get_cost_model
 from ..errors import InputError, did_you_mean
 from ..pipeline.instances import load_graph
-from ..pipeline.relaxation import relax
+from ..pipeline.partition_relaxation import relax
 from ..problem import Problem, load_topology, problem_of
 from ..registry import Registry
 from ..schedulers.efficient_mip import Instance, read_workload

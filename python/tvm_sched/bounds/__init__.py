@@ -1,8 +1,7 @@
 """Lower bounds: latencies below which no schedule of a problem can get, whatever scheduler makes it.
 
-Every bound is a relaxation of the rules in ``docs/model.md``, so it holds for all feasible schedules. Peer copies are
-taken as free, but for those next to an operator, between branches of one region, and on the way to devices that run neither
-the first nor the last operators; a bus may carry any part of a tensor at any moment.
+Each bound has a file named as certificates name it, and a page with its proof under ``docs/proofs/``. `partitions` has the
+bounds of pipelines.
 """
 
 from __future__ import annotations
@@ -16,20 +15,21 @@ import numpy as np
 from ..errors import InfeasibleError
 from ..problem import Problem
 from .bus import bus_bound
+from .critical_path import critical_path_bound
 from .device_work import device_work_bound
-from .group_spans import group_spans
+from .group_delays import group_delays
 from .path_and_bus import path_and_bus_bound
-from .regions import Span
+from .region_placement import Delay
 from .relaxation import Relaxation
-from .residency import without_resident
-from .variants import relaxed
+from .resident_relaxation import without_resident
+from .variant_relaxation import relaxed
 
 MARGIN = 1e-9
 """Relative slack for floating-point sums, so that rounding never lifts a bound above the truth."""
 
 
 def whole_ns(value: float) -> int:
-    """The least integer latency that a floating-point bound allows, if rounding has added at most `MARGIN`."""
+    """Return the least integer latency that a floating-point bound allows, if rounding has added at most `MARGIN`."""
     return math.ceil(value * (1 - MARGIN))
 
 
@@ -46,7 +46,7 @@ class Bound(NamedTuple):
 
 
 def optimality_threshold(bound_ns: int) -> int:
-    """The latency up to which a schedule counts as optimal: the bound and its allowance for rounding."""
+    """Return the latency up to which a schedule counts as optimal: the bound and its allowance for rounding."""
     return int(bound_ns * (1 + 2 * MARGIN))
 
 
@@ -54,10 +54,10 @@ _known: weakref.WeakKeyDictionary[Problem, Bound] = weakref.WeakKeyDictionary()
 
 
 def lower_bound(problem: Problem) -> Bound:
-    """The strongest of all bounds, computed on the first call for a problem.
+    """Return the strongest of all bounds of a problem; computed on the first call for each problem.
 
-    Of a problem with variants it holds for all choices: it is that of a problem that is no harder than any of them
-    (`tvm_sched.bounds.variants`). Where parameters are resident it is that of a problem without them.
+    If the problem has variants, the bound holds for every choice (``docs/proofs/variants.md``). If parameters are
+    resident, it is the bound of the problem without them (``docs/proofs/resident_parameters.md``).
 
     Parameters
     ----------
@@ -66,42 +66,25 @@ def lower_bound(problem: Problem) -> Bound:
     Returns
     -------
     Bound
-        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"`` or ``"path and bus"``.
+        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"`` or ``"path and bus"``; ``docs/proofs/index.md`` says
+        where each is proved.
 
     Raises
     ------
     InfeasibleError
         The bound is infinite: no schedule exists.
-
-    Notes
-    -----
-    *Critical path*: each operator on its best device, its parameters over the fastest bus, copies free; in addition an
-    operator ends no earlier than all buses together can carry the parameters of its ancestors; the predecessors of an
-    operator, its successors, and branches between it and one that it dominates (`tvm_sched.bounds.regions`, and
-    `shared_regions` where operators may run together or there are more than `regions.MOST_DEVICES` devices) share a device
-    or pay for copies, and all work between the two fills the devices (`region_work`). The times of such regions add up along
-    the model, and what follows the last byte of a prefix of the parameters is counted by them too.
-    *Device work*: the operators that must be followed by at least ``t`` and preceded by at least ``r`` of other work fill
-    the devices in between, each of which has another first and another last operator; where few operators begin the model,
-    the other devices wait for copies from theirs, and so at its end (`tvm_sched.bounds.ramp`). Unequal devices
-    are weighted by multipliers (Lagrangian dual of the fractional assignment).
-    Where operators may run together, each counts for the part of a resource that it needs (`Concurrency`), for each
-    resource in turn.
-    *Bus*: the parameters whose readers must be followed by at least ``t`` of work cross the buses first; bytes read by
-    direct host access cross them too.
-    *Path and bus*: where operators may read directly, paths, devices and buses weighed together, each operator in the way
-    that is cheapest by all weights (`tvm_sched.bounds.path_and_bus`).
     """
-    found = _known.get(problem)
-    if found is None:
-        found = _known[problem] = _single_device_bound(problem) or max(all_bounds(problem), key=lambda bound: bound.ns)
-    return found
+    bound = _known.get(problem)
+    if bound is None:
+        bound = _known[problem] = _single_device_bound(problem) or max(all_bounds(problem), key=lambda each: each.ns)
+    return bound
 
 
 def _single_device_bound(problem: Problem) -> Bound | None:
-    """What every schedule takes of a device alone that loads nothing and runs one operator at a time; None of others.
+    """Return the work of a single device that loads nothing and runs one operator at a time; None for other problems.
 
-    No other bound is above it, and all of them take seconds for thousands of operators.
+    No other bound is above it (``docs/proofs/device_work.md``, "One device"). The others would take seconds for thousands of
+    operators.
     """
     costs = problem.costs
     if len(problem.topology.devices) > 1 or not problem.reads_host_in_place(0):
@@ -113,7 +96,7 @@ def _single_device_bound(problem: Problem) -> Bound | None:
 
 
 def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
-    """Each bound, in order of `lower_bound`'s notes; the last one where it is stronger than those of path or bus.
+    """Return the bounds critical path, device work and bus, and path and bus if it is stronger than path and bus alone.
 
     Raises
     ------
@@ -124,37 +107,33 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
         relaxation = relaxation_of(relaxation)
         if not relaxation.problem.graph.operators:
             return [Bound(0, "critical path")]
-    path = _critical_path(relaxation)
+    path = critical_path_bound(relaxation)
     if path == math.inf:
         raise InfeasibleError(
             "every placement of the operators needs a copy between devices without a route: connect more of the devices"
         )
-    found = [
+    bounds = [
         Bound(whole_ns(path), "critical path"),
         Bound(whole_ns(device_work_bound(relaxation)), "device work"),
         Bound(whole_ns(bus_bound(relaxation).ns), "bus"),
     ]
     weighed = path_and_bus_bound(relaxation)
-    return found if weighed is None else [*found, Bound(whole_ns(weighed.ns), "path and bus")]
+    return bounds if weighed is None else [*bounds, Bound(whole_ns(weighed.ns), "path and bus")]
 
 
 def relaxation_of(problem: Problem) -> Relaxation:
-    """What all bounds of a problem look at, which has neither variants nor resident parameters."""
+    """Return the least times of the relaxed problem: without variants and without resident parameters."""
     cold = without_resident(problem)
     if cold.variants is None:
         return Relaxation(cold)
     no_harder = relaxed(cold)
-    through = group_spans(cold, no_harder, strongest)
-    return Relaxation(no_harder.problem, tuple(Span(each.first, each.last, float(each.ns)) for each in through))
+    through = group_delays(cold, no_harder, strongest)
+    return Relaxation(no_harder.problem, tuple(Delay(each.first, each.last, float(each.ns)) for each in through))
 
 
 def strongest(problem: Problem) -> int:
-    """The best of all bounds of a problem that no schedule is asked for; 0 where it has none."""
+    """Return the strongest bound in nanoseconds; 0 if no schedule exists, for a part of a problem that may be left out."""
     try:
         return max(bound.ns for bound in all_bounds(problem))
     except InfeasibleError:
         return 0
-
-
-def _critical_path(relaxation: Relaxation) -> float:
-    return float((relaxation.end + relaxation.after).max())

@@ -1,4 +1,4 @@
-"""Lower bounds from the buses: host tensors must cross a bus before the operators behind them can run."""
+"""The bound ``bus``: host tensors must cross the buses before the operators that follow them can run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Array = npt.NDArray[np.float64]
 
 
 class Crossing(NamedTuple):
-    """A bound: time for the host tensors of ``readers`` to cross the buses, and the time ``least`` that follows.
+    """A bound: the time in which host tensors of ``readers`` cross the buses, plus the time ``least`` that follows.
 
-    Readers stand in the order in which tensors count for them, those first that most follows.
+    Readers are in the order in which tensors are assigned to them.
     """
 
     ns: float
@@ -26,18 +26,17 @@ class Crossing(NamedTuple):
 
 
 class BusTraffic:
-    """Traffic of the buses for some operators, as a share of the run: each loads its tensors or reads them directly.
+    """Least weighted bus time for some operators; each loads its tensors or reads them directly.
 
-    A tensor that several of them read is counted once, for the one that reads most of it directly, or cannot; of equal ones
-    the first that was added. That holds for any one of them: either it has the tensor loaded, and no other load is counted
-    for this one, or it reads directly what the bus then carries for it alone.
+    A tensor with several readers is assigned to the one that cannot read directly or reads most bytes directly; among equal
+    readers to the first one added. Proof: Lemma 1 of ``docs/proofs/bus.md``.
 
     Attributes
     ----------
     loads : array, (operators,)
-        For how long loads of the tensors counted for each operator keep the buses busy.
+        Nanoseconds of bus time for loads of the tensors that are assigned to each operator.
     total : float
-        Of all operators, each in the way that takes the buses least.
+        Nanoseconds of bus time of all operators, each in the mode that takes less.
     """
 
     def __init__(self, relaxation: Relaxation) -> None:
@@ -65,7 +64,7 @@ class BusTraffic:
 
 
 def bus_traffic(relaxation: Relaxation, operators: Iterable[int]) -> BusTraffic:
-    """The traffic of the buses for some operators."""
+    """Return the least bus time for some operators, added in this order."""
     carried = BusTraffic(relaxation)
     for o in operators:
         carried.add(o)
@@ -73,7 +72,11 @@ def bus_traffic(relaxation: Relaxation, operators: Iterable[int]) -> BusTraffic:
 
 
 def bus_bound(relaxation: Relaxation) -> Crossing:
-    """Operators sorted by what must follow the last byte of their host tensors; what a prefix needs crosses before that."""
+    """Bound the latency by the bus time of some operators and the time that must follow each of them.
+
+    The operators are a prefix of those bound to the bus, sorted by that time, longest first. O(readers log readers). Proof:
+    Theorem 2 of ``docs/proofs/bus.md``.
+    """
     follows, order = readers_by_tail(relaxation)
     carried, best, count = BusTraffic(relaxation), Crossing(0.0, 0.0, []), 0
     for k, o in enumerate(order):
@@ -85,7 +88,7 @@ def bus_bound(relaxation: Relaxation) -> Crossing:
 
 
 def readers_by_tail(relaxation: Relaxation) -> tuple[Array, list[int]]:
-    """Least time after the last byte of each operator; operators whose tensors must cross a bus, longest time first."""
+    """Return the least time after the last byte of each operator, and the operators bound to the bus, longest time first."""
     host: HostTraffic = relaxation.host
     follows = host.residual + relaxation.after
     readers = [o for o, read in enumerate(relaxation.problem.graph.index.host_inputs) if read and host.must_cross[o]]

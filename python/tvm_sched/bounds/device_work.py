@@ -1,4 +1,4 @@
-"""Lower bounds from the work of all devices, between the least times before and after it."""
+"""The bound ``device work``: operators with long heads and tails must fit into the devices' time in between."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ Array = npt.NDArray[np.float64]
 
 
 def device_work_bound(relaxation: Relaxation) -> float:
-    """Operators with long heads and tails must fit into the time of the devices between the two."""
+    """Bound the latency by the strongest argument about work (``docs/proofs/device_work.md``, Lemmas 2 to 4)."""
     return max(argument.held.ns for argument in work_arguments(relaxation))
 
 
 def work_arguments(relaxation: Relaxation) -> Iterator[Argument]:
-    """Bounds from work: first without waits at the ends of the run, then with devices that wait there for copies."""
+    """Yield the arguments of Lemmas 2, 4 and 3 of ``docs/proofs/device_work.md``, for each resource in turn."""
     start, after = Side.level(relaxation.start), Side.level(relaxation.after)
     for busy in relaxation.busy:
         weights = device_weights(busy)
         yield Argument(WORK, between_ends(_least_weighted(busy, weights), start, after, weights), weights)
         ramps = between_ends(_least_weighted(busy, weights), head_side(relaxation), tail_side(relaxation), weights)
         yield Argument(WORK_ON_RAMPS, ramps, weights)
-    if relaxation.work.exclusive:  # where operators run together one need not be busy all the time until its end
-        # An operator that ends at ``end`` or later is busy for its shortest time after ``end - shortest``, even where a slow
-        # device or mode lets it start before; then no more than its shortest time may be counted.
+    if relaxation.work.exclusive:  # Lemma 3 needs devices that run one operator at a time
         late = Side.level(relaxation.end - relaxation.shortest)
         least = np.where(np.isfinite(relaxation.best), weights, np.inf).min(axis=1) * relaxation.shortest
         yield Argument(WORK_BEFORE_ENDS, between_ends(least, late, after, weights), weights)

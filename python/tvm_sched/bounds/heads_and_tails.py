@@ -1,4 +1,4 @@
-"""Lower bounds on the time of operators with given heads and tails (least times before and after them)."""
+"""Least time of a set of operators with given heads and tails (``docs/proofs/device_work.md``)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 THRESHOLDS = 256
-"""Starts, at most, from which on `between_ends` looks at operators."""
+"""Largest number of heads that `between_ends` tries as thresholds."""
 
 MOST_WORK = 30_000_000
-"""Starts times operators times devices that `between_ends` looks at; the starts are fewer where this needs it."""
+"""Largest product of thresholds, operators and devices in `between_ends`; it tries fewer thresholds for large problems."""
 
 ROUNDING = 1e-12
-"""Part by which a bound must exceed the largest start and tail counted, so that with weights in integers it does so, too."""
+"""Relative margin by which a bound must exceed the largest head plus tail counted, so that it does with integer weights."""
 
 
 class Side(NamedTuple):
@@ -27,8 +27,7 @@ class Side(NamedTuple):
     anywhere : array, (operators,)
         On whatever device an operator runs.
     elsewhere : array, (operators,)
-        On a device that runs no seed; infinite where it cannot run there, as for the seeds themselves. Never below
-        ``anywhere``.
+        On a device that runs no seed; infinite for the seeds themselves. Never below ``anywhere``.
     seeds : int
         Seeds; no more devices than these run one.
     """
@@ -54,26 +53,19 @@ _NOBODY = DeviceTime(0.0, np.zeros(0, np.int64))
 
 
 def between_ends(work: Array, start: Side, after: Side, weights: Array) -> DeviceTime:
-    """Time that devices need for operators that start late and are followed by much.
+    """Bound the latency by operators that start late and are followed by much.
 
-    A device that works on some of a set of operators does so for no longer than the latency less the start of the first of
-    them and what follows the last of them. Devices have different first and last operators, and all but those with seeds
-    start no operator before its `Side.elsewhere`. Summed up over the devices, by their weights, that bounds the latency.
+    Proof: Lemmas 2 and 4 of ``docs/proofs/device_work.md``. The sets tried are the operators of at least some head and some
+    tail: up to `THRESHOLDS` heads, and all tails. O(THRESHOLDS x operators x devices).
 
     Parameters
     ----------
     work : array, (operators,)
-        Least over the devices of weight times the time that an operator occupies it.
+        Least over the devices of weight times the occupancy time.
     start, after : Side
+        Heads and tails.
     weights : array, (devices,)
         Non-negative, of sum one.
-
-    Notes
-    -----
-    After Carlier, *Scheduling jobs with release dates and tails on identical machines to minimize the makespan* (EJOR 29,
-    1987). The sets are the operators of at least some start and tail: for the starts that there are, or as many of them as
-    `THRESHOLDS`, and all tails. A set may leave devices idle; as long as the bound is no less than the largest start and
-    the largest tail that were counted, idle devices would only lift it. O(THRESHOLDS x operators x devices).
     """
     order = np.argsort(-after.elsewhere, kind="stable")
     starts = np.unique(start.elsewhere[np.isfinite(start.elsewhere)])
@@ -92,10 +84,9 @@ def between_ends(work: Array, start: Side, after: Side, weights: Array) -> Devic
 
 
 def _least_sum(side: Side, chosen: npt.NDArray[np.int64], weights: Array) -> tuple[Array, Array]:
-    """For each prefix of ``chosen``: the least weighted sum of times of one operator a device, and the largest of these.
+    """Return, for each prefix of ``chosen``, the least weighted sum of one time for each device, and the largest time in it.
 
-    The heaviest devices run the seeds and have the least time of all, the others different operators; where there are not
-    as many, the last one's again.
+    The heaviest devices count as those that run seeds; the others have different operators.
     """
     weights = np.sort(weights)[::-1]
     largest = np.minimum.accumulate(side.anywhere[chosen])
@@ -103,7 +94,7 @@ def _least_sum(side: Side, chosen: npt.NDArray[np.int64], weights: Array) -> tup
     left = side.elsewhere[chosen]
     for weight in weights[side.seeds :]:
         least = np.minimum.accumulate(left)
-        # The least stays, the other goes on to the next device: of the new one and of what was the least before.
+        # `least` is the next smallest value of each prefix; `left` becomes what remains of the prefix without it.
         left = np.maximum(left, np.concatenate([[np.inf], least[:-1]]))
         largest = np.where(np.isfinite(least), least, largest)
         total = total + weight * largest
@@ -111,10 +102,10 @@ def _least_sum(side: Side, chosen: npt.NDArray[np.int64], weights: Array) -> tup
 
 
 def device_weights(best: Array, rounds: int = 60) -> Array:
-    """Multipliers of the devices that make the sum over operators of ``min_d weight_d * time_od`` large.
+    """Return weights of the devices that make the sum over operators of ``min_d weight_d * time_od`` large.
 
-    They are non-negative and add up to one; any such weights give a valid bound, so subgradient steps that stop early do
-    no harm. On equal devices they are equal.
+    The weights are non-negative and add up to one. Any such weights are valid, so the subgradient steps may stop early.
+    On equal devices they are equal.
     """
     devices = best.shape[1]
     if (best == best[:, :1]).all():
@@ -139,21 +130,20 @@ def device_weights(best: Array, rounds: int = 60) -> Array:
 
 
 WINDOWS = 12
-"""Starts, and ends, at most that `several_in_turn` looks at."""
+"""Largest number of heads, and of tails, that `several_in_turn` tries as thresholds."""
 
 
 def several_in_turn(busy: Array, start: Array, after: Array, devices: int) -> DeviceTime:
-    """Largest of ``s + time of k + 1 operators on one device + a``, over k and windows from ``s`` to ``a`` before the end.
+    """Bound the latency by ``k + 1`` of ``k * devices + 1`` operators on one device.
 
-    Of any ``k * devices + 1`` operators, ``k + 1`` run on the same device, one after another: no less than the shortest
-    ``k + 1`` of the longest. Where operators may run together, ``busy`` is for how long each occupies its device.
+    Proof: Lemma 5 of ``docs/proofs/device_work.md``, for all ``k`` and some thresholds of head and tail.
 
     Parameters
     ----------
     busy : array, (operators,)
-        For how long at least each occupies its device.
+        Least occupancy times.
     start, after : array, (operators,)
-        Least time before the start, and after the end.
+        Heads and tails.
     devices : int
     """
     best = _NOBODY
@@ -174,6 +164,6 @@ def several_in_turn(busy: Array, start: Array, after: Array, devices: int) -> De
 
 
 def _sample_values(values: Array, most: int) -> Array:
-    """The different values, or as many of them, from the least to the greatest."""
+    """Return the distinct values in ascending order, or ``most`` of them, evenly spread."""
     distinct = np.unique(values)
     return distinct[np.unique(np.linspace(0, len(distinct) - 1, most).astype(np.int64))]

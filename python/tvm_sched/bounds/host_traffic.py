@@ -1,4 +1,4 @@
-"""Least costs of host tensors: when they can arrive at the earliest, and how long they occupy the buses."""
+"""Least arrival times of host tensors and least times for which they occupy the buses."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class HostTraffic:
 
     @cached_property
     def arrival(self) -> list[float]:
-        """Least time in which each host tensor gets into a device that has a bus; infinite where there is none."""
+        """Return the least time of a load of each host tensor into a device with a bus; infinite if no device has a bus."""
         if self.bypass:
             return [0.0] * len(self.problem.graph.index.size)
         return least_times(self._host_routes, self.problem.graph.index.size).tolist()
 
     @cached_property
     def bypass(self) -> bool:
-        """Whether host tensors can reach a device otherwise than over its bus: a link to one that shares host memory."""
+        """Whether a link from a device that shares host memory leads to a device with a bus, past that bus."""
         devices, route = range(len(self.problem.topology.devices)), self.problem.topology.route
         sharing = [d for d in devices if self.problem.reads_host_in_place(d)]
         return any(
@@ -55,7 +55,7 @@ class HostTraffic:
 
     @cached_property
     def must_cross(self) -> list[bool]:
-        """Whether the host tensors of an operator must cross a bus for it: no device that can run it shares host memory."""
+        """Whether each operator is bound to the bus: no device that can run it shares host memory."""
         if self.bypass:
             return [False] * len(self.shortest)
         shares = np.array([self.problem.reads_host_in_place(d) for d in range(len(self.problem.topology.devices))])
@@ -63,10 +63,7 @@ class HostTraffic:
 
     @cached_property
     def crossing(self) -> Array:
-        """(tensors,): share of the run for which a host tensor keeps the buses busy, all buses taken as one.
-
-        With multipliers proportional to the bandwidths, the Lagrangian bound is bytes over the sum of bandwidths.
-        """
+        """(tensors,): bus time of each host tensor if all buses carry it together: bytes over the sum of bandwidths."""
         down = {route.channels: route.bandwidth for route in self._host_routes}
         total = sum(down.values())
         if not total:
@@ -79,9 +76,9 @@ class HostTraffic:
         return [bool(allowed) for allowed in (self.problem.costs.direct_ns != FORBIDDEN).any(axis=1)]
 
     def carried(self, o: int) -> list[float]:
-        """Least share, as in `crossing`, that the buses carry of each of an operator's host tensors for its sake.
+        """Return the least bus time, as in `crossing`, of each of an operator's host tensors.
 
-        A direct read takes the bytes that the operator reads, which may be a part of a tensor; a load takes all of it.
+        A direct read carries only the bytes that the operator reads; a load carries the whole tensor.
         """
         index = self.problem.graph.index
         if not self.direct[o]:
@@ -93,7 +90,7 @@ class HostTraffic:
 
     @cached_property
     def least_carried(self) -> Array:
-        """(tensors,): the least of `carried` over the operators for which a tensor must cross."""
+        """(tensors,): the least of `carried` over the readers bound to the bus."""
         least = self.crossing.copy()
         for o, read in enumerate(self.problem.graph.index.host_inputs):
             if self.must_cross[o]:
@@ -102,17 +99,13 @@ class HostTraffic:
 
     @cached_property
     def transfer_latency(self) -> float:
-        """Share of the run, at least, for which the latency of one transfer keeps the buses busy, taken as in `crossing`."""
+        """Least time that the latency of one transfer counts in the weighted mean of the buses."""
         total = sum({route.channels: route.bandwidth for route in self._host_routes}.values())
         return min((route.bandwidth / total * route.latency * 1e9 for route in self._host_routes), default=0.0)
 
     @cached_property
     def turns(self) -> Array:
-        """(tensors,): `transfer_latency` for each host tensor whose readers cannot share a transfer with others.
-
-        One whose readers all must load it travels alone. One that a single operator reads travels alone or in that
-        operator's direct read; then one of the operator's tensors is charged.
-        """
+        """(tensors,): `transfer_latency` for the tensors of Lemma 6 of ``docs/proofs/heads_and_tails.md``, else 0."""
         index = self.problem.graph.index
         turns, charged = np.zeros(len(index.size)), set()
         for t, readers in enumerate(index.consumers):
@@ -128,7 +121,7 @@ class HostTraffic:
 
     @cached_property
     def bus_share(self) -> Array:
-        """(devices,): multiplier of each device's bus, its part of all bandwidth; 0 without a bus."""
+        """(devices,): weight of each device's bus, its part of all bandwidth; 0 without a bus."""
         topology = self.problem.topology
         routes = [topology.route(HOST, d) for d in range(len(topology.devices))]
         total = sum({route.channels: route.bandwidth for route in routes if route}.values())
@@ -136,7 +129,7 @@ class HostTraffic:
 
     @cached_property
     def loading(self) -> Array:
-        """(tensors,): share of the run, at least, for which a load keeps the buses busy, by the multipliers `bus_share`."""
+        """(tensors,): least weighted bus time of a load, with the weights `bus_share`."""
         topology, sizes = self.problem.topology, self.problem.graph.index.size
         least = np.full(len(sizes), np.inf)
         for d, share in enumerate(self.bus_share.tolist()):
@@ -146,7 +139,7 @@ class HostTraffic:
 
     @cached_property
     def reading(self) -> Array:
-        """(operators, devices): the same for the direct read of each operator; infinite where it cannot."""
+        """(operators, devices): weighted bus time of the direct read of each operator; infinite where it is not allowed."""
         allowed = self.problem.costs.direct_ns != FORBIDDEN
         return np.where(allowed, self.bus_share * self.problem.host_reads_ns, np.inf)
 
@@ -170,7 +163,10 @@ class HostTraffic:
 
     @cached_property
     def ancestors_on_bus(self) -> Array:
-        """(operators,): an operator cannot end before the buses have carried all that its ancestors and it read."""
+        """(operators,): least end after the buses have carried what it and its ancestors read.
+
+        Proof: Lemma 5 of ``docs/proofs/heads_and_tails.md``.
+        """
         index = self.problem.graph.index
         hosts = sorted({t for o, read in enumerate(index.host_inputs) if self.must_cross[o] for t in read})
         if not hosts:
@@ -190,8 +186,6 @@ class HostTraffic:
         result = np.zeros(len(needed))
         for o, bits in enumerate(needed):
             if bits:
-                # The last byte may be an ancestor's: then at least the shortest time of ``o`` follows. If it is ``o``'s own,
-                # what follows is what a kernel still does after its last byte.
                 own = self.must_cross[o] and index.host_inputs[o]
                 rest = min(self.residual[o], self.shortest[o]) if own else self.shortest[o]
                 result[o] = carried[o] + rest
@@ -199,7 +193,7 @@ class HostTraffic:
 
 
 def least_times(routes: Iterable[Route], sizes: Sequence[int]) -> Array:
-    """(sizes,): time of a transfer of each size over the fastest of some routes; infinite where there is none."""
+    """Return (sizes,): time of a transfer of each size over the fastest of some routes; infinite without a route."""
     distinct = {(route.bandwidth, route.latency): route for route in routes}
     least = np.full(len(sizes), np.inf)
     for route in distinct.values():
@@ -208,7 +202,7 @@ def least_times(routes: Iterable[Route], sizes: Sequence[int]) -> Array:
 
 
 def _weigh(sets: list[int], weights: Array) -> Array:
-    """Sum of weights over each set of bits; some rows at a time, so that 10,000 sets of 10,000 bits take few megabytes."""
+    """Return the sum of weights of each set of bits; 256 rows at a time, which takes few megabytes."""
     width, rows = (len(weights) + 7) // 8, 256
     padded = np.zeros(8 * width)
     padded[: len(weights)] = weights

@@ -1,32 +1,6 @@
-"""A lower bound from paths, devices and buses together: direct reads spare the bus but make an operator slower.
+"""The bound ``path and bus``: paths, devices and buses weighed together, for operators that may read host memory directly.
 
-The bound
----------
-No path through the graph, no device and no bus is busy for longer than the run, so nor is any weighted mean of their times,
-the weights being from 0 and of sum one. In this mean an operator counts by what it did: its time on its device, in its mode,
-by the weights of the paths that it is on and of that device, and what it made the buses carry, by theirs. So no schedule is
-shorter than the sum over operators of the least that each can count for, whatever device and mode. A bound on the path alone
-lets every operator run at its normal speed, as if its parameters were loaded, and one on the buses alone lets it spare them.
-
-*Paths* are steps: of an operator after the one that it reads from, no sooner than that has ended, for its own time; or by a
-span (`regions`, `region_work`), from the end of one operator to that of another, whatever runs between. Steps have weights,
-and what arrives at an operator is no less than what goes on from there. With the times ``e`` at which operators end, each
-step says that ``e[last] - e[first]`` is at least its time. Summed up by weights, what arrives at operators and goes on
-cancels out, and what ends there is no later than the run: so the sum of the steps' times is at most the weight of the steps
-from the start of the run, times the latency.
-
-*Devices* run one operator at a time if the costs have no concurrency; else they have no weight.
-
-*Buses* carry one transfer at a time: direct reads, and loads of host tensors. Only operators count that a certain time must
-follow, after the last byte of their host tensors has crossed: all transfers counted end so long before the run does. Each of
-their tensors counts for one of them (`bus.BusTraffic`): where that runs on a device with a bus without direct host access,
-the tensor was loaded once at least, over whatever bus, and copied from there perhaps, which is free here.
-
-The weights are the multipliers of a linear program, the least latency if operators may be divided among their ways. They
-come from a solver, but any give a bound, and what they give is summed up here.
-
-It holds beside all that the model knows: streams and stages take no operator less time than alone, nor buses; memory,
-evictions and copies only cost more; of variants and resident parameters it is the relaxed problem's (`lower_bound`).
+Proof: Theorem 1 of ``docs/proofs/path_and_bus.md``. The weights are the dual solution of a linear program.
 """
 
 from __future__ import annotations
@@ -49,17 +23,17 @@ Step = tuple[int, int]
 """From the end of an operator, or the start of the run (-1), to the end of another."""
 
 SCALE = 1 << 60
-"""Weights are integers whose sum is about this: what is stored as evidence is what was summed up."""
+"""Weights are integers with about this sum, so evidence stores exactly the weights of the bound."""
 
 LOST = 1e-6
-"""Part of the weights that may get lost by the solver's tolerance, so that few steps are added for what is lost."""
+"""Part of a weight that may be dropped because of the solver's tolerance; more is added as a step from the start."""
 
 LARGEST = 4000
-"""Operators of a problem at most; the linear program of more takes seconds."""
+"""Largest number of operators; the linear program of more takes seconds."""
 
 
 class Weights(NamedTuple):
-    """Multipliers: of each step, of all devices and of all buses (both divided among them as their other bounds do)."""
+    """Weights of each step, of all devices and of all buses; the last two are divided as in the other bounds."""
 
     steps: Mapping[Step, int]
     devices: int
@@ -69,7 +43,7 @@ class Weights(NamedTuple):
 class WeightedBound(NamedTuple):
     """A bound in nanoseconds, its weights, and the operators whose host tensors it counts, followed by ``least``.
 
-    ``devices`` are the multipliers of the devices among each other.
+    ``devices`` are the weights of the devices relative to each other.
     """
 
     ns: float
@@ -80,7 +54,7 @@ class WeightedBound(NamedTuple):
 
 
 def path_and_bus_bound(relaxation: Relaxation) -> WeightedBound | None:
-    """The bound; None where those of path or buses alone are as strong, or there are more operators than `LARGEST`."""
+    """Return the bound; None if path or bus alone must be as strong, or if there are more than `LARGEST` operators."""
     crossing = bus_bound(relaxation)
     if not any(relaxation.host.direct[o] for o in crossing.readers) or len(relaxation.shortest) > LARGEST:
         return None
@@ -98,16 +72,16 @@ def path_and_bus_bound(relaxation: Relaxation) -> WeightedBound | None:
 
 @dataclass(frozen=True)
 class _Dual:
-    """The linear program for transfers of some readers, and what weights are worth."""
+    """The linear program for transfers of some readers, and the bound that weights prove."""
 
     relaxation: Relaxation
     crossing: Crossing
 
     @cached_property
-    def ways(self) -> tuple[Array, Array, Array]:
-        """(operators, ways) each: time; the same by the devices' multipliers; share of the run of the buses.
+    def options(self) -> tuple[Array, Array, Array]:
+        """Three arrays (operators, options): time; time weighted by the device; weighted bus time.
 
-        Ways are devices, normal and direct, but for those that are alike. Infinite where an operator has no such way.
+        Options are pairs of a device and a mode; equal columns are merged. Infinite where an operator has no such option.
         """
         problem, host, operators = self.relaxation.problem, self.relaxation.host, self.crossing.readers
         modes = [problem.costs.operator_ns, problem.costs.direct_ns]
@@ -116,27 +90,27 @@ class _Dual:
         carried = [np.where(np.isfinite(ns), 0.0, np.inf) for ns in time]
         carried[0][operators] += bus_traffic(self.relaxation, operators).loads[operators, None]
         carried[1][operators] = host.reading[operators]
-        all_ways = np.stack([np.concatenate(each, axis=1) for each in (time, busy, carried)])
-        _, distinct = np.unique(all_ways, axis=2, return_index=True)
-        kept = all_ways[:, :, distinct]
+        all_options = np.stack([np.concatenate(each, axis=1) for each in (time, busy, carried)])
+        _, distinct = np.unique(all_options, axis=2, return_index=True)
+        kept = all_options[:, :, distinct]
         return kept[0], kept[1], kept[2]
 
     @cached_property
     def devices(self) -> Array:
-        """Multipliers of the devices among each other, of sum one; 0 where they run operators together."""
+        """Weights of the devices, of sum one; 0 if they may run operators together."""
         best = self.relaxation.best
         return device_weights(best) if self.relaxation.work.exclusive else np.zeros(best.shape[1])
 
     def value(self, weights: Weights) -> float:
-        """What weights prove, in nanoseconds; nothing where all are 0."""
-        time, busy, carried = self.ways
+        """Return the bound in nanoseconds that weights prove; 0 if all are 0."""
+        time, busy, carried = self.options
         along, proved, start = np.zeros(len(time)), 0.0, 0
         for (first, last), weight in weights.steps.items():
             start += weight if first < 0 else 0
-            if (span := self._span_ns.get((first, last))) is None:
+            if (delay := self._delay_ns.get((first, last))) is None:
                 along[last] += weight
             else:
-                proved += weight * span
+                proved += weight * delay
         known = np.isfinite(time)
         costs = [
             w * np.where(known, each, 0.0)
@@ -147,41 +121,41 @@ class _Dual:
         return float(least.sum() + proved + weights.buses * self.crossing.least) / total if total else 0.0
 
     @cached_property
-    def _span_ns(self) -> dict[Step, float]:
-        """Spans that are no edges."""
+    def _delay_ns(self) -> dict[Step, float]:
+        """Delays between operators that no edge joins; the longest for each pair."""
         before = self.relaxation.problem.graph.index.predecessors
         found: dict[Step, float] = {}
-        for first, last, ns in self.relaxation.spans:
+        for first, last, ns in self.relaxation.delays:
             if first not in before[last]:
                 found[first, last] = max(ns, found.get((first, last), 0.0))
         return found
 
     @property
     def at_most(self) -> float:
-        """What the bound can be at most, since each operator may have the way that takes the buses least."""
-        time, _, carried = self.ways
+        """Largest possible value of the bound: each operator takes the option with least bus time."""
+        time, _, carried = self.options
         chosen = np.lexsort((time, carried), axis=1)[:, :1]
-        took, worked, crossed = (np.take_along_axis(each, chosen, axis=1)[:, 0] for each in self.ways)
+        took, worked, crossed = (np.take_along_axis(each, chosen, axis=1)[:, 0] for each in self.options)
         end, index = np.zeros(len(time)), self.relaxation.problem.graph.index
-        spans: dict[int, list[tuple[int, float]]] = {}
-        for (first, last), ns in self._span_ns.items():
-            spans.setdefault(last, []).append((first, ns))
+        delays: dict[int, list[tuple[int, float]]] = {}
+        for (first, last), ns in self._delay_ns.items():
+            delays.setdefault(last, []).append((first, ns))
         for o in index.order:
             end[o] = took[o] + max((end[p] for p in index.predecessors[o]), default=0.0)
-            end[o] = max([end[o], *(end[first] + ns for first, ns in spans.get(o, ()))])
+            end[o] = max([end[o], *(end[first] + ns for first, ns in delays.get(o, ()))])
         return max(float(end.max()), float(worked.sum()), float(crossed.sum()) + self.crossing.least)
 
     def solved(self) -> Weights | None:
-        """The multipliers of the linear program."""
+        """Return the dual solution of the linear program."""
         program = _Program(self)
         flow = program.multipliers()
         return None if flow is None else self._integers(*flow)
 
     def _integers(self, flow: Mapping[Step, float], devices: float, buses: float) -> Weights:
-        """Integer weights with no more outflow than inflow at each operator.
+        """Round to integer weights with no more outflow than inflow at each operator.
 
-        To the solver an operator that takes 1e-8 of the run takes nothing, so that nothing need arrive there; then what goes
-        on from it starts with it.
+        The solver's tolerance may give an operator that takes 1e-8 of the run no inflow. The missing weight then comes
+        from the start of the run.
         """
         index = self.relaxation.problem.graph.index
         given = {step: weight for step, weight in flow.items() if weight > 0}
@@ -212,7 +186,7 @@ class _Dual:
 
 @dataclass
 class _Program:
-    """Least latency ``L``, ends ``e`` of operators, shares ``x`` of their ways, in units of ``unit`` nanoseconds."""
+    """The linear program over latency, ends of operators and shares of their options, in units of ``unit`` ns."""
 
     dual: _Dual
     rows: list[list[tuple[int, float]]] = field(default_factory=list)
@@ -225,25 +199,25 @@ class _Program:
         self.steps.append(step)
 
     def multipliers(self) -> tuple[dict[Step, float], float, float] | None:
-        """Of steps, of the devices and of the buses; None where the solver fails."""
-        time, busy, carried = self.dual.ways
+        """Return the weights of steps, of the devices and of the buses; None if the solver fails."""
+        time, busy, carried = self.dual.options
         unit, index = max(float(self.dual.relaxation.shortest.sum()), 1.0), self.dual.relaxation.problem.graph.index
-        operators, ways = np.nonzero(np.isfinite(time))
+        operators, options = np.nonzero(np.isfinite(time))
         latency, end = len(operators) + len(time), len(operators)
         shares: list[list[int]] = [[] for _ in time]
         for i, o in enumerate(operators.tolist()):
             shares[o].append(i)
-        taken = (time[operators, ways] / unit).tolist()
+        taken = (time[operators, options] / unit).tolist()
         for o, before in enumerate(index.predecessors):
             own = [(i, taken[i]) for i in shares[o]]
             for p in before or [-1]:
                 self._add([*own, (end + o, -1.0), *([(end + p, 1.0)] if p >= 0 else [])], 0.0, (p, o))
             if not index.successors[o]:
                 self._add([(end + o, 1.0), (latency, -1.0)], 0.0)
-        for (first, last), ns in self.dual._span_ns.items():
+        for (first, last), ns in self.dual._delay_ns.items():
             self._add([(end + first, 1.0), (end + last, -1.0)], -ns / unit, (first, last))
         for each, limit in ((busy, 0.0), (carried, -self.dual.crossing.least / unit)):
-            self._add([*enumerate((each[operators, ways] / unit).tolist()), (latency, -1.0)], limit)
+            self._add([*enumerate((each[operators, options] / unit).tolist()), (latency, -1.0)], limit)
         from scipy.optimize import linprog  # half a second, which problems without direct reads need not wait for
         from scipy.sparse import coo_array
 

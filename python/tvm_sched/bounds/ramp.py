@@ -1,4 +1,4 @@
-"""Least idle times of devices at both ends of a run, while their first inputs arrive and their last results leave."""
+"""Heads and tails on devices that run no first, or no last, operator (``docs/proofs/device_work.md``, Lemma 4)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Array = npt.NDArray[np.float64]
 
 
 def head_side(relaxation: Relaxation) -> Side:
-    """Times before operators start; seeds are those that no other operator precedes."""
+    """Return the heads; seeds are the operators without predecessors."""
     index, passed = relaxation.problem.graph.index, np.maximum(relaxation.end, relaxation.start + relaxation.shortest)
     copies = relaxation.copies
     return _side(relaxation, index.order, index.predecessors, relaxation.start, passed, lambda o, p: copies[p, o])
 
 
 def tail_side(relaxation: Relaxation) -> Side:
-    """Times after operators end; seeds are those that no other operator follows."""
+    """Return the tails; seeds are the operators without successors."""
     index, passed = relaxation.problem.graph.index, relaxation.after + relaxation.shortest
     copies = relaxation.copies
     order = list(reversed(index.order))
@@ -37,11 +37,7 @@ def _side(
     passed: Array,
     copy: Callable[[int, int], float],
 ) -> Side:
-    """Walk away from the seeds: on a device without one, some copy lies on every path that leads from it to the seeds.
-
-    So each neighbour of an operator either runs on the same device, and no sooner than a device without seeds allows, or
-    its time has ``passed`` and a copy follows.
-    """
+    """Compute the times on devices without a seed, from the seeds on. Proof: Lemma 4 of ``docs/proofs/device_work.md``."""
     elsewhere, seeds = anywhere.copy(), 0
     for o in order:
         if not neighbours[o]:

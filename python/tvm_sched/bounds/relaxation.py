@@ -1,4 +1,4 @@
-"""`Relaxation`: the quantities that all bounds share, such as least times before and after each operator."""
+"""`Relaxation`: the quantities that all bounds share, such as heads and tails of operators."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ..problem import FORBIDDEN, Problem
 from ..schedule._compiled import compiled
 from .host_traffic import HostTraffic
 from .neighbours import Neighbour, together_or_apart
-from .region_work import Work, work_spans
-from .regions import MOST_DEVICES, Span, spans
-from .shared_regions import fastest_copies, shared_spans
+from .region_placement import MOST_DEVICES, Delay, delays
+from .region_sharing import fastest_copies, shared_delays
+from .region_work import Work, work_delays
 
 Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Relaxation:
-    """Least times of operators and between them, in nanoseconds.
+    """Least times of operators, and between operators, in nanoseconds (``docs/proofs/heads_and_tails.md``).
 
     Parameters
     ----------
     problem : Problem
         Without variants, with operators.
-    given : tuple of Span
-        Known of it from elsewhere; they come first among `spans`.
+    given : tuple of Delay
+        Delays that are known already; they come first in `delays`.
     """
 
     problem: Problem
-    given: tuple[Span, ...] = ()
+    given: tuple[Delay, ...] = ()
 
     @cached_property
     def host(self) -> HostTraffic:
@@ -53,12 +53,7 @@ class Relaxation:
 
     @cached_property
     def busy(self) -> list[Array]:
-        """(operators, devices) for each resource: for how long at least an operator occupies a device, alone or with others.
-
-        Operators that run together occupy it for no less than the sum of theirs, since a set takes at least
-        ``serial_share * sum(t) + (1 - serial_share) * sum(t * u)``, times the least ratio that was measured of a pair or the
-        factor of those that were not. Contention only adds to that.
-        """
+        """(operators, devices) for each resource: least occupancy time (``docs/proofs/index.md``, Lemma 1)."""
         concurrency = self.problem.costs.concurrency
         if concurrency is None:
             return [self.best]
@@ -79,30 +74,28 @@ class Relaxation:
 
     @cached_property
     def after(self) -> Array:
-        """(operators,): least time between the end of an operator and the end of the run."""
-        spans: dict[int, list[Span]] = defaultdict(list)
-        for span in self.spans:
-            spans[span.first].append(span)
+        """(operators,): tail, by Lemmas 1, 3 and 4."""
+        delays: dict[int, list[Delay]] = defaultdict(list)
+        for delay in self.delays:
+            delays[delay.first].append(delay)
         after = np.zeros(len(self.shortest))
         index = self.problem.graph.index
         for o in reversed(index.order):
             for s in index.successors[o]:
                 after[o] = max(after[o], self.shortest[s] + after[s])
-            if (
-                len(index.successors[o]) > 1
-            ):  # those that run where ``o`` did share its device, the others pay for copies
+            if len(index.successors[o]) > 1:
                 beside = [
                     Neighbour(after[s], self.share[s], self.shortest[s] + after[s] + self.copies[o, s])
                     for s in index.successors[o]
                 ]
                 after[o] = max(after[o], together_or_apart(beside))
-            for span in spans[o]:
-                after[o] = max(after[o], span.ns + after[span.last])
+            for delay in delays[o]:
+                after[o] = max(after[o], delay.ns + after[delay.last])
         return after
 
     @cached_property
     def source(self) -> int:
-        """The operator with the longest time after it; `spans` are of regions behind it."""
+        """The operator with the longest time after it; `delays` are of regions behind it."""
         index = self.problem.graph.index
         rank = np.zeros(len(self.shortest))
         for o in reversed(index.order):
@@ -110,16 +103,16 @@ class Relaxation:
         return int(rank.argmax())
 
     @cached_property
-    def spans(self) -> list[Span]:
-        """Pairs of operators between which lies at least some time."""
-        return work_spans(self.problem, self.work, self.source, self.region_spans, self.given)
+    def delays(self) -> list[Delay]:
+        """All known delays."""
+        return work_delays(self.problem, self.work, self.source, self.region_delays, self.given)
 
     @cached_property
-    def region_spans(self) -> list[Span]:
-        """Those of them by where operators may run, not by work alone."""
+    def region_delays(self) -> list[Delay]:
+        """Delays by placement or sharing, without those by work."""
         if self.work.exclusive and len(self.problem.topology.devices) <= MOST_DEVICES:
-            return spans(self.problem, self.best, self.source)
-        return shared_spans(self.problem, self.shortest, self.share, self.source)
+            return delays(self.problem, self.best, self.source)
+        return shared_delays(self.problem, self.shortest, self.share, self.source)
 
     @property
     def work(self) -> Work:
@@ -128,7 +121,7 @@ class Relaxation:
 
     @cached_property
     def _by_arrival(self) -> tuple[Array, Array]:
-        """(operators,): shortest time where host tensors need not arrive first, and where they must; infinite: nowhere."""
+        """(operators,): least time in modes that wait for no load, and in modes that do; infinite without such a mode."""
         costs = self.problem.costs
         normal = np.where(costs.operator_ns == FORBIDDEN, np.inf, costs.operator_ns.astype(np.float64))
         direct = np.where(costs.direct_ns == FORBIDDEN, np.inf, costs.direct_ns.astype(np.float64))
@@ -138,27 +131,27 @@ class Relaxation:
 
     @cached_property
     def end(self) -> Array:
-        """(operators,): least time at which each operator can end."""
+        """(operators,): least end, by Lemmas 1 to 5."""
         index = self.problem.graph.index
         at_once, loaded = (times.tolist() for times in self._by_arrival)
         floor = self.host.ancestors_on_bus
-        spans: dict[int, list[Span]] = defaultdict(list)
-        for span in self.spans:
-            spans[span.last].append(span)
+        delays: dict[int, list[Delay]] = defaultdict(list)
+        for delay in self.delays:
+            delays[delay.last].append(delay)
         end = np.zeros(len(index.inputs))
         for o in index.order:
             ready = self._ready(o, end)
             arrived = max((self.host.arrival[t] for t in index.host_inputs[o]), default=0.0)
             end[o] = max(min(ready + at_once[o], max(ready, arrived) + loaded[o]), floor[o])
-            for span in spans[o]:
-                end[o] = max(end[o], end[span.first] + span.ns)
+            for delay in delays[o]:
+                end[o] = max(end[o], end[delay.first] + delay.ns)
         return end
 
     def _ready(self, o: int, end: Array) -> float:
-        """Least time at which an operator can start for the sake of its predecessors, given their ends."""
+        """Return the head of an operator that its predecessors give (Lemmas 1 and 3)."""
         before = self.problem.graph.index.predecessors[o]
         ready = max((float(end[p]) for p in before), default=0.0)
-        if len(before) > 1:  # those that run where ``o`` will share its device, the others pay for copies
+        if len(before) > 1:
             heads = [self.ready_at[p] for p in before]
             beside = [
                 Neighbour(h, self.share[p], end[p] + self.copies[p, o]) for p, h in zip(before, heads, strict=True)
@@ -174,12 +167,12 @@ class Relaxation:
 
     @cached_property
     def share(self) -> Array:
-        """(operators,): for how long at least each occupies whatever device it runs on."""
+        """(operators,): least occupancy time, of the resource with the most work."""
         return max(self.busy, key=lambda work: float(work.min(axis=1).sum())).min(axis=1)
 
     @cached_property
     def copies(self) -> dict[tuple[int, int], float]:
-        """Least time of the copies between two operators on different devices; infinite where nothing joins any."""
+        """Least time of the copies between two operators on different devices; infinite if no route joins two devices."""
         index = self.problem.graph.index
         copy = fastest_copies(self.problem)
         found: dict[tuple[int, int], float] = {}
@@ -192,7 +185,7 @@ class Relaxation:
 
     @cached_property
     def start(self) -> Array:
-        """(operators,): least time at which each operator can start, in whatever mode."""
+        """(operators,): head, by Lemmas 1 to 5."""
         index = self.problem.graph.index
         early = np.isfinite(self._by_arrival[0])
         start = np.zeros(len(index.inputs))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -30,15 +30,16 @@ class AttachedCommands(TyperGroup):
 
     _attached = False
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    # Some releases of typer contain click and others require it, so its types are not named.
+    def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands, by panel and in each panel in the order of its tasks."""
-        self._attach()
+        self._attach(ctx)
         return sorted(super().list_commands(ctx), key=self._place)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command; raise a usage error that names the distribution to install where that is known."""
         if cmd_name not in self.commands:
-            self._attach()
+            self._attach(ctx)
         if cmd_name not in self.commands and cmd_name in DISTRIBUTIONS:
             brings = DISTRIBUTIONS[cmd_name]
             ctx.fail(f"the command {cmd_name!r} is part of {brings}, which is not installed: pip install {brings}")
@@ -48,7 +49,7 @@ class AttachedCommands(TyperGroup):
         panel = getattr(self.commands[name], "rich_help_panel", None)
         return PANELS.index(panel) if panel in PANELS else len(PANELS), name not in FIRST
 
-    def _attach(self) -> None:
+    def _attach(self, ctx: Any) -> None:
         if self._attached:
             return
         self._attached = True
@@ -57,5 +58,5 @@ class AttachedCommands(TyperGroup):
             COMMAND_SETS.get(name)(attached)
             for command, found in typer.main.get_group(attached).commands.items():
                 if command in self.commands:
-                    raise click.UsageError(f"{name!r} brings a command {command!r}, which there is already")
+                    ctx.fail(f"the entry point {name!r} brings a command {command!r}, but there is one already")
                 self.add_command(found)

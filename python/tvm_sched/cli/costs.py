@@ -70,7 +70,7 @@ def profile(
     from ..report.profiles import ProfileSummary, profile_tables
 
     with interruptible(out), out.step("Profiling") as step:
-        from ..relax.profiling.profile import profile_models
+        from ..relax.profile_models import profile_models
 
         found = profile_models(
             models, "cpu1" if device == "cpu" else device, input_shapes=shapes,

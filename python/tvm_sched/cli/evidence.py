@@ -40,7 +40,7 @@ VERDICTS = tuple(f"tvm_sched_check.{of}verdict:Verdict" for of in ("", "pipeline
 
 def store_evidence(out: Output, problem: Problem, path: Path) -> None:
     """Write the evidence of a schedule's lower bound, and say how much of the bound it proves."""
-    from ..bounds.evidence import evidence
+    from ..bounds.schedule_evidence import evidence
 
     found = evidence(problem)
     found.save(path)
@@ -57,8 +57,8 @@ def store_pipeline_evidence(
     The search for multipliers ends by the partitioner's time limit and work. The plan returned is certified by what the
     multipliers prove that are stored, where the bound is of such; with it, the nanoseconds that are proved.
     """
-    from ..pipeline.evidence import certified, evidence
-    from ..pipeline.semidefinite_evidence import Effort
+    from ..bounds.partitions.semidefinite_evidence import Effort
+    from ..pipeline.pipeline_evidence import certified, evidence
 
     count = stages if isinstance(stages, int) else len(problem.topology.devices)
     with interruptible(out), out.step("Finding evidence"):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..caching import without_caches
 from ..errors import InputError
 from ..file_cache import compiled_models
 from .attached_commands import DEPLOY
@@ -117,16 +116,15 @@ def compile_model(
     from ..schedulers import get
 
     options = method.of(get(method.scheduler), out)
-    chosen = CompileOptions.of(topology, scheduler=method.scheduler, options=options, **settings)
+    chosen = CompileOptions.of(topology, scheduler=method.scheduler, options=options, cache=not no_cache, **settings)
     chosen.check_methods()  # a wrong name is said before the long work
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     with (
-        without_caches(no_cache),
         interruptible(out),
         out.step(f"Compiling {model.name}") as step,
         model_warnings(out),
     ):
-        cache = compiled_models()
+        cache = None if no_cache else compiled_models()
         key = compilation_key(model, asked | vars(chosen)) if cache else None
         made = restore(cache, key, output) if cache and key else None
         if made:

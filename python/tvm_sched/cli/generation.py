@@ -35,15 +35,13 @@ Sources = Annotated[
 class PhaseOptions:
     """The decode steps, where they and the prefill run, and what the prefill hands on."""
 
-    steps: Annotated[int, typer.Option("--steps", metavar="N", help="Tokens after the first, a decode step each.")] = (
-        1,
-    )
+    steps: Annotated[int, typer.Option("--steps", metavar="N", help="Tokens after the first, a decode step each.")] = 1
     prefill_on: Annotated[
         str | None,
         typer.Option(
             "--prefill-on", metavar="DEVICES", help="Devices that may compute the prefill, with commas between."
         ),
-    ] = (None,)
+    ] = None
     decode_on: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +49,7 @@ class PhaseOptions:
             metavar="DEVICES",
             help="Devices that may compute the decode steps; the cache is copied to them. Default: all.",
         ),
-    ] = (None,)
+    ] = None
     carry: Annotated[
         list[str] | None,
         typer.Option(
@@ -60,7 +58,7 @@ class PhaseOptions:
             help="An output of the prefill that the decode takes as this input or parameter; may be repeated. Default: by "
             "shapes and types, in order.",
         ),
-    ] = (None,)
+    ] = None
 
 
 @command(app, "generation", ".report.summaries:ProblemSummary", panel=PLAN, apart=True)

@@ -49,7 +49,7 @@ def inspect(
         found = inspect_artifact(model) if is_artifact else inspect_problem(model)
     else:
         with out.step(f"Inspecting {model.name}"):
-            from ..relax.inspect import inspect_model
+            from ..relax.inspection import inspect_model
 
             found = inspect_model(model, sets[0] if sets else None, constants)
     from ..report.contents import inspection_tables, verdict

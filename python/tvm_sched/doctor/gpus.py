@@ -17,13 +17,14 @@ COPY_BYTES = 64 << 20
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS")
 _TOLERATED = 0.25
 """How far a measured bandwidth may be from the topology's."""
-_ROUTES = (
-    "from the host",
-    "to the host",
-    "from the host, both ways at once",
-    "to the host, both ways at once",
-    "within",
-)
+_ROUTES = {
+    "from_host": "from the host",
+    "to_host": "to the host",
+    "from_host_both": "from the host, both ways at once",
+    "to_host_both": "to the host, both ways at once",
+    "within": "within",
+}
+"""What the rates of `tvm_sched.cuda_copy_rates` are of."""
 
 
 def gpu_report() -> tuple[dict[str, Any] | None, str]:
@@ -123,12 +124,13 @@ def _copies(gpu: int, topology: Topology | None) -> list[Check]:
     """Copies between pinned memory and a GPU."""
     name = f"copies of GPU {gpu}"
     try:
-        rates = [float(rate) for rate in _library.function("tvm_sched.cuda_copy_rates")(gpu, COPY_BYTES)]
+        rates = _library.function("tvm_sched.cuda_copy_rates")(gpu, COPY_BYTES)
     except RuntimeError as error:
         return [Check("gpu", name, "failure", str(error))]
-    text = ", ".join(f"{route} {format_rate(rate)}" for route, rate in zip(_ROUTES, rates, strict=True))
-    status, difference = _compare_rate(rates[0], gpu, HOST, topology, down=True)
-    return [Check("gpu", name, status, text + difference, dict(zip(_ROUTES, rates, strict=True)))]
+    measured = {words: float(rates[route]) for route, words in _ROUTES.items()}
+    text = ", ".join(f"{route} {format_rate(rate)}" for route, rate in measured.items())
+    status, difference = _compare_rate(rates["from_host"], gpu, HOST, topology, down=True)
+    return [Check("gpu", name, status, text + difference, measured)]
 
 
 def _peer_copies(source: int, target: int, topology: Topology | None) -> Check:

@@ -9,8 +9,8 @@ import msgspec
 
 from ..anytime import Budget, Status, Turn, budget_of, improve
 from ..errors import InputError, require_at_least
-from .partition_bounds import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Prices, Semidefinite
-from .partition_problem import PartitionProblem
+from ..problem.partition_problem import PartitionProblem
+from .bound_steps import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Prices, Semidefinite
 from .partition_state import MOST_MOVES, Annealing, Ideals, Neighbours, PartitionState
 from .registry import Partition, register
 

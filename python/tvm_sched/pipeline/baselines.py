@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from ..errors import InfeasibleError
+from ..problem.partition_problem import Floats, Integers, PartitionProblem
 from ..registry import NoOptions
-from .partition_problem import Floats, Integers, PartitionProblem
 from .registry import Partition, register
 from .segments import least_bottleneck
 from .slicegraph import cut

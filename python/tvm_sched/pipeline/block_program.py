@@ -18,9 +18,9 @@ import numpy as np
 from ortools.math_opt.python import mathopt
 from ortools.util.python.solve_interrupter import SolveInterrupter
 
+from ..problem.partition_problem import Integers, PartitionProblem
 from ..schedulers.common.console import stdout_aside
 from ..schedulers.common.milp import solver_type
-from .partition_problem import Integers, PartitionProblem
 from .program_result import ProgramResult
 
 _SAFETY = 1e-6

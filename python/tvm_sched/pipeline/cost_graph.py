@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import FormatError, GraphError
 from ..files import read_bytes
-from .partition_problem import PartitionProblem, StageTensor
+from ..problem.partition_problem import PartitionProblem, StageTensor
 
 _TOKEN = re.compile(
     r'\s+|#[^\n]*|(?P<text>"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')|(?P<word>[^\s{}<>:;,\[\]"\'#]+)|(?P<mark>[{}<>:;,\[\]])'

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import ProblemError
 from ..problem import FORBIDDEN, Problem
+from ..problem.partition_problem import Floats, Integers, PartitionProblem
 from .device_annealing import DeviceAnnealing
-from .partition_problem import Floats, Integers, PartitionProblem
 from .plan import Stage
 from .pricing import Assignment, price
 from .segments import Cut, least_bottleneck, least_sum

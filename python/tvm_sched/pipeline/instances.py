@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import FormatError, GraphError
 from ..files import UNREADABLE, convert, read_bytes, why_unreadable
+from ..problem.partition_problem import PartitionProblem, StageTensor
 from .cost_graph import read_cost_graph
-from .partition_problem import PartitionProblem, StageTensor
 
 COST_GRAPH = (".pbtxt", ".pbtxt.gz")
 """How the names of files with a ``CostGraphDef`` end."""

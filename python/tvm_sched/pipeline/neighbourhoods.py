@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .partition_problem import Integers, PartitionProblem, StageTensor
+from ..problem.partition_problem import Integers, PartitionProblem, StageTensor
 from .programs import exact_program
 
 _WIDTHS = (2, 3)

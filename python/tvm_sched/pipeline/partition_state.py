@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..anytime import Budget, Incumbent
+from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import report_progress
 from .neighbourhoods import improve_neighbours
-from .partition_problem import Integers, PartitionProblem
 from .registry import PROVED
 from .slicegraph import cores, cut
 

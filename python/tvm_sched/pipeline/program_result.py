@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .partition_problem import Integers
+from ..problem.partition_problem import Integers
 
 
 @dataclass(frozen=True)

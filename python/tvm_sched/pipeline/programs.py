@@ -1,4 +1,4 @@
-"""The bounds of Archer et al. (ICML 2024) for max-throughput partitioning: a formula, and integer programs.
+"""The bounds of Archer et al. (ICML 2024) for max-throughput partitioning by integer programs.
 
 All programs are one over numbered blocks, `block_program`, with some blocks standing for one stage and others for several.
 """
@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..bounds.partitions.simple import simple_bound
+from ..problem.partition_problem import Integers, PartitionProblem
 from ..worker_pool import distribute, have_workers
-from .partition_problem import Integers, PartitionProblem
 from .program_result import ProgramResult
 
 if TYPE_CHECKING:
     from .block_program import BlockProgram
-
-
-def simple_bound(problem: PartitionProblem, stages: int) -> float:
-    """Lemma 3.3: some stage has the largest node's work, and some stage the average work."""
-    return max(float(problem.work.max(initial=0)), float(problem.work.sum()) / stages)
 
 
 def bottleneck_bound(
@@ -136,9 +132,9 @@ def exact_program(
 
 
 def stage_ranges(problem: PartitionProblem, stages: int, cutoff: float) -> tuple[Integers, Integers]:
-    """First and last stage of each node in any partition that costs at most ``cutoff``.
+    """Return the first and last stage of each node in any partition that costs at most ``cutoff``.
 
-    All that a node depends on runs in its stage or earlier ones, and there is room for ``cutoff`` of work in each.
+    Proof: Lemma 3 of ``docs/proofs/partition_programs.md``.
     """
     related = np.eye(problem.size, dtype=bool)  # [v, u]: u is v or before it
     order = problem.kahn(np.zeros(problem.size))

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 
 from ..anytime import Status
+from ..bounds.partitions.simple import simple_bound
 from ..certify import MethodResult, Proof, certify, final_status
 from ..errors import InputError, ScheduleError
+from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import Progress
 from ..registry import Methods
-from .partition_problem import Integers, PartitionProblem
-from .programs import simple_bound
 
 PROVED = 1e-6
 """Gap at which a partition counts as proved: the tolerance of the integer programs."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .partition_problem import Floats
+from ..problem.partition_problem import Floats
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 from ..errors import InputError
+from ..problem.partition_problem import Integers, PartitionProblem
 from ..worker_pool import distribute
-from .partition_problem import Integers, PartitionProblem
 from .registry import Partition, register
 
 OrderSearch = Literal["brkga", "random", "mla", "mla-weighted"]

@@ -13,12 +13,12 @@ import numpy as np
 from ..certify import MethodResult, Proof, certify, final_status
 from ..errors import InfeasibleError, InputError
 from ..problem import Problem
+from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import Progress
 from .devices import Candidate, DeviceSearch, Goal
-from .partition_problem import Integers, PartitionProblem
+from .partition_relaxation import are_equal, relax
 from .plan import PipelineCertificate, PipelinePlan
 from .registry import PROVED, Partition, PartitionerFunction, get, partition
-from .relaxation import are_equal, relax
 from .verifier import verify
 
 _DEVICE_SECONDS = 10.0

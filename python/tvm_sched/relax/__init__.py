@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from tvm_frontends import ImportedModel
 
     from . import passes
-    from .api import CompiledModel, compile, make_problem
-    from .inspect import inspect_model
+    from .api import CompiledModel, compile, make_problem, run_passes
+    from .inspection import inspect_model
     from .ir.attributes import get_pipeline_plan, get_problem, get_schedule
     from .models import load_model
     from .options import CompileOptions
-    from .pass_list import pipeline
+    from .passes import pipeline
     from .pipeline_api import ExportablePipeline, compile_pipeline
     from .problem.operator_graph import get_graph
     from .targets import target
@@ -29,11 +29,12 @@ _WHERE = {
     "get_pipeline_plan": "ir.attributes",
     "get_problem": "ir.attributes",
     "get_schedule": "ir.attributes",
-    "inspect_model": "inspect",
+    "inspect_model": "inspection",
     "load_model": "models",
     "make_problem": "api",
     "passes": "passes",
-    "pipeline": "pass_list",
+    "pipeline": "passes",
+    "run_passes": "api",
     "target": "targets",
 }
 
@@ -53,6 +54,7 @@ __all__ = [
     "make_problem",
     "passes",
     "pipeline",
+    "run_passes",
     "target",
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -16,6 +16,7 @@ from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes, StaticShapes
 
+from .._library import use_cores
 from ..errors import InputError
 from ..pipeline import PipelinePlan
 from ..problem import Problem, Topology
@@ -23,19 +24,18 @@ from ..runtime import ScheduledModule
 from ..schedule import Schedule
 from .codegen.cpu.kernel_objects import static_kernels
 from .codegen.cpu.kernels import compile_kernels
-from .emit import make_executor
 from .emit.emit_executor import attach_executor
+from .emit.executor import make_executor
 from .emit.export import EMBED_LIMIT, export
 from .emit.shared_values import SharedValues
-from .ir.attributes import NAME, get_problem, get_schedule
+from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule
 from .models import load_model, open_model
 from .options import CompileOptions
-from .pass_list import build_rest, decision_passes, problem_passes
+from .passes import build_rest, compile_target, decision_passes, pass_list, problem_passes
 from .profiling.slow_kernels import SlowKernel, slow_kernels
 from .toolchain.failures import explained
 from .toolchain.linking import load_executable
 from .toolchain.nvcc import architectures, check_architectures
-from .toolchain.processor import compiling_for, host_target
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def compile(
     source = open_model(model, name)
     combinations = [each for given in shapes for each in source.combinations(given, constants)]
     _check_different(combinations)
-    with compiling_for(chosen.processor, chosen.threads, chosen.precision), explained(f"model {source.name!r}"):
+    with use_cores(chosen.threads), explained(f"model {source.name!r}"):
         mods, values = [], SharedValues()
         for position, (static, frozen) in enumerate(combinations):
             report = _numbered(progress or (lambda *_: None), position, len(combinations))
@@ -178,7 +178,8 @@ def compile(
             progress("compiling kernels", 0, 0)
         embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
         # To run in this process, objects are linked together with the values that are embedded: fast for few of these.
-        compiler = static_kernels if not embed or _bytes(mods) <= EMBED_LIMIT else compile_kernels
+        small = not embed or _bytes(mods) <= EMBED_LIMIT
+        compiler = partial(static_kernels, cache=chosen.cache) if small else compile_kernels
         executor = make_executor(
             mods,
             backend=chosen.backend,
@@ -188,7 +189,7 @@ def compile(
             states=chosen.states,
         )
         mod = attach_executor(mods[0], [executor.module], executor.main)
-        executable = tvm.relax.build(build_rest(mod), host_target(), relax_pipeline=None)
+        executable = tvm.relax.build(build_rest(mod), get_compile_target(mod).host, relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
     slow = () if chosen.backend == "cuda" else tuple(dict.fromkeys(k for mod in mods for k in slow_kernels(mod)))
@@ -207,14 +208,54 @@ def make_problem(
     """The scheduling problem of a model on a topology; parameters as in `compile`."""
     chosen = CompileOptions.of(topology, **settings)
     imported = load_model(model, input_shapes, name, constants)
-    with compiling_for(chosen.processor, chosen.threads, chosen.precision), explained(f"model {imported.name!r}"):
+    with use_cores(chosen.threads), explained(f"model {imported.name!r}"):
         passes = problem_passes(replace(chosen, measure=False))
         return get_problem(tvm.transform.Sequential(passes)(model_with_name(imported)))
 
 
+def run_passes(
+    model: Any,
+    topology: CompileOptions | Topology | str | os.PathLike[str],
+    stop_after: str | None = None,
+    *,
+    input_shapes: InputShapes | None = None,
+    constants: Constants | None = None,
+    name: str | None = None,
+    progress: Any = None,
+    **settings: Any,
+) -> tvm.IRModule:
+    """Run the compiler's passes on a model up to one of them, to look at the module there.
+
+    Parameters
+    ----------
+    model, topology, input_shapes, constants, name, progress, settings
+        As in `compile`; one set of shapes.
+    stop_after : str, optional
+        Name of the last pass that runs, such as ``"LowerToKernels"`` or ``"Place"`` (`tvm_sched.relax.passes.pass_list`).
+        Default: all passes.
+
+    Returns
+    -------
+    tvm.IRModule
+        ``module.script()`` shows it, `tvm_sched.relax.get_problem` and its neighbours read what passes left in it.
+
+    Raises
+    ------
+    InputError
+        No pass of that name runs for these options, or what is given is wrong otherwise.
+    """
+    chosen = CompileOptions.of(topology, **settings)
+    chosen.check_methods()
+    passes = pass_list(chosen, progress, stop_after)
+    imported = load_model(model, input_shapes, name, constants)
+    with use_cores(chosen.threads), explained(f"model {imported.name!r}"):
+        return tvm.transform.Sequential(passes)(model_with_name(imported))
+
+
 def check_before(options: CompileOptions, objective: str) -> None:
-    """Raise before the long work: for the other objective, unknown methods, or CUDA without nvcc."""
+    """Raise before the long work: for the other objective, unknown methods, a wrong processor, or CUDA without nvcc."""
     options.check_methods()
+    compile_target(options)
     if options.objective != objective:
         other = {"latency": "compile", "throughput": "compile_pipeline"}[options.objective]
         raise InputError(f"the options have objective={options.objective!r}; call `tvm_sched.relax.{other}` for it")
@@ -258,8 +299,6 @@ def _numbered(progress: Any, position: int, count: int) -> Any:
 
 
 def _bytes(mods: Sequence[tvm.IRModule]) -> int:
-    from .ir.attributes import PARAMETERS
-
     addresses = {
         int(v.data_ptr()): int(v.numel()) * v.dtype.itemsize for mod in mods for v in mod.attrs[PARAMETERS].values()
     }

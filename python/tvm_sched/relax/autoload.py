@@ -87,7 +87,7 @@ def _register_pipeline() -> None:
         return
 
     def ours(**options: Any) -> tvm.transform.Pass:
-        from .pass_list import pipeline
+        from .passes import pipeline
 
         return pipeline(**options)
 

@@ -1,10 +1,25 @@
-"""`Inspection`: the result of `tvm-sched inspect` and `inspect_model`; a stable JSON format."""
+"""`inspect_model`: a model's contents, the shapes it needs, and what would be refused, before anything is compiled.
+
+Its result, `Inspection`, is a stable JSON format.
+"""
 
 from __future__ import annotations
 
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
 import msgspec
 
+from ..errors import InputError
 from ..problem import Demand
+
+if TYPE_CHECKING:
+    from tvm_frontends import ImportedModel
+    from tvm_frontends.constants import Constants
+    from tvm_frontends.shapes import DeclaredInput, InputShapes
+
+    from .models import OpenModel
 
 
 class Tensor(msgspec.Struct, frozen=True):
@@ -69,3 +84,77 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     seconds: float = 0.0
     demands: dict[str, Demand] = {}
+
+
+def inspect_model(
+    model: Any, input_shapes: InputShapes | None = None, constants: Constants | None = None, name: str | None = None
+) -> Inspection:
+    """Inspect a model without compiling it.
+
+    Parameters
+    ----------
+    model, input_shapes, constants, name
+        As for `load_model`. Where no dimension is open, or the shapes are given, the model is imported with the first of
+        them, so that what is refused is known.
+
+    Raises
+    ------
+    InputError
+        The model cannot be read, or what is given for its inputs is wrong.
+    """
+    from tvm_frontends.errors import ModelWarning  # imports TVM, which readers of an `Inspection` need not have
+    from tvm_frontends.relax_modules import describe_module
+    from tvm_frontends.shapes import symbols_of
+
+    from .models import open_model
+
+    begin = time.perf_counter()
+    source = open_model(model, name)
+    contents = source.describe()
+    refused, notes, needs = [Refusal(node, why) for node, why in contents.refused], [], ""
+    imported: ImportedModel | None = None
+    try:
+        combinations = source.combinations(input_shapes, constants)
+    except InputError as error:
+        if input_shapes or constants:
+            raise
+        needs = _without_source(str(error), source)
+    else:
+        refused = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ModelWarning)
+            try:
+                imported = source.import_with(*combinations[0])
+            except InputError as error:
+                why = _without_source(str(error), source)
+                named = [Refusal(node, reason) for node, reason in contents.refused if node in why]
+                refused = named or [Refusal("", why)]
+        notes = [str(warning.message) for warning in caught if issubclass(warning.category, ModelWarning)]
+    description = contents
+    if imported is not None and not (contents.operators and contents.outputs):
+        description = describe_module(imported)
+    return Inspection(
+        model=source.name,
+        kind=contents.kind,
+        about=contents.about,
+        inputs=[_tensor(item) for item in source.inputs],
+        outputs=[_tensor(item) for item in contents.outputs or description.outputs],
+        symbols=symbols_of(source.inputs),
+        operators=contents.operators or description.operators,
+        parameters=contents.parameters,
+        parameter_bytes=contents.parameter_bytes,
+        checked="operators" if needs else "import",
+        needs=needs,
+        refused=refused,
+        notes=notes,
+        seconds=round(time.perf_counter() - begin, 3),
+    )
+
+
+def _tensor(item: DeclaredInput) -> Tensor:
+    shape = None if item.shape is None else [d if isinstance(d, int) or d is None else str(d) for d in item.shape]
+    return Tensor(item.name, item.dtype, shape)
+
+
+def _without_source(message: str, source: OpenModel) -> str:
+    return message.removeprefix(f"{source.where}: ")

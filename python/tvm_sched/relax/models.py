@@ -10,7 +10,7 @@ from typing import Any
 import tvm_frontends
 from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants, Values
-from tvm_frontends.errors import ModelError
+from tvm_frontends.errors import Missing, MissingConstant, MissingShape, ModelError
 from tvm_frontends.shapes import DeclaredInput, InputShapes, StaticShapes
 from tvm_frontends.source import Description
 
@@ -22,7 +22,24 @@ def _input_errors() -> Iterator[None]:
     try:
         yield
     except ModelError as error:
-        raise InputError(str(error)) from error.__cause__
+        advice = f"; {_advice(error.missing)}" if error.missing else ""
+        raise InputError(f"{error.problem}{advice}") from error.__cause__
+
+
+def _advice(missing: Missing) -> str:
+    """Say which option and which argument give what the front end lacks."""
+    if isinstance(missing, MissingShape):
+        sizes = ",".join(map(str, missing.example))
+        by_symbol = f", or {missing.symbol}=1 for all inputs" if missing.symbol else ""
+        return (
+            f"pass them, e.g. --shape {missing.input}:{sizes}{by_symbol} "
+            f"(input_shapes={{{missing.input!r}: {missing.example}}}); {{1,8}} in place of a size stands for several"
+        )
+    if isinstance(missing, MissingConstant):
+        names = missing.inputs or ("NAME",)
+        options = " ".join(f"--constant {name}=VALUE" for name in names)
+        return f"make it a constant: {options} (constants={{{', '.join(f'{name!r}: VALUE' for name in names)}}})"
+    return f"to schedule a language model without weights, give {missing.configuration}"
 
 
 @dataclass(frozen=True)

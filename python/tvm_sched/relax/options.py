@@ -72,23 +72,25 @@ class CompileOptions:
         prediction, the scheduler's order among it, where a device has several streams; else the scheduler's. Where
         schedules are measured, it is the order of the streams that are named.
     variants : bool
-        Whether the scheduler may choose among several ways to compute fused kernels. Schedulers that do not choose take
-        the fused kernels.
+        Whether the scheduler may choose among alternatives for fused kernels. A scheduler that does not choose
+        takes the fused kernels.
     rows : bool, optional
-        Whether parts by rows (of the batch, of tokens, of a picture), each of which needs all weights, are among the ways
-        also where only runs with parameters on the devices can gain by them. Default: where ``resident`` is given.
+        Whether the scheduler may split kernels by rows (batch entries, tokens or image rows). Every part then needs all the
+        weights, so this pays only if the weights are already on the devices. Default: true if ``resident`` is given.
     parameters : {"auto", "embed", "external"}
         Where parameters' values go: into the artifact, or beside it. ``"auto"`` embeds up to `EMBED_LIMIT` bytes.
     processor : str
         What TVM's kernels are compiled for: ``"native"``, this machine's processor; a level (``"x86-64-v2"`` to
         ``"x86-64-v4"``), all of it; several levels with commas, or ``"portable"`` for all, kernels for each.
     precision : {"float32", "bfloat16", "tf32"}
-        In which products and convolutions of float32 multiply numbers and weights. ``"bfloat16"`` is for CPUs that have
-        instructions for it: weights, and tables of which rows are taken, are then stored in bfloat16. ``"tf32"`` is for the
-        backend ``"cuda"``: cuBLASLt and cuDNN round operands to 11 bits, for tensor cores. Sums and all others remain
-        float32.
+        Number format in which float32 products and convolutions with weights multiply. Sums and all other operators remain
+        in float32. ``"bfloat16"`` needs a CPU with instructions for it; weights and lookup tables are then stored in
+        bfloat16. ``"tf32"`` needs the backend ``"cuda"``: cuBLASLt and cuDNN round operands to 11 bits, for tensor cores.
     threads : int, optional
         Threads of all CPU devices together, unless loading the artifact sets another number. Default: all cores.
+    cache : bool
+        Whether compiled kernels and measured choices may be taken from the caches on disk, and stored there. They are not
+        either where the environment variable ``TVM_SCHED_NO_CACHE`` is set.
     graph : bool, optional
         Capture the second of several equal runs on GPUs as a CUDA graph, and replay it from then on.
     resident : float or sequence of str, optional
@@ -130,6 +132,7 @@ class CompileOptions:
     processor: str = "native"
     precision: str = "float32"
     threads: int | None = None
+    cache: bool = True
     graph: bool | None = None
     resident: float | Sequence[str] | None = None
     instances: int | None = None
@@ -164,7 +167,7 @@ class CompileOptions:
         self._check_measure()
 
     def _check_run(self) -> None:
-        for name in ("variants", "rows", "graph", "measure"):
+        for name in ("variants", "rows", "graph", "measure", "cache"):
             if (value := getattr(self, name)) not in (None, False, True):  # else "no" would mean yes
                 raise InputError(f"{name} is {value!r}; true and false are allowed")
         if self.instances is not None and not (_is_whole(self.instances) and 1 <= self.instances <= 1024):

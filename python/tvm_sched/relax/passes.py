@@ -1,27 +1,261 @@
-"""The passes from a Relax module to a scheduled executable, each usable alone in ``tvm.transform.Sequential``."""
+"""The passes from a Relax module to a scheduled executable, and the one list that says which run, in which order.
 
+Each pass is usable alone in ``tvm.transform.Sequential``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .._library import use_cores
+from ..cost_model import default_cost_model
+from ..cost_model.occupancy_model import BY_LAUNCHES
+from ..errors import InputError, did_you_mean
+from ..pipeline import PipelinePlan
+from ..problem import Topology
+from ..progress import Progress
+from ..schedule import Schedule
+from ..schedulers import get
+from ..streams import BEST
+from .codegen.cuda import compile_image
+from .codegen.describe_launches import DescribeLaunches
+from .codegen.prepare_kernels import PrepareKernels
 from .emit.emit_executor import EmitExecutor
 from .emit.emit_pipeline import EmitPipeline
+from .ir.attributes import get_compile_target, model_name
+from .ir.set_compile_target import SetCompileTarget
 from .lower.lower_to_kernels import LowerToKernels
 from .lower.split_tail import SplitTail
+from .options import DEFAULTS, CompileOptions, check_names
 from .place.allocate_streams import AllocateStreams
 from .place.order_launches import OrderLaunches
 from .place.partition_pipeline import PartitionPipeline
 from .place.place import Place
 from .place.split_by_dominators import SplitByDominators
 from .problem.estimate_latencies import EstimateLatencies
-from .profiling.measure_schedules import MeasureSchedules
+from .profiling.calibration import KernelTimer
+from .profiling.measured_choice import MeasureSchedules
+from .targets import check_embeds, read_target
+from .toolchain.compile_target import CompileTarget
+from .toolchain.failures import explained
+from .toolchain.nvcc import has_nvcc
+from .variants.offer_variants import OfferVariants, pieces_for
 
 __all__ = [
     "AllocateStreams",
+    "DescribeLaunches",
     "EmitExecutor",
     "EmitPipeline",
     "EstimateLatencies",
     "LowerToKernels",
     "MeasureSchedules",
+    "OfferVariants",
     "OrderLaunches",
     "PartitionPipeline",
     "Place",
+    "PrepareKernels",
+    "SetCompileTarget",
     "SplitByDominators",
     "SplitTail",
+    "build_rest",
+    "compile_target",
+    "decision_passes",
+    "emit_passes",
+    "pass_list",
+    "pipeline",
+    "problem_passes",
 ]
+
+
+def pipeline(
+    topology: CompileOptions | Topology | str | os.PathLike[str] | None = None,
+    scheduler: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    cost_model: str | None = None,
+    backend: str | None = None,
+    measure: bool | None = None,
+    **settings: Any,
+) -> tvm.transform.Pass:
+    """The pass that makes a scheduled executable's module of a Relax module.
+
+    Parameters
+    ----------
+    topology, scheduler, options, cost_model, backend, measure, settings
+        As in `CompileOptions`. Those that are not given are taken from the current target; a method's options and
+        whether to measure only where no other method or topology is named.
+    """
+    given = {
+        "scheduler": scheduler, "options": options, "cost_model": cost_model, "backend": backend, "measure": measure,
+        **settings,
+    }  # fmt: skip
+    check_names(given)
+
+    @tvm.transform.module_pass(opt_level=0, name="tvm_sched")
+    def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, given)
+        check_embeds(chosen)
+        with use_cores(chosen.threads), explained(f"model {model_name(mod)!r}"):
+            return build_rest(tvm.transform.Sequential(pass_list(chosen))(mod))
+
+    return run
+
+
+def _chosen(current: Any, topology: Any, given: Mapping[str, Any]) -> CompileOptions:
+    """The options of the current target, overridden by the given ones."""
+    if isinstance(topology, CompileOptions) or (current is not None and "tvm_sched" not in current.keys and topology):
+        return CompileOptions.of(topology, **given)
+    if current is None:
+        return CompileOptions.of(topology or "cpu1", **given)
+    target_options = read_target(current)
+    if given.get("scheduler") or given.get("partitioner"):
+        target_options = replace(target_options, options={})
+    if topology is None:
+        return CompileOptions.of(target_options, **given)
+    kept = {name: getattr(target_options, name) for name in DEFAULTS if name != "measure"}
+    return CompileOptions.of(topology, **kept | {k: v for k, v in given.items() if v is not None})
+
+
+def pass_list(
+    options: CompileOptions, progress: Progress | None = None, stop_after: str | None = None
+) -> list[tvm.transform.Pass]:
+    """Return the passes that run for these options, in order.
+
+    Parameters
+    ----------
+    options : CompileOptions
+    progress : callable, optional
+        Called with what is being done, how many parts are done, and how many there are.
+    stop_after : str, optional
+        Name of the last pass (``"Place"``). Default: all passes.
+
+    Raises
+    ------
+    InputError
+        No pass of that name runs for these options.
+    """
+    passes = [*problem_passes(options, progress), *decision_passes(options, progress), *emit_passes(options)]
+    if stop_after is None:
+        return passes
+    names = [str(each.info.name).removeprefix("tvm_sched.") for each in passes]
+    if stop_after not in names:
+        hint = did_you_mean(stop_after, names)
+        raise InputError(f"no pass {stop_after!r} runs for these options{hint}; in order, there run {', '.join(names)}")
+    return passes[: names.index(stop_after) + 1]
+
+
+def compile_target(options: CompileOptions) -> CompileTarget:
+    """Return what kernels are compiled for; raise `InputError` where this machine cannot compile for it."""
+    return CompileTarget.of(options.processor, options.threads, options.precision, options.cache)
+
+
+def offers_variants(options: CompileOptions) -> bool:
+    """Whether alternatives are offered: where a schedule chooses, and more than one device can gain by it."""
+    several = len(options.topology.devices) > 1
+    return options.variants and several and options.objective == "latency" and not options.measuring
+
+
+def emulates_gpus(options: CompileOptions) -> bool:
+    """Whether GPUs are emulated: their kernels are those that TVM fuses for GPUs, not those of this CPU's libraries."""
+    return options.backend in (None, "emulated") and any(device.kind != "cpu" for device in options.topology.devices)
+
+
+def problem_passes(options: CompileOptions, progress: Progress | None = None) -> list[tvm.transform.Pass]:
+    """The passes up to a scheduling problem."""
+    cost_model = options.cost_model
+    if options.measuring and cost_model is None and len(options.topology.devices) == 1:
+        cost_model = "roofline"  # on one device it decides nothing, and measuring gives all latencies
+    elif cost_model is None and options.streams:
+        cost_model = default_cost_model(options.topology, together=True)
+    compiles = options.backend == "cuda" and options.objective == "latency" and has_nvcc()
+    variants = [OfferVariants(pieces_for(options.topology), rows=options.offers_rows)]
+    archs = [] if compiles else _archs_to_describe(options, cost_model)
+    return [
+        SetCompileTarget(compile_target(options)),
+        LowerToKernels(
+            device_kind="cuda" if options.backend == "cuda" else "cpu",
+            libraries=() if emulates_gpus(options) else None,
+            archs=sorted({device.arch for device in options.topology.devices if device.arch}),
+            after_fusion=variants if offers_variants(options) else (),
+        ),
+        *([DescribeLaunches(archs)] if archs else []),
+        PrepareKernels(),
+        EstimateLatencies(
+            options.topology,
+            cost_model,
+            measure=KernelTimer(progress),
+            compile_image=compile_image if compiles else None,
+        ),
+    ]
+
+
+def _archs_to_describe(options: CompileOptions, cost_model: Any) -> list[str]:
+    """Return the GPUs for which launches are described: streams, launch orders and some cost models need them."""
+    wanted = options.backend == "cuda" or options.streams or options.launch_order or cost_model in BY_LAUNCHES
+    return [device.arch for device in options.topology.devices if device.kind == "cuda"] if wanted else []
+
+
+def decision_passes(
+    options: CompileOptions,
+    progress: Progress | None = None,
+    *,
+    schedule: Schedule | None = None,
+    plan: PipelinePlan | None = None,
+) -> list[tvm.transform.Pass]:
+    """The passes from a problem to a schedule, or to a pipeline's plan; one that is given is taken instead of a method's."""
+    if options.objective == "throughput":
+        return [
+            PartitionPipeline(
+                options.stages,
+                options.partitioner,
+                options.options,
+                devices=options.devices,
+                latency_ceiling=options.latency_ceiling,
+                throughput_floor=options.throughput_floor,
+                plan=plan,
+                progress=progress,
+            )
+        ]
+    last: list[tvm.transform.Pass] = []
+    if options.measuring:
+        last = [MeasureSchedules(progress=progress, streams=options.streams, launch_order=options.launch_order)]
+    else:
+        default = BEST if schedule is None else None  # one that is given has streams and an order already
+        if streams := options.streams or default:
+            last.append(AllocateStreams(streams))
+        if order := options.launch_order or default:
+            last.append(OrderLaunches(order))
+    if schedule is not None:
+        return [Place(schedule=schedule), *last]
+    return [*_splitting(options), Place(options.scheduler, options.options, progress), *last]
+
+
+def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:
+    """The passes that put a schedule or a pipeline into an executable."""
+    if options.objective == "throughput":
+        return [EmitPipeline(options.backend)]
+    return [EmitExecutor(options.backend, run_options=options.run_options, states=options.states)]
+
+
+def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:
+    """`SplitByDominators` with the sizes that the scheduler is asked for, where it solves submodels."""
+    asked = get(options.scheduler).read_options(options.options)
+    sizes = {name: getattr(asked, name) for name in ("dominators", "operators") if hasattr(asked, name)}
+    return [SplitByDominators(**sizes)] if sizes else []
+
+
+def build_rest(mod: tvm.IRModule) -> tvm.IRModule:
+    """TVM's build pipeline on the function that calls the executor, and on all other functions."""
+    host = get_compile_target(mod).host
+    with host:
+        mod = relax.get_pipeline("default_build")(mod)
+    result = mod.clone()
+    for variable, function in mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc) and "target" not in function.attrs:
+            result.update_func(variable, function.with_attr("target", host))
+    return result

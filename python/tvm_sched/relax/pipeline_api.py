@@ -11,18 +11,18 @@ from typing import Any, Literal
 from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes
 
+from .._library import use_cores
 from ..pipeline import PipelinePlan
 from ..pipeline.artifact import new_artifact, write_manifest
 from ..pipeline.compiled import CompiledPipeline, assemble
 from ..problem import Topology
 from .api import check_before, decide
+from .emit.emit_pipeline import CompiledStage, make_stages
 from .emit.export import export
-from .emit.stages import CompiledStage, make_stages
 from .ir.attributes import get_pipeline_plan, get_problem
 from .models import load_model
 from .options import CompileOptions
 from .toolchain.failures import explained
-from .toolchain.processor import compiling_for
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def compile_pipeline(
     chosen = CompileOptions.of(topology, **given)
     check_before(chosen, "throughput")
     imported = load_model(model, input_shapes, name, constants)
-    with compiling_for(chosen.processor, chosen.threads, chosen.precision), explained(f"model {imported.name!r}"):
+    with use_cores(chosen.threads), explained(f"model {imported.name!r}"):
         mod = decide(imported, chosen, progress, plan=plan)
         problem, plan = get_problem(mod), get_pipeline_plan(mod)
         compiled = tuple(make_stages(mod, chosen.backend, parameters=chosen.parameters))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..bounds import Bound, all_bounds, lower_bound
-from ..bounds.evidence import Evidence, evidence
+from ..bounds.schedule_evidence import Evidence, evidence
 from ..errors import InputError
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule
@@ -62,7 +62,7 @@ def _proof(problem: Problem, bound: Bound) -> list[str]:
         return [f"What the bound rests on cannot be told: {error}"]
     of = f", for {format_ns(found.proved_ns)} of it" if found.proved_ns < bound.ns else ""
     if found.relaxed:
-        of += ", of operators that stand for all ways to compute a group (OPERATOR/head0 and others)"
+        of += ", for operators that stand for all alternatives of a group (OPERATOR/head0 and others)"
     *lemmas, last = found.lemmas
     longest = sorted(lemmas, key=lambda lemma: -lemma["ns"])
     told = [f"Why{of}:", *(f"  {_lemma(lemma)}" for lemma in longest[:MOST_SHOWN])]
@@ -78,8 +78,9 @@ def _lemma(lemma: dict[str, Any]) -> str:
         return f"{lemma['last']} cannot end before {format_ns(lemma['ns'])}: the buses carry what it and all before it read."
     between = f"from the end of {lemma['first']} to that of {lemma['last']} {format_ns(lemma['ns'])} pass at least: "
     count = len(lemma.get("operators", ()))
-    if lemma["rule"] == "ways":
-        return f"{between}the group {lemma['group']} lies between, and none of its {len(lemma['ways'])} ways is faster."
+    if lemma["rule"] == "alternatives":
+        count = len(lemma["alternatives"])
+        return f"{between}the group {lemma['group']} lies between, and none of its {count} alternatives is faster."
     return (
         between
         + {

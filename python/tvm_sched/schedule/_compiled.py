@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..problem import Problem
 
 if TYPE_CHECKING:
-    from .native import NativeProblem
+    from .native_problem import NativeProblem
 
 _compiled: weakref.WeakKeyDictionary[Problem, NativeProblem] = weakref.WeakKeyDictionary()
 
@@ -17,7 +17,7 @@ def compiled(problem: Problem) -> NativeProblem:
     """The C++ object of a problem, made on the first call for it."""
     found = _compiled.get(problem)
     if found is None:
-        from .native import NativeProblem  # loads the library, which reading and writing files does not need
+        from .native_problem import NativeProblem  # loads the library, which reading and writing files does not need
 
         found = _compiled[problem] = NativeProblem.of(problem)
     return found

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from .._library import function
 from ..errors import InputError
@@ -67,7 +68,7 @@ def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count:
     InputError
         A block fits on no multiprocessor, or kernels wait for each other.
     """
-    whole, parts = [], []
+    room, blocks_of, block_ns, arithmetic_of, bandwidth_of = [], [], [], [], []
     for kernel in kernels:
         taken, resident = kernel.resources, processor.resident(kernel.resources)
         if resident == 0:
@@ -82,21 +83,32 @@ def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count:
         busy = waves * concurrent / blocks
         arithmetic = min(kernel.arithmetic * busy * count / concurrent, 1 / on_one)
         bandwidth = min(kernel.bandwidth * busy / concurrent, 1 / concurrent)
-        whole.append((*processor.room_of(taken), blocks, kernel.ready_ns, kernel.overhead_ns))
-        parts.append((kernel.alone_ns / waves, arithmetic, bandwidth))
+        room.append(processor.room_of(taken))
+        blocks_of.append(blocks)
+        block_ns.append(kernel.alone_ns / waves)
+        arithmetic_of.append(arithmetic)
+        bandwidth_of.append(bandwidth)
     edges = [(p, k) for k, kernel in enumerate(kernels) for p in kernel.before]
-    times = np.zeros((len(kernels), 2), dtype=np.int64)
+    arrays = {
+        "room": _integers(room),
+        "blocks": _integers(blocks_of),
+        "block_ns": np.array(block_ns, dtype=np.float64),
+        "arithmetic": np.array(arithmetic_of, dtype=np.float64),
+        "bandwidth": np.array(bandwidth_of, dtype=np.float64),
+        "ready_ns": _integers([kernel.ready_ns for kernel in kernels]),
+        "overhead_ns": _integers([kernel.overhead_ns for kernel in kernels]),
+        "edge_before": _integers([before for before, _ in edges]),
+        "edge_after": _integers([after for _, after in edges]),
+    }
     try:
-        function("tvm_sched.simulate_blocks")(
-            np.array(whole, dtype=np.int64).reshape(-1, 7),
-            np.array(parts, dtype=np.float64).reshape(-1, 3),
-            np.array(edges, dtype=np.int64).reshape(-1, 2),
-            np.array([count, *processor.room], dtype=np.int64),
-            times,
-        )
+        times = function("tvm_sched.simulate_blocks")(arrays, count, _integers(processor.room))
     except ValueError as error:
         raise InputError(str(error)) from None
-    return [(begin, end) for begin, end in times.tolist()]
+    return list(zip(np.from_dlpack(times.start_ns).tolist(), np.from_dlpack(times.end_ns).tolist(), strict=True))
+
+
+def _integers(values: Any) -> npt.NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
 
 
 def knows_blocks(problem: Problem, schedule: Schedule) -> bool:

@@ -17,7 +17,7 @@ from .rules import Violation, describe
 from .schedule import Placement, Schedule, Transfer
 
 if TYPE_CHECKING:
-    from .native import NativeSchedule
+    from .native_problem import NativeSchedule
 
 Array = npt.NDArray[np.int64]
 
@@ -184,10 +184,11 @@ class ScheduleIndex:
         for violation in self.violations(1):
             raise ScheduleError(violation.message)
         count = self.placements.shape[1]
-        times = np.empty((2, count + self.transfers.shape[1]), dtype=np.int64)
-        peak = np.empty(len(self.problem.topology.devices), dtype=np.int64)
-        latency = self._call_native(lambda: self.native.simulate(times, peak))
-        return Times(times[0, :count], times[1, :count], times[0, count:], times[1, count:], latency, peak)
+        found = self._call_native(self.native.simulate)
+        start, end = _array(found.start_ns), _array(found.end_ns)
+        return Times(
+            start[:count], end[:count], start[count:], end[count:], found.latency_ns, _array(found.peak_memory)
+        )
 
     @cached_property
     def peak_memory(self) -> Array:
@@ -198,8 +199,8 @@ class ScheduleIndex:
 
     def violations(self, limit: int) -> list[Violation]:
         """Broken rules, up to ``limit``, of those that C++ checks: all but memory, certificate and evictions."""
-        rows = self._call_native(lambda: self.native.violations(limit))
-        return [describe(self.problem, self.placements, self.transfers, row) for row in rows]
+        broken = self._call_native(lambda: self.native.violations(limit))
+        return [describe(self.problem, self.placements, self.transfers, rule) for rule in broken]
 
     def holdings(self) -> Array:
         """Rows of tensor, device, begin, end: when each tensor is on each device, in nanoseconds."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ..problem import HOST, Problem
+
+if TYPE_CHECKING:
+    from .native_problem import BrokenRule
 
 Array = npt.NDArray[np.int64]
 
@@ -33,7 +37,7 @@ COMPILED_RULES = (
     "stage-streams",
     "deadlock",
 )
-"""Rules that C++ checks, in the order of ``Rule`` in ``cpp/simulate/rules.h``."""
+"""Rules that C++ checks: ``RuleName`` in ``cpp/simulate/rules.cc``."""
 
 RULES = ("problem", *COMPILED_RULES, "evict", "memory", "certificate", "contiguity")
 """All rules that `verify` knows."""
@@ -58,18 +62,19 @@ class Violation(msgspec.Struct, frozen=True):
     device: str = ""
 
 
-def describe(problem: Problem, placements: Array, transfers: Array, row: Sequence[int]) -> Violation:
-    """The violation of a schedule that a row of the C++ simulator stands for (``Violations`` in ``cpp/ffi/schedule.cc``).
+def describe(problem: Problem, placements: Array, transfers: Array, broken: BrokenRule) -> Violation:
+    """Say in words which rule of the C++ simulator a schedule breaks.
 
     The schedule's tables are those of `ScheduleIndex`.
     """
-    rule, o, t, d, other = (int(value) for value in row[:5])
-    name = COMPILED_RULES[rule]
+    # A plain str: that of tvm_ffi is a subclass, which msgspec does not encode.
+    name = str(broken.rule)
+    o, t, d, other = broken.operator, broken.tensor, broken.device, broken.other
     operator = problem.graph.operators[o].name if o >= 0 else ""
     tensor = problem.graph.tensors[t].name if t >= 0 else ""
     device = problem.topology.devices[d].name if d >= 0 else ""
     if name == "deadlock":
-        return _deadlock(problem, placements, transfers, row[5:])
+        return _deadlock(problem, placements, transfers, broken.cycle)
     is_device = other >= 0 and name != "operator-forbidden" and not name.startswith("stage")
     source = problem.topology.devices[other].name if is_device else ""
     producer = problem.graph.index.producer[t] if t >= 0 else -1

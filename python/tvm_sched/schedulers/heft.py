@@ -7,7 +7,7 @@ from functools import partial
 from ..problem import Problem
 from ..registry import NoOptions
 from ..schedule import Schedule
-from .common import native
+from .common import compiled_methods
 from .common.variants import over_variants
 from .registry import register
 
@@ -26,7 +26,7 @@ def heft(problem: Problem, options: NoOptions) -> Schedule:
     InfeasibleError
         The schedule holds too much memory, which HEFT does not look at, and no repair with the same devices was found.
     """
-    return over_variants(problem, partial(_list_schedule, native.HEFT))
+    return over_variants(problem, partial(_list_schedule, "heft"))
 
 
 @register("peft")
@@ -41,8 +41,8 @@ def peft(problem: Problem, options: NoOptions) -> Schedule:
     InfeasibleError
         As `heft`.
     """
-    return over_variants(problem, partial(_list_schedule, native.PEFT))
+    return over_variants(problem, partial(_list_schedule, "peft"))
 
 
-def _list_schedule(method: int, problem: Problem) -> Schedule:
-    return native.fit_into_memory(native.list_order(problem, method)).to_schedule()
+def _list_schedule(method: compiled_methods.ListMethod, problem: Problem) -> Schedule:
+    return compiled_methods.fit_into_memory(compiled_methods.list_order(problem, method)).to_schedule()

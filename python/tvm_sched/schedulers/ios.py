@@ -7,7 +7,7 @@ import msgspec
 from ..errors import InfeasibleError, TooLargeError, require_at_least
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule
-from .common import native
+from .common import compiled_methods
 from .registry import register
 
 
@@ -60,14 +60,16 @@ def ios(problem: Problem, options: IosOptions) -> Schedule:
             "no single device can run all operators with their tensors on it, and IOS uses one device"
         )
     device = min((d for d in range(len(able)) if able[d]), key=lambda d: total[d])
-    limits = (options.groups, options.group_size, options.block, options.states)
-    found = native.ios(problem, device, limits)
-    if isinstance(found, native.TooManyStates):
+    from ..schedule.native_problem import IosLimits  # loads the library
+
+    limits = IosLimits(groups=options.groups, group_size=options.group_size, block=options.block, states=options.states)
+    found = compiled_methods.ios(problem, device, limits)
+    if isinstance(found, compiled_methods.TooManyStates):
         raise TooLargeError(
             f"a block of {found.operators} operators has more than {options.states} states, about 2^{found.log2_states}, or "
             "more than the 64 operators that one can hold, and would take very long; cut it with the option block (10 is "
             "what HIOS compares with), or raise the option states"
         )
     index, profiled = found
-    schedule = native.fit_into_memory(index).to_schedule()
+    schedule = compiled_methods.fit_into_memory(index).to_schedule()
     return schedule.replace(notes={**schedule.notes, "profiled": profiled._asdict()})

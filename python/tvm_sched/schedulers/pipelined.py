@@ -7,8 +7,8 @@ import msgspec
 from ..errors import InfeasibleError
 from ..problem import FORBIDDEN, Problem
 from ..schedule import Schedule, ScheduleIndex
+from .common.compiled_methods import shortfalls
 from .common.eviction import with_eviction
-from .common.native import shortfalls
 from .registry import register
 
 

@@ -1,6 +1,8 @@
-"""Assign the operators of a device to streams; the algorithms are in ``cpp/search/streams.cc``."""
+"""Assign the operators of a device to streams; the algorithms are in ``cpp/search/launches.cc``."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,7 +14,7 @@ from ..schedule import Schedule, ScheduleIndex, priced
 from ..schedule._compiled import compiled
 
 ALLOCATORS = ("one", "opara", "nimble", "wavefront", "fewest")
-"""Names of the allocators, in the order of ``Allocation`` in C++."""
+"""Names of the allocators."""
 
 
 def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara") -> Schedule:
@@ -44,11 +46,11 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
     if method == "best":
         found = [allocate_streams(problem, schedule, name) for name in ALLOCATORS]
         return min(found, key=lambda s: (latency_ns(problem, s), count_synchronizations(problem, s)))
-    launches = launches_array(problem, schedule)
-    compiled(problem).allocate_streams(ALLOCATORS.index(method), launches)
+    operators, devices, _ = launches_of(problem, schedule)
+    streams = np.from_dlpack(compiled(problem).allocate_streams(method, operators, devices))
     placements = tuple(
         msgspec.structs.replace(placement, stream=stream)
-        for placement, stream in zip(schedule.placements, launches[2].tolist(), strict=True)
+        for placement, stream in zip(schedule.placements, streams.tolist(), strict=True)
     )
     return priced_anew(problem, schedule.replace(placements=placements))
 
@@ -86,11 +88,19 @@ def count_synchronizations(problem: Problem, schedule: Schedule) -> int:
     They are the edges between operators on different streams of one device that are left in the transitive reduction of
     all data dependences and stream orders.
     """
-    return int(compiled(problem).count_synchronizations(launches_array(problem, schedule)))
+    return compiled(problem).count_synchronizations(*launches_of(problem, schedule))
 
 
-def launches_array(problem: Problem, schedule: Schedule) -> npt.NDArray[np.int64]:
-    """Rows of operators, devices and streams in launch order, after all that they read."""
+class Launches(NamedTuple):
+    """Operators in launch order, each after all that it reads, with their devices and streams."""
+
+    operators: npt.NDArray[np.int64]
+    devices: npt.NDArray[np.int64]
+    streams: npt.NDArray[np.int64]
+
+
+def launches_of(problem: Problem, schedule: Schedule) -> Launches:
+    """The launches of a schedule; `InputError` where their order is not topological."""
     index = ScheduleIndex.of(problem, schedule)
     if sorted(index.operator) != list(range(len(problem.graph.operators))):
         raise InputError("the schedule does not place each operator of the problem once")
@@ -100,7 +110,8 @@ def launches_array(problem: Problem, schedule: Schedule) -> npt.NDArray[np.int64
     if late is not None:
         name = problem.graph.operators[late].name
         raise InputError(f"operator {name!r} stands before one that it reads from; streams need a topological order")
-    return index.placements[[0, 1, 3]]
+    operators, devices, _, streams, _ = (np.ascontiguousarray(row) for row in index.placements)
+    return Launches(operators, devices, streams)
 
 
 def latency_ns(problem: Problem, schedule: Schedule) -> int:

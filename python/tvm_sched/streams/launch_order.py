@@ -1,4 +1,4 @@
-"""The order in which kernels are launched; the algorithms are in ``cpp/search/streams.cc``."""
+"""The order in which kernels are launched; the algorithms are in ``cpp/search/launches.cc``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .allocation import priced_anew
 
 Amounts = npt.NDArray[np.int64]
 LAUNCH_ORDERS = ("depth-first", "breadth-first", "critical-path", "opara")
-"""Names of the launch orders, in the order of ``LaunchOrder`` in C++."""
+"""Names of the launch orders."""
 
 
 def order_launches(
@@ -51,8 +51,7 @@ def order_launches(
         )
     operators = problem.graph.operators
     amount, memory_bound = _amounts(problem, demands)
-    order = np.empty(len(operators), dtype=np.int64)
-    compiled(problem).order_launches(LAUNCH_ORDERS.index(method), amount, memory_bound, order)
+    order = np.from_dlpack(compiled(problem).order_launches(method, amount, memory_bound))
     where = {placement.operator: placement for placement in schedule.placements}
     placements = tuple(where[operators[o].name] for o in order.tolist())
     transfers = _by_need(problem, schedule, {placement.operator: i for i, placement in enumerate(placements)})

@@ -12,11 +12,11 @@ from . import semidefinite
 from .graph import Graph, Tensor
 
 STEPS = 3_000_000
-"""Sets of nodes that are looked at."""
+"""Largest number of sets of nodes that rule ``ideals`` looks at."""
 
 
 def bound_of(graph: Graph, stages: int, evidence: dict[str, Any], claimed: Fraction) -> Fraction:
-    """The bound that evidence proves; only by rule ``ideals`` it depends on the one that is claimed."""
+    """Return the bound that evidence proves; only rule ``ideals`` depends on the bound that is claimed."""
     rule = evidence["rule"]
     if not count(stages):
         raise Refused("a pipeline has at least one stage")
@@ -32,11 +32,9 @@ def bound_of(graph: Graph, stages: int, evidence: dict[str, Any], claimed: Fract
 
 
 def least_around(graph: Graph, node: int) -> int:
-    """Least work and transfers of any set that a stage with this node can be: a minimum cut, by a largest flow.
+    """Return the least cost of a set that a stage with this node can be, as a minimum cut.
 
-    A set pays for each node in it; for each tensor that comes in; and for each that is made inside and read, or
-    sent by the model, outside. So a tensor is paid for where some of its members are in and some are out. With a node
-    that leads to this one, or that this one leads to, all on the ways between are in: no edge leads to an earlier stage.
+    Proof: Lemmas 1 and 2 of ``docs/proofs/partition_node.md``.
     """
     left = dict[Any, dict[Any, int]]()
     endless = sum(graph.work) + sum(tensor.transfer for tensor in graph.tensors) + 1
@@ -60,9 +58,9 @@ def least_around(graph: Graph, node: int) -> int:
             for v in beside & graph.before[w]:
                 arc(*((w, v) if turned else (v, w)), endless)
     flow = 0
-    while way := _way(left, node, "out"):
-        amount = min(left[a][b] for a, b in way)
-        for a, b in way:
+    while path := _path(left, node, "out"):
+        amount = min(left[a][b] for a, b in path)
+        for a, b in path:
             left[a][b] -= amount
             left[b][a] += amount
         flow += amount
@@ -79,8 +77,8 @@ def _reached(following: list[set[int]], node: int) -> set[int]:
     return found
 
 
-def _way(left: dict[Any, dict[Any, int]], source: Any, sink: Any) -> list[tuple[Any, Any]]:
-    """Arcs of a shortest way along which some capacity is left; none where there is no way."""
+def _path(left: dict[Any, dict[Any, int]], source: Any, sink: Any) -> list[tuple[Any, Any]]:
+    """Return the arcs of a shortest path with capacity left; none if there is no path."""
     came, queue = {source: source}, deque([source])
     while queue and sink not in came:
         at = queue.popleft()
@@ -88,18 +86,17 @@ def _way(left: dict[Any, dict[Any, int]], source: Any, sink: Any) -> list[tuple[
             if capacity and b not in came:
                 came[b] = at
                 queue.append(b)
-    way = []
+    path = []
     while sink in came and sink != source:
-        way.append((came[sink], sink))
+        path.append((came[sink], sink))
         sink = came[sink]
-    return way
+    return path
 
 
 def can_be_cut(graph: Graph, stages: int, limit: int) -> bool:
-    """Whether some partition into at most ``stages`` stages has none of ``limit`` or more; all of them are looked at.
+    """Return whether some partition into at most ``stages`` stages has none of cost ``limit`` or more.
 
-    After each stage the nodes so far are closed under what they read. Of those sets only the ones that are reached
-    by fewest stages matter, and a stage only grows dearer in work.
+    Proof: Theorem 2 of ``docs/proofs/partition_ideals.md``.
     """
     whole, steps = (1 << graph.size) - 1, STEPS
     before = [sum(1 << b for b in each) for each in graph.before]

@@ -1,16 +1,6 @@
-"""The rule ``semidefinite``: multipliers of what every partition obeys, and one matrix that they leave; all in integers.
+"""The rule ``semidefinite``: Theorem 6 and Lemma 9 of ``docs/proofs/partition_semidefinite.md``, in integers.
 
-Let X(u, v) be 1 where nodes u and v share a stage, else 0; k the number of stages allowed, B the cost of the dearest one.
-Then X - J/k is positive semidefinite, J being all ones, and its trace is n (1 - 1/k). The multipliers show that what all
-transfers take is at least ``constant - slope B`` plus the sum over pairs u < v of S(u, v) X(u, v), S being a symmetric
-matrix whose diagonal they give, too. With e a lower bound of S's eigenvalues, e <= 0, ``<S, X - J/k> >= e n (1 - 1/k)``;
-this bounds that sum. All stages together cost at most k B: so B is at least (work + constant + sum) / (k + slope).
-
-Any multipliers give a bound, since those of inequalities are from 0 and each pair has one: the matrix is symmetric by
-construction. That of the eigenvalues is exact, too: S is compared with L Lᵀ, for an L of integers, which has none below 0,
-and no eigenvalue of the difference is larger than a row's sum of absolute values (theorems of Weyl and Gershgorin, 4.3.1 and
-6.1.1 of Horn and Johnson, *Matrix Analysis*, 1985). L comes from Cholesky's factorisation in floating point; where that goes
-wrong the difference is large, and the bound weak, but it holds.
+Any multipliers of the right sign give a bound. The least eigenvalue of the matrix that they leave is bounded exactly.
 """
 
 from __future__ import annotations
@@ -35,7 +25,7 @@ Matrix = list[list[int]]
 
 
 def bound_of(graph: Graph, stages: int, evidence: dict[str, Any]) -> Fraction:
-    """What multipliers prove for any partition, or ``below``, where that is less."""
+    """Return what multipliers prove for any partition, at most ``below``."""
     cheaper = evidence.get("below")
     proof = Proof(graph, evidence, None if cheaper is None else number(cheaper) / graph.unit)
     n, matrix = graph.size, proof.matrix
@@ -49,9 +39,9 @@ def bound_of(graph: Graph, stages: int, evidence: dict[str, Any]) -> Fraction:
 
 
 class Proof:
-    """What multipliers show, times ``scale``, in the graph's unit: ``constant``, ``slope`` and ``matrix``, S above.
+    """The constant, slope ``b`` and matrix ``Z`` of Theorem 6, times ``scale``, in the graph's unit.
 
-    ``below``: only partitions that cost less are looked at.
+    The bound is about partitions that cost less than ``below``.
     """
 
     def __init__(self, graph: Graph, evidence: dict[str, Any], below: Fraction | None) -> None:
@@ -84,12 +74,7 @@ class Proof:
         self.matrix[v][u] += amount
 
     def _tensors(self, terms: list[Any]) -> None:
-        """What transfers take in all stages: a mean, by weights, of lower bounds of each tensor.
-
-        A tensor with members in m stages costs m transfers where it always costs some, else m, or 0 for m = 1. With some
-        ``first`` members in s stages, which at least so many of their pairs share, s plus ``slope`` times these pairs is at
-        least its least value over s. Each further member is in one more stage unless it shares that of one before.
-        """
+        """Add the transfers of all stages: Lemma 3, a mean by weights for each tensor."""
         weights = dict[int, int]()
         for t, weight, slope, first, members in terms:
             tensor = self.graph.tensors[count(t)]
@@ -106,11 +91,9 @@ class Proof:
             raise Refused("weights of some tensor's bounds are more than 1")
 
     def _stages(self, multipliers: list[int], near: Matrix, width: int) -> None:
-        """What the stage of each node costs is at most B.
+        """Add the costs of stages: Lemma 2, with one convex combination for each tensor.
 
-        It does the work of all nodes in it, and pays for a tensor of which it has a member, unless it has all and need not:
-        at least one mean of the members' entries in X, less another one. Any two means do; they are taken of members whose
-        entries in ``near`` are less than ``width`` from the largest, and from the least one.
+        The members with entries in ``near`` less than ``width`` from the largest, or least, entry share the coefficient.
         """
         if len(multipliers) != self.graph.size or not width:
             raise Refused("there is not one multiplier for each stage, or the width is 0")
@@ -130,7 +113,7 @@ class Proof:
                     self._add(u, v, r * amount)
 
     def _cuts(self, triangles: list[Any], convexity: list[Any]) -> None:
-        """X(a, b) + X(b, c) - X(a, c) <= 1; and X(a, c) <= X(a, b) for b on a path from a to c, or from c to a."""
+        """Add triangles and convexity: Lemma 4."""
         for a, b, c, multiplier in triangles:
             amount = count(multiplier) * self.grain
             if len({count(a), count(b), count(c)}) < 3:
@@ -146,7 +129,7 @@ class Proof:
             self._add(a, b, -amount)
 
     def _entries(self, multipliers: Matrix, below: Fraction | None) -> None:
-        """X(u, v) is from 0, and 0 where all that must be in a stage with u and v is too much work for it."""
+        """Add the multipliers of entries: X is at least 0, and 0 where Lemma 4 says so."""
         for u, row in enumerate(multipliers):
             for v in range(u + 1, self.graph.size):
                 if row[v] < 0 and (below is None or self._between(u, v) < below):
@@ -184,13 +167,13 @@ def _triangle(rows: list[Any], n: int) -> Matrix:
 
 
 def _fewest(members: int, stages: int) -> int:
-    """Fewest pairs of members that share one of some stages: those of stages as even as can be."""
+    """Return the fewest pairs of members that share a stage: stages are as even as possible."""
     size, large = divmod(members, stages)
     return large * size * (size + 1) // 2 + (stages - large) * size * (size - 1) // 2
 
 
 def _mean(v: int, near: list[int], members: list[int], width: int, most: bool) -> list[tuple[int, int]]:
-    """Shares of members, ONE in all: of those with the largest, or least, entries; the node itself has the largest."""
+    """Return shares of members, ONE in all: those with the largest, or least, entries; the node itself counts as largest."""
     if v in members and (most or len(members) == 1):
         return [(v, ONE)]
     others = [u for u in members if u != v]
@@ -202,7 +185,7 @@ def _mean(v: int, near: list[int], members: list[int], width: int, most: bool) -
 
 
 def _negative(matrix: Matrix) -> Fraction:
-    """By how much an eigenvalue of a symmetric matrix of integers is below 0 at most."""
+    """Return a number such that no eigenvalue of a symmetric integer matrix is below minus it: Lemma 9."""
     n, largest = len(matrix), max((abs(x) for row in matrix for x in row), default=0)
     half = largest.bit_length() // 2 + 1
     fine = max(0, DIGITS - half)  # more binary digits for the factor than half of the matrix's, where these are few

@@ -1,7 +1,6 @@
-"""What evidence proves of pipelines: a bound of partitions of the graph that `relaxed` makes, where no stage costs more.
+"""The bound of a pipeline: a bound of partitions of the graph that `relaxed` makes.
 
-There each operator takes its least time on the devices allowed, each tensor its least time between them, and parameters
-nothing. The arguments stand in `tvm_sched_check.partitions.bound`.
+Proof: Lemma 1 of ``docs/proofs/partition_simple.md``. The rules are in `tvm_sched_check.partitions.bound`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def relaxed(problem: Problem, devices: list[int]) -> Graph:
         leaves = t in p.results and t in producer
         if p.kind[t] != "parameter" and (readers or leaves):
             host = [p.routes[HOST, d].ns(size) if (HOST, d) in p.routes else 0 for d in devices]
-            ways = [p.routes[pair].ns(size) for pair in pairs if readers and not p.is_host(t)]
-            transfer = min(ways + (host if p.is_host(t) or leaves else []), default=0)
+            copies = [p.routes[pair].ns(size) for pair in pairs if readers and not p.is_host(t)]
+            transfer = min(copies + (host if p.is_host(t) or leaves else []), default=0)
             tensors.append((producer.get(t, -1), readers, Fraction(transfer), leaves))
     return Graph([Fraction(min(each)) for each in times], tensors)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
 from tvm_sched.errors import InputError
 
@@ -43,14 +42,20 @@ class AntOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def send_ants(state: ClusterState, service: Service, options: AntOptions, least: int, most: int) -> Embedding | None:
     """Return what the ants find with ``least`` to ``most`` stages (0: any number), or None."""
-    # Each request has a seed of its own, so that the ants do not walk the same ways each time.
+    from ..search.native_search import AntSettings  # loads the library
+
+    # Each request has a seed of its own, so that the ants do not walk the same paths each time.
     seed = options.seed * 1_000_003 + state.asked.total()
-    counts = np.array([options.agents, options.generations, least, most, seed], dtype=np.int64)
-    rates = (
-        options.decrease,
-        options.increase,
-        options.pheromone_weight,
-        options.cost_weight,
-        options.initial,
+    settings = AntSettings(
+        agents=options.agents,
+        generations=options.generations,
+        least_stages=least,
+        most_stages=most,
+        seed=seed,
+        decrease=options.decrease,
+        increase=options.increase,
+        pheromone_weight=options.pheromone_weight,
+        cost_weight=options.cost_weight,
+        initial=options.initial,
     )
-    return state.search.ants(state.search.chain(service), state.gpus, state.fibres, counts, rates)
+    return state.search.ants(state.search.chain(service), state.gpus, state.fibres, settings)

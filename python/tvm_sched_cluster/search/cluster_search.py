@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,21 +15,24 @@ from ..problem.cluster import Cluster
 from ..problem.placement_pricing import nanoseconds
 from ..problem.service import Service, operator_ns
 
+if TYPE_CHECKING:
+    from .native_search import AntSettings, ChainEmbedding
+
 Integers = npt.NDArray[np.int64]
 
 MOST_STAGES = 64
-"""No mix with more GPUs is looked for."""
+"""Most GPUs of a mix."""
 
 
 @dataclass(frozen=True)
 class Mixes:
-    """GPUs of each kind that serve a service: a row each.
+    """Mixes: numbers of GPUs of each kind that can serve a service, a row for each mix.
 
     Attributes
     ----------
     gpus : array, mixes x kinds
     cycle_ns, latency_ns : array
-        Least cycle on them over the fastest circuits, and the latency with it.
+        Least cycle of each mix over the fastest circuits, and the latency with that cycle.
     """
 
     gpus: Integers
@@ -37,24 +40,24 @@ class Mixes:
     latency_ns: Integers
 
     def at(self, rows: Any) -> Mixes:
-        """Some of the mixes, in the order given."""
+        """Return some of the mixes, in the order of ``rows``."""
         return Mixes(self.gpus[rows], self.cycle_ns[rows], self.latency_ns[rows])
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """Pool and last block of each stage, and the links between its switch and the one before.
+    """Stages of a service on pools of GPUs, and the links between them.
 
     Attributes
     ----------
     pools : tuple of int
     ends : tuple of int
-        One after the last block of each stage.
+        Position after the last block of each stage.
     routes : tuple of tuple of int
         Links from each stage to the next one.
     cycle_ns, latency_ns : int
     status : {"no better found", "time limit", "interrupted"}
-        How the search for it ended, see `tvm_sched.anytime.Status`.
+        How the search ended, see `tvm_sched.anytime.Status`.
     """
 
     pools: tuple[int, ...]
@@ -66,7 +69,7 @@ class Embedding:
 
 
 class ClusterSearch:
-    """The searches on one cluster; services are handed over once and kept.
+    """The searches of ``cpp/cluster`` on one cluster. Each service is passed to C++ once.
 
     Parameters
     ----------
@@ -82,27 +85,12 @@ class ClusterSearch:
         )
         from .native_search import NativeClusterSearch  # loads the library
 
-        self._native = NativeClusterSearch.make(
-            _table([(round(kind.flops), kind.memory) for kind in cluster.kinds], 2),
-            _table([self._pool_row(p) for p in range(len(cluster.pools))], 5),
-            _row(nanoseconds(switch.delay) for switch in cluster.switches),
-            _table(
-                [
-                    (*(cluster.switch_id[s] for s in k.switches), nanoseconds(k.delay), math.floor(k.bandwidth))
-                    for k in cluster.links
-                ],
-                4,
-            ),
-        )
-
-    def _pool_row(self, p: int) -> tuple[int, ...]:
-        pool = self.cluster.pools[p]
-        rack = self.cluster.racks[pool.rack]
-        delay = nanoseconds(rack.delay) + nanoseconds(self.cluster.kinds[pool.kind].transfer_delay)
-        return self.cluster.switch_id[rack.switch], pool.kind, pool.rack, delay, math.floor(rack.bandwidth)
+        self._native = NativeClusterSearch.make(_arrays(cluster))
 
     def chain(self, service: Service, limits: tuple[int, int] | None = None) -> int:
-        """Number of a service's chain of blocks; ``limits`` are cycle and latency in ns instead of those required."""
+        """Return the number of a service's chain of blocks; ``limits`` replace its required cycle and latency, in ns."""
+        from .native_search import ChainLimits  # loads the library
+
         cycle, latency = limits or (service.cycle_limit_ns, service.latency_limit_ns)
         key = service.digest, cycle, latency
         if key not in self._chains:
@@ -113,13 +101,16 @@ class ClusterSearch:
             ]
             memory = _row(sum(service.operators[o].memory for o in range(*block)) for block in blocks)
             inputs = _row(service.input_bytes(first) for first, _ in blocks)
-            self._chains[key] = self._native.add_chain(_table(times, len(blocks)), memory, inputs, cycle, latency)
+            chain_limits = ChainLimits(cycle_ns=cycle, latency_ns=latency)
+            self._chains[key] = self._native.add_chain(
+                np.array(times, dtype=np.int64).reshape(-1, len(blocks)), memory, inputs, chain_limits
+            )
         return self._chains[key]
 
     def mixes(self, service: Service, stages: int = 0) -> Mixes:
-        """Smallest mixes of GPUs that serve a service on this cluster; with ``stages``, all of this many GPUs.
+        """Return the smallest mixes that serve a service on this cluster; with ``stages``, all mixes of this many GPUs.
 
-        A mix that contains none of them cannot serve it, whatever the circuits.
+        A mix that contains none of the smallest ones cannot serve the service, whatever the circuits.
         """
         key = service.digest, stages
         if key not in self._mixes:
@@ -127,45 +118,54 @@ class ClusterSearch:
         return self._mixes[key]
 
     def mixes_of(self, chain: int, kind_gpus: Integers, stages: int = 0, most_stages: int = MOST_STAGES) -> Mixes:
-        """The same for a chain and this many GPUs of each kind, none of more than ``most_stages``."""
-        found = _read(self._native.mixes(chain, kind_gpus, stages, most_stages))
-        table = found.reshape(-1, len(self.cluster.kinds) + 2)
-        return Mixes(np.ascontiguousarray(table[:, :-2]), table[:, -2].copy(), table[:, -1].copy())
+        """Return the mixes of a chain on this many GPUs of each kind, with at most ``most_stages`` GPUs."""
+        found = self._native.mixes(chain, kind_gpus, stages, most_stages)
+        return Mixes(_read(found.gpus), _read(found.cycle_ns), _read(found.latency_ns))
 
     def embed(self, chain: int, mixes: Integers, gpus: Integers, fibres: Integers) -> tuple[int, Embedding] | None:
-        """Row of the first mix that fits into the free resources, and its embedding; None where none does."""
+        """Return the row of the first mix that fits into the free resources, and its embedding; None if none fits."""
         if not len(mixes):
             return None
-        row = _read(self._native.embed(chain, np.ascontiguousarray(mixes), gpus, fibres))
-        return (int(row[0]), _embedding(row[1:])) if row.size else None
+        found = self._native.embed(chain, np.ascontiguousarray(mixes), gpus, fibres)
+        return None if found is None else (found.mix, _embedding(found))
 
-    def ants(
-        self, chain: int, gpus: Integers, fibres: Integers, counts: Integers, rates: tuple[float, ...]
-    ) -> Embedding | None:
-        """What the ants find; ``counts`` and ``rates`` as `SendAnts` takes them."""
-        row = _read(self._native.ants(chain, gpus, fibres, counts, *rates))
-        return _embedding(row) if row.size else None
+    def ants(self, chain: int, gpus: Integers, fibres: Integers, settings: AntSettings) -> Embedding | None:
+        """Return the embedding that the ants find in the free resources, or None."""
+        found = self._native.ants(chain, gpus, fibres, settings)
+        return None if found is None else _embedding(found)
 
 
-def _embedding(row: Integers) -> Embedding:
-    stages, cycle, latency, *rest = map(int, row)
-    pools, ends, rest = tuple(rest[:stages]), tuple(rest[stages : 2 * stages]), rest[2 * stages :]
-    routes = []
-    while rest:
-        count = rest[0]
-        routes.append(tuple(rest[1 : 1 + count]))
-        rest = rest[1 + count :]
-    return Embedding(pools, ends, tuple(routes), cycle, latency)
+def _arrays(cluster: Cluster) -> dict[str, Integers]:
+    """The arrays of which ``cpp/ffi/cluster.cc`` makes a cluster."""
+    racks = [cluster.racks[pool.rack] for pool in cluster.pools]
+    kinds = [cluster.kinds[pool.kind] for pool in cluster.pools]
+    return {
+        "kind_flops": _row(round(kind.flops) for kind in cluster.kinds),
+        "kind_memory": _row(kind.memory for kind in cluster.kinds),
+        "switch_delay_ns": _row(nanoseconds(switch.delay) for switch in cluster.switches),
+        "pool_switch": _row(cluster.switch_id[rack.switch] for rack in racks),
+        "pool_kind": _row(pool.kind for pool in cluster.pools),
+        "pool_rack": _row(pool.rack for pool in cluster.pools),
+        "pool_delay_ns": _row(
+            nanoseconds(rack.delay) + nanoseconds(kind.transfer_delay) for rack, kind in zip(racks, kinds, strict=True)
+        ),
+        "pool_bandwidth": _row(math.floor(rack.bandwidth) for rack in racks),
+        "link_first_switch": _row(cluster.switch_id[link.switches[0]] for link in cluster.links),
+        "link_second_switch": _row(cluster.switch_id[link.switches[1]] for link in cluster.links),
+        "link_delay_ns": _row(nanoseconds(link.delay) for link in cluster.links),
+        "link_bandwidth": _row(math.floor(link.bandwidth) for link in cluster.links),
+    }
+
+
+def _embedding(found: ChainEmbedding) -> Embedding:
+    routes = tuple(tuple(route) for route in found.routes)
+    return Embedding(tuple(found.pools), tuple(found.ends), routes, found.cycle_ns, found.latency_ns)
 
 
 def _read(tensor: Any) -> Integers:
-    """A tensor of C++ as one row."""
-    return np.asarray(np.from_dlpack(tensor), dtype=np.int64).ravel()
+    """A tensor of C++ as an array."""
+    return np.asarray(np.from_dlpack(tensor), dtype=np.int64)
 
 
 def _row(values: Any) -> Integers:
     return np.fromiter(values, dtype=np.int64)
-
-
-def _table(rows: Any, columns: int) -> Integers:
-    return np.array(rows, dtype=np.int64).reshape(-1, columns)

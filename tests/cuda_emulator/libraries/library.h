@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "../../cpp/fake_cuda/state.h"
+#include "../fake_driver/state.h"
 #include "numbers.h"
 
 namespace cuda_emulator {

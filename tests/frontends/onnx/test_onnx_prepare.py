@@ -76,7 +76,7 @@ def test_a_condition_that_is_a_constant(chosen):
     graph = prepared(model, {"x": X, "c": np.array(chosen)}, {"c": chosen})
     assert operators(graph) == ["Relu" if chosen else "Transpose"]
     with pytest.raises(
-        ModelError, match=r"If \(node 'y'\): which branch runs depends on the values of 'c'; .*--constant c="
+        ModelError, match=r"If \(node 'y'\): which branch runs depends on the values of 'c'; .*constants=\{'c'"
     ):
         prepare.prepare(model, {"x": (2, 3), "c": ()}, None, "m")
 

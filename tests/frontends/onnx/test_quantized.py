@@ -9,7 +9,7 @@ import pytest
 
 import tvm_sched.relax
 from tvm_sched.errors import InputError
-from tvm_sched.relax.toolchain.processor import compiling_for, runs_here
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 from .single_node import check_close, node_model, run_both
 
@@ -102,9 +102,8 @@ def test_matmul_integer(values: list[Any], inputs: list[int], kernel: bool) -> N
 def test_sums_do_not_saturate(terms: int, constant: bool, processor: str) -> None:
     """Pairs of these products exceed 16 bits, where AVX2's instruction for 8-bit integers saturates."""
     values = [np.full((16, terms), 255, "uint8"), np.repeat(np.array([[127], [-128]], "int8"), terms, 1).T.copy()]
-    with compiling_for(processor):
-        if not runs_here():
-            pytest.skip(f"this processor does not run kernels for {processor}")
+    if not CompileTarget.of(processor).runs_here():
+        pytest.skip(f"this processor does not run kernels for {processor}")
     mine, right, _ = run_both("MatMulInteger", values, [0] if constant else [0, 1], processor=processor)
     np.testing.assert_array_equal(right[0], np.tile(np.array([127, -128]) * 255 * terms, (16, 1)))
     check_close(mine, right, 0)

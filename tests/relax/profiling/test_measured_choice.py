@@ -9,7 +9,7 @@ from tvm import relax
 
 from tvm_sched.blob_cache import choice_cache
 from tvm_sched.errors import InputError
-from tvm_sched.planning.steps import overlapping_devices
+from tvm_sched.execution_plan.steps import overlapping_devices
 from tvm_sched.relax import compile, target
 from tvm_sched.relax.options import CompileOptions
 from tvm_sched.relax.profiling import measured_choice

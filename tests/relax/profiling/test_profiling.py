@@ -8,8 +8,9 @@ from tvm_sched.cost_model.features import describe, footprint_of
 from tvm_sched.cost_model.signature import signatures
 from tvm_sched.errors import InputError
 from tvm_sched.relax import make_problem
-from tvm_sched.relax.profiling import other_load, profile
-from tvm_sched.relax.profiling.cpu import CpuBench
+from tvm_sched.relax import profile_models as profile
+from tvm_sched.relax.profiling import other_load
+from tvm_sched.relax.profiling.cpu_bench import CpuBench
 from tvm_sched.relax.profiling.random_networks import random_networks
 from tvm_sched.runtime.machine import cores
 

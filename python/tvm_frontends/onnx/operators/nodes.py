@@ -14,14 +14,12 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
+from ...errors import Missing, UnsupportedNode
+
 STANDARD = ("", "ai.onnx")
 """Names of the standard domain."""
 OPSET = 18
 """Version of the standard domain's operators as which TVM's converters are called by ours."""
-
-
-class UnsupportedNode(Exception):
-    """A node that cannot be converted; the message says why, and what to do where there is something to do."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,10 @@ class Node:
         given.extend(inputs)
         return self.emit(convert(self.builder, given, dict(attributes), [{}, {}]))
 
-    def unsupported(self, reason: str) -> UnsupportedNode:
-        """The error to raise where the node cannot be converted: operator, node and reason."""
+    def unsupported(self, reason: str, missing: Missing | None = None) -> UnsupportedNode:
+        """Return the error to raise if the node cannot be converted: operator, node and reason."""
         name = self.name or "->".join(self.outputs)
-        return UnsupportedNode(f"operator {self.operator} (node {name!r}): {reason}")
+        return UnsupportedNode(f"operator {self.operator} (node {name!r}): {reason}", missing)
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute, text as `str`."""

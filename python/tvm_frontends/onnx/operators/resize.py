@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from ...errors import MissingConstant
 from ...interpolation import cubic, interpolate
 from .nodes import Node, converter, dtype_of
 
@@ -64,9 +65,7 @@ def _axes(node: Node, shape: tuple[int, ...]) -> list[_Axis]:
     scales = None if scales is None or scales.size == 0 else scales
     sizes = None if sizes is None or sizes.size == 0 else sizes
     if scales is None and sizes is None:
-        raise node.unsupported(
-            "neither its scales nor its sizes are constants; give them by constants={...} or --constant NAME=VALUE"
-        )
+        raise node.unsupported("neither its scales nor its sizes are constants", MissingConstant())
     named = [int(a) % len(shape) for a in node.attribute("axes", tuple(range(len(shape))))]
     result = [_Axis(size, size, 1.0) for size in shape]
     known = scales if scales is not None else sizes

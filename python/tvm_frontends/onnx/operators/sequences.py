@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from ...errors import MissingConstant
 from .nodes import Node, converter
 
 
@@ -37,7 +38,7 @@ def sequence_insert(node: Node) -> relax.Expr:
     if not isinstance(sequence, relax.Tuple):
         raise node.unsupported("its sequence is not a list of tensors that is known when the model is compiled")
     if node.input(2) is not None and given is None:
-        raise node.unsupported("its position is not a constant; give it by constants={...} or --constant NAME=VALUE")
+        raise node.unsupported("its position is not a constant", MissingConstant())
     items = list(sequence.fields)
     position = len(items) if given is None else int(given)
     if not -len(items) <= position <= len(items):

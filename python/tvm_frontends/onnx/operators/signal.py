@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from ...errors import MissingConstant
 from ...fourier import dft_matrix
 from .nodes import Node, converter, dtype_of
 
@@ -16,7 +17,7 @@ def cumulative(node: Node) -> relax.Expr:
     shape = node.shape(x, "its input x")
     given = node.constant(1)
     if given is None:
-        raise node.unsupported("its axis is not a constant; give it by constants={...} or --constant NAME=VALUE")
+        raise node.unsupported("its axis is not a constant", MissingConstant())
     axis = int(np.asarray(given).reshape(())) % len(shape)
     function = relax.op.cumsum if node.operator == "CumSum" else relax.op.cumprod
     value = relax.op.flip(x, axis) if node.attribute("reverse", 0) else x
@@ -85,7 +86,7 @@ def stft(node: Node) -> relax.Expr:
         x = node.emit(relax.op.reshape(x, shape))
     step, length = (node.constant(i) for i in (1, 3))
     if step is None:
-        raise node.unsupported("its frame step is not a constant; give it by constants={...} or --constant NAME=VALUE")
+        raise node.unsupported("its frame step is not a constant", MissingConstant())
     window = node.input(2)
     if length is not None:
         size = int(np.asarray(length).reshape(()))
@@ -109,7 +110,7 @@ def mel_weight_matrix(node: Node) -> relax.Expr:
 
     given = [node.constant(i) for i in range(5)]
     if any(value is None for value in given):
-        raise node.unsupported("an input is not a constant; give it by constants={...} or --constant NAME=VALUE")
+        raise node.unsupported("an input is not a constant", MissingConstant())
     kind = node.attribute("output_datatype", 1)
     matrix = MelWeightMatrix.eval(*(np.asarray(v).reshape(()) for v in given), output_datatype=kind)
     return relax.const(np.asarray(matrix, tensor_dtype_to_np_dtype(kind)))

@@ -11,6 +11,7 @@ import onnx
 import tvm
 from tvm import relax, te
 
+from ...errors import MissingConstant
 from ..widen import WIDER
 from .nodes import Node, constant_of, converter, dtype_of
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
@@ -131,10 +132,7 @@ def col2im(node: Node) -> relax.Expr:
     x = node.input(0)
     given = [node.constant(i) for i in (1, 2)]
     if given[0] is None or given[1] is None:
-        raise node.unsupported(
-            "the sizes of the picture and of the blocks are not constants; give them by constants={...} or "
-            "--constant NAME=VALUE"
-        )
+        raise node.unsupported("the sizes of the picture and of the blocks are not constants", MissingConstant())
     image, block = (tuple(int(v) for v in sizes) for sizes in given if sizes is not None)
     batch, rows, _ = node.shape(x, "its input")
     rank = len(image)

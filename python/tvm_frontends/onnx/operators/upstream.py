@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import relax
 
-from .nodes import Node, UnsupportedNode, constant_of, find
+from ...errors import MissingConstant, UnsupportedNode
+from .nodes import Node, constant_of, find
 
 if TYPE_CHECKING:
     import onnx
@@ -101,15 +102,13 @@ def check_constants(
             continue
         name = node.input[position]
         sources = _sources(graph, name) if graph is not None else [name]
-        if sources:
-            options = " and ".join(f"--constant {source}=VALUE" for source in sources)
-            advice = f"give the value of what decides it: {options} (constants={{{sources[0]!r}: ...}})"
-        else:
-            advice = "change the model so that it is a constant"
-        raise UnsupportedNode(
+        problem = (
             f"{_text(node)}: its input {position} ({name!r}) decides shapes, axes or modes, which have to be known when the "
-            f"model is compiled; {advice}"
+            "model is compiled"
         )
+        if sources:
+            raise UnsupportedNode(problem, MissingConstant(tuple(sources)))
+        raise UnsupportedNode(f"{problem}; change the model so that it is a constant")
 
 
 def _decisive(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tvm_sched_check import check as independent_check
 
 from ...bounds import lower_bound
-from ...bounds.evidence import evidence
+from ...bounds.schedule_evidence import evidence
 from ...errors import InputError, SchedulerError
 from ...problem import Problem
 from ...schedule import Schedule

@@ -11,13 +11,13 @@ import numpy as np
 
 from tvm_sched_check.partitions import check as independent_check
 
+from ...bounds.partitions.partition_evidence import partition_evidence
+from ...bounds.partitions.semidefinite_evidence import Effort
+from ...bounds.partitions.simple import simple_bound
 from ...errors import FormatError, InputError, SchedulerError
 from ...files import content_digest, convert, decode_document, encode_document
 from ...pipeline import Partition, PartitionProblem
-from ...pipeline.partition_evidence import partition_evidence
-from ...pipeline.programs import simple_bound
 from ...pipeline.registry import PARTITIONERS, partition
-from ...pipeline.semidefinite_evidence import Effort
 from .base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 
 FORMAT, VERSION = "tvm_sched.partition", 1

@@ -10,10 +10,13 @@ from tvm import relax
 from ...errors import InputError
 from ...problem import Group, OpGraph, Topology
 from ...problem.decoder_config import DecoderConfig
+from ..codegen.describe_launches import DescribeLaunches
+from ..codegen.prepare_kernels import PrepareKernels
 from ..ir.attributes import NAME
 from ..lower.lower_to_kernels import LowerToKernels
 from ..problem.demands import with_demands
 from ..problem.operator_graph import extract_variants
+from ..variants.offer_variants import OfferVariants
 from .layers import Decoder
 
 PHASES = ("full", "prefill", "decode")
@@ -76,24 +79,21 @@ def decoder_variants(
     rows: bool = False,
     gpus: Topology | None = None,
 ) -> tuple[OpGraph, tuple[Group, ...]]:
-    """`decoder_graph`, and the groups of its operators that can be computed in other ways.
+    """`decoder_graph`, and the groups of its operators that have alternatives.
 
     Products may be cut into any of these numbers of ``pieces``, with ``rows`` by rows also where only warm runs can gain
     (`tvm_sched.relax.variants.row_regions`). With ``gpus``, operators say what their kernels take of the
     GPUs of that topology (`tvm_sched.relax.problem.demands`), which takes a tenth of a second for each kernel.
     """
     archs = [device.arch for device in gpus.devices if device.kind == "cuda"] if gpus else ()
-    lower = tvm.transform.Sequential(
-        [
-            LowerToKernels(
-                schedule=False, libraries=(), variants=True, pieces=pieces, unbound=True, rows=rows, gpus=archs
-            )
-        ]
-    )
-    mod = lower(decoder_module(config, batch, tokens, phase=phase, dtype=dtype))
+    variants = OfferVariants(pieces, unbound=True, rows=rows)
+    passes = [LowerToKernels(libraries=(), after_fusion=[variants]), PrepareKernels(schedule=False)]
+    if archs:
+        passes.insert(1, DescribeLaunches(archs))
+    mod = tvm.transform.Sequential(passes)(decoder_module(config, batch, tokens, phase=phase, dtype=dtype))
     found = extract_variants(mod)
     if gpus:
-        found = with_demands(mod, found, gpus, compiled=False)
+        found = with_demands(mod, found, gpus)
     return found.graph, found.groups
 
 

@@ -9,9 +9,8 @@ import tvm
 from tvm import relax
 
 from ...schedule.verifier import verify
-from ..ir.attributes import PARAMETERS, TAIL, get_problem, get_schedule
-from ..toolchain.processor import host_target
-from . import make_executor
+from ..ir.attributes import PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
+from .executor import make_executor
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.EmitExecutor")
@@ -23,14 +22,10 @@ class EmitExecutor:
 
     Parameters
     ----------
-    backend : {"cpu", "emulated", "cuda"}, optional
-        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``. For ``"cuda"`` the kernels
-        must have been lowered for GPUs (`LowerToKernels`), and nvcc is needed.
-    target : tvm.target.Target, optional
-        For the kernels; default: this machine's CPU.
+    backend : str, optional
+        As in `CompileOptions`. For ``"cuda"`` the kernels must have been lowered for GPUs (`LowerToKernels`).
     run_options : mapping, optional
         What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
-
     states : mapping of str to int, optional
         Inputs that the executor keeps from run to run, as `CompileOptions` has them.
 
@@ -43,21 +38,17 @@ class EmitExecutor:
     def __init__(
         self,
         backend: str | None = None,
-        target: tvm.target.Target | None = None,
         run_options: Mapping[str, Any] | None = None,
         states: Mapping[str, int] | None = None,
     ) -> None:
         self.backend = backend
-        self.target = target
         self.run_options = dict(run_options or {})
         self.states = dict(states or {})
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         verify(get_problem(mod), get_schedule(mod))
-        executor = make_executor(
-            [mod], backend=self.backend, target=self.target, run_options=self.run_options, states=self.states
-        )
+        executor = make_executor([mod], backend=self.backend, run_options=self.run_options, states=self.states)
         return attach_executor(mod, [executor.module], executor.main)
 
 
@@ -69,9 +60,10 @@ def attach_executor(mod: tvm.IRModule, modules: Sequence[tvm.runtime.Module], ma
         result = result.without_attr(TAIL)
     result["main"] = main.with_attr("global_symbol", "main")
     result = relax.transform.DeadCodeElimination()(result)
+    host = get_compile_target(mod).host
     for variable, function in list(result.functions_items()):
         if isinstance(function, tvm.tirx.PrimFunc):  # kernels of other functions than main
-            result.update_func(variable, function.with_attr("target", host_target()))
+            result.update_func(variable, function.with_attr("target", host))
     if PARAMETERS in result.attrs:
         result = result.without_attr(PARAMETERS)
     if not modules:

@@ -1,11 +1,31 @@
-"""EmitPipeline: each stage of a plan becomes a runtime module, and ``main`` calls them in turn."""
+"""EmitPipeline: each stage of a plan becomes a runtime module, which computes on the stage's device only."""
 
 from __future__ import annotations
 
-import tvm
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import tvm
+from tvm import relax
+
+from ...errors import InputError
+from ...execution_plan import KernelCall
+from ...pipeline import verify
+from ...pipeline.compiled import describe_stage
+from ...pipeline.stage_problem import stage_problem
+from ...problem import OpGraph, Problem
+from ...runtime import ScheduledModule
+from ...schedulers import solve
+from ..ir.attributes import PARAMETERS, get_pipeline_plan, get_problem
+from ..lower.dynamic_tail import refuse_tail
+from ..problem.operator_graph import Extraction, extract
+from ..toolchain.linking import load_executable
 from .emit_executor import attach_executor
-from .stages import make_stages, pipeline_main
+from .executor import ENTRY, check_runs_on_gpus, default_backend, element, emit_call, rebuild
+from .export import EMBED_LIMIT
+from .runnable import compile_calls, make_plan_module
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.EmitPipeline")
@@ -18,8 +38,8 @@ class EmitPipeline:
 
     Parameters
     ----------
-    backend : {"cpu", "emulated", "cuda"}, optional
-        As for `EmitExecutor`.
+    backend : str, optional
+        As in `CompileOptions`.
     """
 
     def __init__(self, backend: str | None = None) -> None:
@@ -29,3 +49,151 @@ class EmitPipeline:
         """Transform a module."""
         stages = [stage.module for stage in make_stages(mod, self.backend, together=True)]
         return attach_executor(mod, stages, pipeline_main(mod, stages))
+
+
+@dataclass(frozen=True)
+class StageCalls:
+    """The kernels of a stage; arguments and parameters are tensors of its graph."""
+
+    graph: OpGraph
+    calls: Sequence[KernelCall]
+    arguments: tuple[str, ...]
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CompiledStage:
+    """A stage, compiled.
+
+    Attributes
+    ----------
+    module : tvm.runtime.Module
+        Of kind ``tvm_sched``, with its kernels. No two stages of a plan have a kernel's name in common, so that they can
+        be linked into one library.
+    parameters : dict of str to numpy.ndarray
+        Values that it needs and does not hold.
+    """
+
+    module: tvm.runtime.Module
+    parameters: dict[str, Any]
+
+    @property
+    def executable(self) -> tvm.runtime.Executable:
+        """The stage alone, for export."""
+        return tvm.runtime.Executable(self.module)
+
+    def link(self) -> ScheduledModule:
+        """The stage as loaded code with its parameters."""
+        module = ScheduledModule(load_executable(self.executable))
+        for name, value in self.parameters.items():
+            module.set_parameter(name, value)
+        return module
+
+
+def make_stages(
+    mod: tvm.IRModule, backend: str | None = None, together: bool = False, parameters: str = "auto"
+) -> list[CompiledStage]:
+    """Compile the stages of a module's pipeline plan.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The whole model, lowered to kernels, with problem and plan in its attributes.
+    backend : str, optional
+        As in `CompileOptions`.
+    together : bool
+        Whether all go into one executable: then they hold the values of their parameters, not only up to `EMBED_LIMIT`
+        bytes of each stage, and the first one holds what `tvm_sched.pipeline.open_pipeline` needs.
+    parameters : {"auto", "embed", "external"}
+        Where values go of stages that are apart: into each, beside it, or into it up to `EMBED_LIMIT` bytes.
+
+    Raises
+    ------
+    InputError
+        Parameters without values or as results, which the stages of a pipeline cannot hand on.
+    InfeasibleError
+        A stage's activations do not fit into its device.
+    """
+    refuse_tail([mod], "a pipeline")
+    problem, plan, extraction = get_problem(mod), get_pipeline_plan(mod), extract(mod)
+    verify(problem, plan)
+    _check_parameters(mod, problem)
+    kind = backend or default_backend(problem)
+    if kind == "cuda":
+        check_runs_on_gpus(mod, problem, extraction)
+    compiled, limit = [], None if together else {"auto": EMBED_LIMIT, "embed": None, "external": 0}[parameters]
+    for s, stage in enumerate(plan.stages):
+        part = stage_problem(problem, plan, s, apart=kind == "cuda")
+        about = describe_stage(problem, plan, s) if together else {}
+        compiled.append(_compile_stage(mod, extraction, part, stage.device, kind, s, about, limit))
+    return compiled
+
+
+def pipeline_main(mod: tvm.IRModule, stages: Sequence[tvm.runtime.Module]) -> relax.Function:
+    """``main`` that takes one batch through the stages, one after the other."""
+    extraction, held = extract(mod), set(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else set()
+    kept = [variable for variable in mod["main"].params if variable.name not in held]
+    new = {variable: relax.Var(variable.name, variable.ty) for variable in kept}
+    builder = relax.BlockBuilder()
+    with builder.function("main", list(new.values())):
+        values = {
+            name: element(builder, new[variable], path) for name, (variable, path) in extraction.arguments.items()
+        }
+        for stage in stages:
+            (plan,) = json.loads(stage["plans"]())
+            types = [relax.TensorType(spec["shape"], spec["dtype"]) for spec in plan["outputs"]]
+            if types:  # else nobody reads what it makes
+                arguments = [values[spec["name"]] for spec in plan["arguments"]]
+                results = emit_call(builder, f"{ENTRY}:{plan['name']}", arguments, types)
+                values.update((spec["name"], value) for spec, value in zip(plan["outputs"], results, strict=True))
+        builder.emit_func_output(rebuild(extraction.result, values))
+    return builder.get()["main"].with_attr("num_input", len(kept))
+
+
+def _check_parameters(mod: tvm.IRModule, problem: Problem) -> None:
+    known = mod.attrs.get(PARAMETERS, {})
+    for tensor in problem.graph.tensors:
+        if tensor.kind != "parameter":
+            continue
+        if tensor.name not in known:
+            raise InputError(f"parameter {tensor.name!r} has no value; bind it before the model is cut into stages")
+        if tensor.name in problem.graph.outputs:
+            raise InputError(f"the model returns its parameter {tensor.name!r}, which no stage of a pipeline sends")
+
+
+def _compile_stage(
+    mod: tvm.IRModule,
+    extraction: Extraction,
+    problem: Problem,
+    device: str,
+    backend: str,
+    number: int,
+    about: Mapping[str, Any],
+    embed_limit: int | None,
+) -> CompiledStage:
+    """Compile one stage, the ``number``-th; what ``about`` says is for one that stands with others in an executable."""
+    calls, suffix = _calls(extraction, problem.graph), f"__stage{number}"
+    module, parameters = make_plan_module(
+        mod,
+        calls,
+        problem,
+        solve(problem, "single", {"device": device}),
+        backend,
+        compile_calls(mod, calls, problem.topology, backend, suffix),
+        suffix=suffix,
+        about=about,
+        embed_limit=embed_limit,
+    )
+    return CompiledStage(module, parameters)
+
+
+def _calls(extraction: Extraction, graph: OpGraph) -> StageCalls:
+    known = {call.operator: call for call in extraction.calls}
+    kinds = {tensor.name: tensor.kind for tensor in graph.tensors}
+    # A model's parameter without a value is an argument of every call, which a pipeline has not.
+    return StageCalls(
+        graph,
+        [known[operator.name] for operator in graph.operators],
+        tuple(name for name, kind in kinds.items() if kind == "input"),
+        tuple(name for name, kind in kinds.items() if kind == "parameter"),
+    )

@@ -13,19 +13,19 @@ from tvm import relax
 
 from ..._library import function as library_function
 from ...errors import InputError
-from ...planning import check_states, output_tensors
+from ...execution_plan import check_states, output_tensors
 from ...problem import Problem
 from ...runtime.machine import EMULATED, EmulationWarning, describe
 from ...schedule import Schedule
 from ..codegen.cpu.kernels import compile_kernels
-from ..ir.attributes import PARAMETERS, TAIL, get_problem, get_schedule
+from ..ir.attributes import PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
+from ..ir.kernel_table import KernelTable, kernel_names
 from ..lower.dynamic_tail import ENTRY as TAIL_ENTRY
 from ..lower.dynamic_tail import refuse_tail, tail_operators
+from ..lower.kernel_libraries import claimed_functions
 from ..problem.operator_graph import Extraction, extract
-from ..toolchain.processor import kernel_targets
-from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names, needs_for
-from .kernel_table import KernelTable
-from .module import lower, make_runtime_module
+from .backend_kernels import Compiler, compile_for, needs_for
+from .runtime_module import lower, make_runtime_module
 from .shared_values import same_bits
 
 ENTRY = "tvm_sched.main"
@@ -86,7 +86,6 @@ def make_executor(
     *,
     backend: str | None = None,
     embed: bool = True,
-    target: tvm.target.Target | None = None,
     run_options: Mapping[str, Any] | None = None,
     compiler: Compiler = compile_kernels,
     states: Mapping[str, int] | None = None,
@@ -97,12 +96,10 @@ def make_executor(
     ----------
     mods : sequence of tvm.IRModule
         Each with problem and schedule in its attributes.
-    backend : {"cpu", "emulated", "cuda"}, optional
-        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
+    backend : str, optional
+        As in `CompileOptions`.
     embed : bool
         Whether the module holds the values of the parameters.
-    target : tvm.target.Target, optional
-        For the kernels; default `kernel_targets`.
     run_options : mapping, optional
         What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
     compiler : callable
@@ -129,8 +126,9 @@ def make_executor(
     libraries: list[tvm.runtime.Module] = []
     for variant in variants:
         suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
-        functions = kernel_names(variant.mod, variant.extraction.calls, suffix)
-        functions = table.add(variant.mod, functions, claimed_functions(variant.mod))
+        claimed = claimed_functions(variant.mod)
+        functions = kernel_names(variant.extraction.calls, claimed, suffix)
+        functions = table.add(variant.mod, functions, claimed)
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
         plan, called = lower(
             variant.mod,
@@ -147,7 +145,7 @@ def make_executor(
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
     main = _main_function(variants)
-    targets = {"": target} if target else kernel_targets()
+    targets = get_compile_target(variants[0].mod).hosts
     about = {**_metadata(variants, plans), **_machine(variants, plans, targets)}
     if run_options:
         about["run"] = dict(run_options)
@@ -321,14 +319,14 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
     new = {old.params[k]: param for k, param in zip(kept, params, strict=True)}
     unset = {name: (variable, ()) for name, variable in first.extraction.parameters.items() if variable in new}
     arguments = {
-        name: (new[variable], way)
-        for name, (variable, way) in {**first.extraction.arguments, **unset}.items()
+        name: (new[variable], path)
+        for name, (variable, path) in {**first.extraction.arguments, **unset}.items()
         if name not in first.states
     }
     outputs = [tensor for tensor in first.outputs if tensor not in unset]
     builder = relax.BlockBuilder()
     with builder.function("main", params):
-        values = {name: element(builder, variable, way) for name, (variable, way) in arguments.items()}
+        values = {name: element(builder, variable, path) for name, (variable, path) in arguments.items()}
         if outputs:
             types = [_output_type(variants, k) for k in range(len(outputs))]
             results = emit_call(builder, ENTRY, [values[name] for name in arguments], types)
@@ -352,10 +350,10 @@ def emit_call(
     return [result] if len(types) == 1 else [builder.emit(relax.TupleGetItem(result, k)) for k in range(len(types))]
 
 
-def element(builder: relax.BlockBuilder, variable: relax.Var, way: tuple[int, ...]) -> relax.Expr:
+def element(builder: relax.BlockBuilder, variable: relax.Var, path: tuple[int, ...]) -> relax.Expr:
     """An argument of ``main``, or a part of one that is a tuple."""
     value = variable
-    for position in way:
+    for position in path:
         value = builder.emit(relax.TupleGetItem(value, position))
     return value
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import tvm
 
-from ...planning import Calls
+from ...execution_plan import Calls
 from ...problem import Problem, Topology
 from ...runtime import ScheduledModule
 from ...runtime.machine import describe
 from ...schedule import Schedule
 from ..codegen.cpu.kernel_objects import load_kernels
 from ..codegen.cpu.kernels import compile_kernels
-from ..ir.attributes import PARAMETERS
-from ..toolchain.processor import kernel_targets
-from .kernel_calls import Compiler, claimed_functions, compile_for, kernel_names, needs_for
-from .module import Shares, lower, make_runtime_module
+from ..ir.attributes import PARAMETERS, get_compile_target
+from ..ir.kernel_table import kernel_names
+from ..lower.kernel_libraries import claimed_functions
+from .backend_kernels import Compiler, compile_for, needs_for
+from .runtime_module import Shares, lower, make_runtime_module
 
 
 def compile_calls(
@@ -33,14 +35,14 @@ def compile_calls(
     ``suffix``: appended to the kernels' names, to tell them from those of other modules.
     """
     claimed = claimed_functions(mod)
-    functions = kernel_names(mod, calls.calls, suffix)
+    functions = kernel_names(calls.calls, claimed, suffix)
     kernels = {name: mod[original] for original, name in functions.items() if original not in claimed}
-    return compile_for(backend, kernels, topology, kernel_targets(), compiler)
+    return compile_for(backend, kernels, topology, get_compile_target(mod).hosts, compiler)
 
 
 def link_calls(mod: tvm.IRModule, calls: Calls, topology: Topology) -> list[tvm.runtime.Module]:
     """The kernels of `compile_calls` as loaded code, which several runnable modules of the same calls may share."""
-    return compile_calls(mod, calls, topology, compiler=load_kernels)
+    return compile_calls(mod, calls, topology, compiler=partial(load_kernels, cache=get_compile_target(mod).cache))
 
 
 def make_plan_module(
@@ -77,7 +79,7 @@ def make_plan_module(
     embed_limit : int, optional
         Values of more bytes than this in all stay outside; default: all are embedded.
     """
-    functions = kernel_names(mod, calls.calls, suffix)
+    functions = kernel_names(calls.calls, claimed_functions(mod), suffix)
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
     held = {name: values[name] for name in calls.parameters if name in values}
     name = problem.graph.name
@@ -86,7 +88,7 @@ def make_plan_module(
     )
     used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"] if spec["name"] in held}
     size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
-    targets = kernel_targets()
+    targets = get_compile_target(mod).hosts
     made_for = "; ".join(map(str, targets.values()))
     needs = needs_for(backend, targets, problem.topology)
     metadata = {"name": name, **describe(backend, plan["devices"], made_for, needs), **(about or {})}

@@ -1,1 +1,5 @@
-"""What all stages of the compiler share: module attributes, documents, statements, loops."""
+"""What all stages of the compiler share: module attributes, types of tensors, statements, loops, kernels by name."""
+
+from .block_builders import separate_block_builders
+
+separate_block_builders()

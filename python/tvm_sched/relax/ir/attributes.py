@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar
 
+import msgspec
 import tvm
 
 from tvm_frontends.model import PARAMETERS
@@ -12,14 +14,17 @@ from ...errors import InputError
 from ...pipeline import PipelinePlan
 from ...problem import Problem
 from ...schedule import Schedule
+from ..toolchain.compile_target import CompileTarget
 from .document import Document
 
+COMPILE_TARGET = "tvm_sched.compile_target"
+"""What kernels are compiled for (`CompileTarget`), as JSON; left by SetCompileTarget."""
 PROBLEM = "tvm_sched.problem"
 """The problem (docs/formats/problem.md), left by EstimateLatencies."""
 LAUNCHES = "tvm_sched.launches"
-"""How each kernel would be launched on a GPU, as JSON, by its name; left by LowerToKernels if it was given GPUs."""
+"""How each kernel would be launched on a GPU, as JSON, by its name; left by DescribeLaunches."""
 DEVICE_KIND = "tvm_sched.device_kind"
-"""``"cuda"`` where LowerToKernels made kernels for GPUs."""
+"""``"cuda"`` where LowerToKernels lowers for GPUs."""
 SCHEDULE = "tvm_sched.schedule"
 """The schedule (docs/formats/schedule.md), left by Place and changed by the passes after it."""
 PIPELINE = "tvm_sched.pipeline"
@@ -27,7 +32,7 @@ PIPELINE = "tvm_sched.pipeline"
 SUBMODELS = "tvm_sched.submodels"
 """A JSON list of lists of operators' names, left by SplitByDominators."""
 CHOICE = "tvm_sched.choice"
-"""A JSON object of groups and the ways in which they are computed, left by Place where the problem had variants."""
+"""A JSON object of groups and their chosen alternatives, left by Place if the problem had variants."""
 NAME = "tvm_sched.name"
 """Name of the model."""
 TAIL = "tvm_sched.tail"
@@ -35,6 +40,7 @@ TAIL = "tvm_sched.tail"
 
 __all__ = [
     "CHOICE",
+    "COMPILE_TARGET",
     "DEVICE_KIND",
     "LAUNCHES",
     "NAME",
@@ -45,11 +51,13 @@ __all__ = [
     "SUBMODELS",
     "TAIL",
     "get_attribute",
+    "get_compile_target",
     "get_pipeline_plan",
     "get_problem",
     "get_schedule",
     "leave",
     "model_name",
+    "with_compile_target",
 ]
 
 _Kind = TypeVar("_Kind", Problem, Schedule, PipelinePlan)
@@ -73,6 +81,23 @@ def model_name(mod: tvm.IRModule) -> str:
     return str(mod.attrs[NAME]) if mod.attrs and NAME in mod.attrs else "model"
 
 
+def with_compile_target(mod: tvm.IRModule, target: CompileTarget) -> tvm.IRModule:
+    """Return the module with what its kernels are to be compiled for."""
+    return mod.with_attr(COMPILE_TARGET, msgspec.json.encode(target).decode())
+
+
+def get_compile_target(mod: tvm.IRModule) -> CompileTarget:
+    """Return what the module's kernels are compiled for: this machine's processor and all cores if it does not say so."""
+    if not mod.attrs or COMPILE_TARGET not in mod.attrs:
+        return CompileTarget()
+    return _decoded_target(str(mod.attrs[COMPILE_TARGET]))
+
+
+@cache
+def _decoded_target(text: str) -> CompileTarget:
+    return msgspec.json.decode(text, type=CompileTarget)
+
+
 def leave(mod: tvm.IRModule, key: str, value: Problem | Schedule | PipelinePlan) -> tvm.IRModule:
     """Set an object as a module attribute for later passes; it is encoded as JSON only when the module is saved."""
     return mod.with_attr(key, Document.make(value, _encode))
@@ -87,11 +112,11 @@ def _read(mod: tvm.IRModule, key: str, left_by: str, kind: type[_Kind]) -> _Kind
     left = get_attribute(mod, key, left_by)
     if not isinstance(left, Document):
         return kind.from_json(str(left), f"module attribute {key}")
-    found = left.object()
-    if not isinstance(found, kind):
-        found = kind.from_json(str(left.text()), f"module attribute {key}")
-        left.set_object(found)
-    return found
+    value = left.object()
+    if not isinstance(value, kind):
+        value = kind.from_json(str(left.text()), f"module attribute {key}")
+        left.set_object(value)
+    return value
 
 
 def get_problem(mod: tvm.IRModule) -> Problem:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax, te, topi
 
+from ..ir.tensor_types import dtype_of
 from .half import Legalize
 
 
@@ -22,11 +23,6 @@ def _usual(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return call.op.get_attr("FLegalize")(builder, call)
 
 
-def _kind(value: relax.Expr) -> str:
-    ty = value.ty
-    return str(ty.dtype.dtype) if isinstance(ty, relax.TensorType) and ty.dtype is not None else ""
-
-
 def _same(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     low, high = topi.less_equal(a, b), topi.greater_equal(a, b)
     return te.compute(low.shape, lambda *i: tvm.tirx.all(low(*i), high(*i)), name="equal")
@@ -37,18 +33,18 @@ def _negated(condition: te.Tensor, name: str) -> te.Tensor:
 
 
 def _equal(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    if "float" not in _kind(call.args[0]):
+    if "float" not in dtype_of(call.args[0]):
         return _usual(builder, call)
     return builder.call_te(_same, *call.args, primfunc_name_hint="equal")
 
 
 def _not_equal(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    if "float" not in _kind(call.args[0]):
+    if "float" not in dtype_of(call.args[0]):
         return _usual(builder, call)
     return builder.call_te(lambda a, b: _negated(_same(a, b), "not_equal"), *call.args, primfunc_name_hint="not_equal")
 
 
 def _logical_not(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    if _kind(call.args[0]) != "bool":
+    if dtype_of(call.args[0]) != "bool":
         return _usual(builder, call)
     return builder.call_te(lambda x: _negated(x, "logical_not"), call.args[0], primfunc_name_hint="logical_not")

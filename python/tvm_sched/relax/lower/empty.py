@@ -9,6 +9,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ..ir.tensor_types import static_shape
+
 _NEUTRAL = {
     "relax.matmul": 0.0,
     "relax.sum": 0.0,
@@ -52,10 +54,6 @@ def _is_legalized(operation: str) -> bool:
 
 
 def _size(value: relax.Expr | relax.Type) -> int | None:
-    """Number of elements, where it is known."""
-    ty = value.ty if isinstance(value, tvm.ir.Expr) else value
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    if not all(isinstance(d, tvm.tirx.IntImm) for d in ty.shape.values):
-        return None
-    return math.prod(int(d) for d in ty.shape.values)
+    """Return the number of elements, or None if it is unknown."""
+    shape = static_shape(value)
+    return None if shape is None else math.prod(shape)

@@ -11,6 +11,8 @@ from tvm import relax
 
 from tvm_frontends.model import data_address
 
+from ..ir.tensor_types import static_shape
+
 Names = dict[int, str]
 
 
@@ -154,9 +156,7 @@ class _Folder(relax.PyExprMutator):
         if operator not in _FUNCTIONS or not isinstance(call.ty, relax.TensorType):
             return call
         arguments = [self._constant(a) for a in call.args if isinstance(a.ty, relax.TensorType)]
-        if not arguments or any(a is None for a in arguments) or not isinstance(call.ty.shape, relax.ShapeExpr):
-            return call
-        if not all(isinstance(d, tvm.tirx.IntImm) for d in call.ty.shape.values):
+        if not arguments or any(a is None for a in arguments) or static_shape(call) is None:
             return call
         return self._fold(operator, call, arguments)
 

@@ -7,6 +7,8 @@ from inspect import signature
 
 from tvm import relax
 
+from ..ir.tensor_types import dtype_of
+
 HALF = ("float16", "bfloat16")
 _DIMENSIONS = ("1d", "2d", "3d")
 _SUMS = (
@@ -39,8 +41,7 @@ def _lower(builder: relax.BlockBuilder, expr: relax.Expr) -> relax.Expr:
 
 
 def _is_half(value: relax.Expr) -> bool:
-    ty = value.ty
-    return isinstance(ty, relax.TensorType) and ty.dtype is not None and str(ty.dtype.dtype) in HALF
+    return dtype_of(value) in HALF
 
 
 def _wide(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

@@ -12,11 +12,8 @@ from tvm_frontends.errors import ModelWarning
 from tvm_frontends.model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
 
 from ...errors import InputError
-from ..codegen.cpu.kernels import prepare_kernel
-from ..ir.attributes import DEVICE_KIND, LAUNCHES
-from ..problem.demands import launches_on_gpu
-from ..toolchain.processor import BFLOAT16, TF32, precision
-from ..variants.offer import offer_variants
+from ..ir.attributes import DEVICE_KIND, get_compile_target
+from ..toolchain.compile_target import BFLOAT16, TF32
 from . import comparisons, half
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
@@ -47,25 +44,13 @@ class LowerToKernels:
     libraries : sequence of str, optional
         Kernel libraries that take operators before TVM compiles the rest, in this order; their kernels are described in
         the module attribute ``tvm_sched.kernels``. Default: those that can be used here (`available_libraries`).
-    schedule : bool
-        Whether kernels get loops that suit a CPU (`tvm_sched.relax.codegen.cpu.kernels`); without it they are TVM's default.
     device_kind : {"cpu", "cuda"}
         What the kernels are for: it chooses the kernel libraries. Loops for GPUs are made when kernels are compiled.
-    variants : bool
-        Whether ``main`` holds other ways to compute fused kernels, too (`tvm_sched.relax.variants.offer`), of which `Place`
-        chooses.
-    pieces : sequence of int
-        Numbers of pieces into which products with weights may be cut then.
-    unbound : bool
-        Whether weights without values may be cut: for scheduling alone.
-    rows : bool
-        Whether parts by rows, each of which needs all weights, are offered also where only runs with parameters on the
-        devices can gain by them.
-    gpus : sequence of str
-        Architectures, such as ``"sm_86"``, for the oldest of which kernels say how they would be launched, in the module
-        attribute ``tvm_sched.launches``; without any, none does.
     archs : sequence of str
         The GPUs that libraries compile kernels for, such as ``"sm_90"``.
+    after_fusion : sequence of passes
+        Run when operators are fused and before fused functions become kernels, such as
+        `tvm_sched.relax.passes.OfferVariants`.
 
     Raises
     ------
@@ -76,26 +61,16 @@ class LowerToKernels:
     def __init__(
         self,
         fold: bool = True,
-        schedule: bool = True,
         libraries: Sequence[str] | None = None,
         device_kind: str = "cpu",
-        variants: bool = False,
-        pieces: Sequence[int] = (),
-        unbound: bool = False,
-        rows: bool = False,
-        gpus: Sequence[str] = (),
         archs: Sequence[str] = (),
+        after_fusion: Sequence[tvm.transform.Pass] = (),
     ) -> None:
         self.fold = fold
-        self.variants = variants
-        self.pieces = tuple(pieces)
-        self.unbound = unbound
-        self.rows = rows
-        self.archs = tuple(archs)
-        self.device_kind = device_kind
         self.libraries = libraries
-        self.gpus = tuple(gpus)
-        self.schedule = schedule
+        self.device_kind = device_kind
+        self.archs = tuple(archs)
+        self.after_fusion = list(after_fusion)
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
@@ -111,20 +86,16 @@ class LowerToKernels:
             _warn_of_tail(mod)
             mod, kept = fold_parameters(mod, names)
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
-            for asked, library in ((BFLOAT16, "onednn"), (TF32, "nvidia")):
-                if precision() == asked and library not in libraries:
-                    raise InputError(
-                        f"precision {asked!r} takes the kernel library {library!r}, which is not used here"
-                    )
+            precision = get_compile_target(mod).precision
+            needed = {BFLOAT16: "onednn", TF32: "nvidia"}.get(precision)
+            if needed is not None and needed not in libraries:
+                raise InputError(f"precision {precision!r} takes the kernel library {needed!r}, which is not used here")
             mod, claimed = _claim(mod, libraries, names, self.archs)
             mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
             mod = self._lower(mod)
         mod, constants = _lift(mod, names)
         del kept, laid_out
         documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
-        launches = launches_on_gpu(_prepare_kernels(mod, False), self.gpus) if self.gpus else {}
-        mod = _prepare_kernels(mod, self.schedule and self.device_kind == "cpu")
-        mod = mod.with_attr(LAUNCHES, launches) if launches else mod
         mod = mod.with_attr(KERNELS, documents) if documents else mod
         mod = mod.with_attr(DEVICE_KIND, self.device_kind) if self.device_kind != "cpu" else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})
@@ -139,13 +110,9 @@ class LowerToKernels:
                     transform.LegalizeOps({**half.legalizations(), **comparisons.legalizations()}),
                 ]
             )(widen_scans(mod))
-        fused = tvm.transform.Sequential(
-            [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]
-        )(legal)
-        if self.variants:
-            fused = offer_variants(fused, self.pieces, self.unbound, self.rows)
+        fuse = [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]
         last = [transform.FuseTIR(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()]
-        return tvm.transform.Sequential(last)(fused)
+        return tvm.transform.Sequential([*fuse, *self.after_fusion, *last])(legal)
 
 
 def _operators_for(device_kind: str) -> tvm.target.Target:
@@ -201,11 +168,3 @@ def _lift(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, dict[str, tvm.
         variables[address] = relax.Var(name, constant.ty)
         values[name] = constant.value
     return lift_constants(mod, variables), values
-
-
-def _prepare_kernels(mod: tvm.IRModule, schedule: bool) -> tvm.IRModule:
-    result = mod.clone()
-    for variable, function in mod.functions_items():
-        if isinstance(function, tvm.tirx.PrimFunc):
-            result.update_func(variable, prepare_kernel(function, schedule))
-    return result

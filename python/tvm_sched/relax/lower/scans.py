@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..ir.tensor_types import dtype_of
 from .half import HALF
 
 _SORTED = {
@@ -35,21 +36,16 @@ def widen_scans(mod: tvm.IRModule) -> tvm.IRModule:
     return widener.builder_.get()
 
 
-def _kind(value: relax.Expr) -> str:
-    ty = value.ty
-    return str(ty.dtype.dtype) if isinstance(ty, relax.TensorType) and ty.dtype is not None else ""
-
-
 @mutator
 class _Widener(PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         """Rewrite one call."""
         call = super().visit_call_(call)
         name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
-        kind = _kind(call.args[0]) if name in _SORTS or name in _SCANS else ""
+        kind = dtype_of(call.args[0]) if name in _SORTS or name in _SCANS else ""
         if name in _SORTS and kind in _SORTED:
             return self._widened(call, kind, _SORTED[kind])
-        if name in _SCANS and kind in HALF and _kind(call) in ("", kind):
+        if name in _SCANS and kind in HALF and dtype_of(call) in ("", kind):
             return self._widened(call, kind, "float32")
         return call
 
@@ -60,9 +56,11 @@ class _Widener(PyExprMutator):
         if call.op.name in _SCANS:
             attributes["dtype"] = wide
         source = self.builder_.emit(relax.op.astype(call.args[0], wide))
-        found = self.builder_.emit(build(source, **attributes))
-        if not isinstance(found.ty, relax.TupleType):
-            return found if call.op.name == "relax.argsort" or _kind(found) != wide else relax.op.astype(found, kind)
-        values = self.builder_.emit(relax.TupleGetItem(found, 0))
-        places = self.builder_.emit(relax.TupleGetItem(found, 1))
+        result = self.builder_.emit(build(source, **attributes))
+        if not isinstance(result.ty, relax.TupleType):
+            return (
+                result if call.op.name == "relax.argsort" or dtype_of(result) != wide else relax.op.astype(result, kind)
+            )
+        values = self.builder_.emit(relax.TupleGetItem(result, 0))
+        places = self.builder_.emit(relax.TupleGetItem(result, 1))
         return relax.Tuple([self.builder_.emit(relax.op.astype(values, kind)), places])

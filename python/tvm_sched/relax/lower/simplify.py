@@ -6,6 +6,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ..ir.tensor_types import dtype_of
 from .empty import rewrite_empty
 
 _ALIASES = {
@@ -64,7 +65,7 @@ class _Simplifier(relax.PyExprMutator):
 
     def _bounded_take(self, call: relax.Call) -> relax.Expr:
         """A wrong index must not read memory outside of the table: it gives NaN, or the nearest row of integers."""
-        mode = "nan" if _dtype(call.args[0]) in _WITH_NAN else "clip"
+        mode = "nan" if dtype_of(call.args[0]) in _WITH_NAN else "clip"
         return relax.op.take(*call.args, call.attrs.axis, mode)
 
     def _sum_of_booleans(self, call: relax.Call, operation: str) -> relax.Expr:
@@ -83,21 +84,16 @@ def _whole_exponent(expr: relax.Expr) -> int:
     return int(value) if value in (2, 3, 4) else 0
 
 
-def _dtype(expr: relax.Expr) -> str:
-    known = isinstance(expr.ty, relax.TensorType) and expr.ty.dtype is not None
-    return str(expr.ty.dtype.dtype) if known else ""
-
-
 def _infinity_for_zero(divisor: relax.Expr) -> relax.Expr | None:
     """What gives as a factor what a single constant 0 gives as a divisor, at which TVM's simplifier fails."""
-    if not isinstance(divisor, tvm.ir.GenericConst) or _dtype(divisor) not in _WITH_NAN:
+    if not isinstance(divisor, tvm.ir.GenericConst) or dtype_of(divisor) not in _WITH_NAN:
         return None
     value = divisor.value.numpy()
     return relax.const(np.copysign(np.inf, value), value.dtype.name) if value.size == 1 and not value.any() else None
 
 
 def _is_bool(expr: relax.Expr) -> bool:
-    return _dtype(expr) == "bool"
+    return dtype_of(expr) == "bool"
 
 
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:

@@ -9,7 +9,8 @@ from tvm import relax
 
 from ...errors import InputError
 from ..ir.attributes import TAIL
-from ..problem.operator_graph import describe, static_shape
+from ..ir.calls import describe
+from ..ir.tensor_types import static_shape
 from .dynamic_tail import ENTRY
 
 UNBOUNDED = ("relax.nonzero", "relax.unique")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import tvm
 
-from ...streams import choose_streams
+from ...streams import BEST, choose_streams
 from ..ir.attributes import SCHEDULE, get_problem, get_schedule, leave
-from ..targets import option_of_target
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.AllocateStreams")
@@ -17,10 +16,9 @@ class AllocateStreams:
 
     Parameters
     ----------
-    method : str, optional
+    method : str
         As in `tvm_sched.streams.allocate_streams`: ``"one"``, ``"opara"``, ``"nimble"``, ``"wavefront"`` or ``"fewest"``;
-        or ``"best"``: the best by prediction, the scheduler's streams among it (`tvm_sched.streams.best_streams`). Default:
-        what the current target says, if it is one of ours, else ``"best"``.
+        or ``"best"``: the best by prediction, the scheduler's streams among it (`tvm_sched.streams.best_streams`).
 
     Raises
     ------
@@ -30,11 +28,11 @@ class AllocateStreams:
         With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
     """
 
-    def __init__(self, method: str | None = None) -> None:
+    def __init__(self, method: str = BEST) -> None:
         self.method = method
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         problem, schedule = get_problem(mod), get_schedule(mod)
-        chosen = choose_streams(problem, schedule, self.method or option_of_target("streams"))
+        chosen = choose_streams(problem, schedule, self.method)
         return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import tvm
 
-from ...streams import choose_launch_order
+from ...streams import BEST, choose_launch_order
 from ..ir.attributes import SCHEDULE, get_problem, get_schedule, leave
-from ..targets import option_of_target
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.OrderLaunches")
@@ -17,11 +16,10 @@ class OrderLaunches:
 
     Parameters
     ----------
-    method : str, optional
+    method : str
         As in `tvm_sched.streams.order_launches`: ``"depth-first"``, ``"breadth-first"``, ``"critical-path"`` or
         ``"opara"``; or ``"best"``: where a device has several streams, the best by prediction, the scheduler's order among
-        it (`tvm_sched.streams.best_launch_order`). Default: what the current target says, if it is one of ours, else
-        ``"best"``.
+        it (`tvm_sched.streams.best_launch_order`).
 
     Raises
     ------
@@ -31,11 +29,11 @@ class OrderLaunches:
         In the requested order the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
     """
 
-    def __init__(self, method: str | None = None) -> None:
+    def __init__(self, method: str = BEST) -> None:
         self.method = method
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         problem, schedule = get_problem(mod), get_schedule(mod)
-        chosen = choose_launch_order(problem, schedule, self.method or option_of_target("launch_order"))
+        chosen = choose_launch_order(problem, schedule, self.method)
         return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)

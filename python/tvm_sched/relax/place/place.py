@@ -14,7 +14,6 @@ from ...schedule import Schedule, resolved
 from ...schedule.verifier import verify
 from ...schedulers import get, solve
 from ..ir.attributes import CHOICE, PARAMETERS, PROBLEM, SCHEDULE, SUBMODELS, get_problem, leave
-from ..options import SCHEDULER
 from ..problem.operator_graph import extract
 
 
@@ -24,7 +23,7 @@ class Place:
 
     Reads the attribute ``tvm_sched.problem``, and the submodels that `SplitByDominators` left if the scheduler solves
     submodels; leaves the schedule as a JSON document in ``tvm_sched.schedule``. Where the problem has variants, the
-    ways that the schedule chooses are in ``tvm_sched.choice`` from then on, and problem and schedule are of these ways
+    alternatives that the schedule chooses are in ``tvm_sched.choice`` from then on, and problem and schedule are of these
     alone.
 
     Parameters
@@ -41,7 +40,7 @@ class Place:
 
     def __init__(
         self,
-        scheduler: str = SCHEDULER,
+        scheduler: str = "anytime",
         options: Mapping[str, Any] | None = None,
         progress: Callable[[str, int, int], None] | None = None,
         *,

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import tvm
 
 from ...cost_model.cubin import CompiledKernel
-from ...errors import InputError
-from ...planning import KernelCall
+from ...execution_plan import KernelCall
 from ...problem import Demand, Device, KernelResources, Operator, OpGraph, Topology
 from ...problem.demand import DemandSource
-from ..codegen.cuda.compile import compile_image, describe_launches
-from ..emit.kernel_calls import claimed_functions, kernel_names
-from ..emit.kernel_table import KernelTable
 from ..ir.attributes import LAUNCHES
-from ..lower.kernel_libraries import kernel_document
+from ..ir.kernel_table import KernelTable, kernel_names
+from ..lower.kernel_libraries import claimed_functions, kernel_document
 from ..lower.kernel_libraries.handwritten_cuda.library import compile_sources
 from ..lower.kernel_libraries.nvidia.launches import library_launch
 from ..lower.kernel_libraries.nvidia.library import LIBRARY as NVIDIA
@@ -34,7 +30,25 @@ _PRODUCT = re.compile(r"conv|matmul|dense|gemm|attention|einsum|linear")
 Launches = tuple[KernelResources, ...]
 
 
-def with_demands(mod: tvm.IRModule, calls: Extraction, topology: Topology, compiled: bool) -> Extraction:
+class CompiledImage(Protocol):
+    """Compiled kernels, as far as demands need them (`tvm_sched.relax.codegen.cuda.compile.CudaImage`)."""
+
+    @property
+    def functions(self) -> Mapping[str, Mapping[str, Any]]:
+        """How the kernels of each function are launched."""
+
+    @property
+    def kernels(self) -> Mapping[str, CompiledKernel]:
+        """What each kernel takes, by symbol."""
+
+
+ImageCompiler = Callable[[Mapping[str, tvm.tirx.PrimFunc], Sequence[str]], CompiledImage]
+"""Compiles kernels for GPU architectures."""
+
+
+def with_demands(
+    mod: tvm.IRModule, calls: Extraction, topology: Topology, compile_image: ImageCompiler | None = None
+) -> Extraction:
     """Add the demands of operators (`Operator.demand`) on the topology's GPUs to an extraction.
 
     Parameters
@@ -42,11 +56,12 @@ def with_demands(mod: tvm.IRModule, calls: Extraction, topology: Topology, compi
     mod : tvm.IRModule
         The model, lowered to kernels.
     calls : Extraction
-        With all ways to compute it.
+        With the alternatives of all groups.
     topology : Topology
-    compiled : bool
-        Whether nvcc compiles the kernels, so that registers and static shared memory are those of the code, which is kept
-        for the artifact. Else the launches are those of the attribute `LAUNCHES`, and `REGISTERS` are assumed.
+    compile_image : callable, optional
+        Compiles the kernels, so that registers and static shared memory are those of the code
+        (`tvm_sched.relax.codegen.cuda.compile_image`, which keeps the code for the artifact). Without it the launches are
+        those of the attribute `LAUNCHES`, and `REGISTERS` are assumed.
 
     Returns
     -------
@@ -63,12 +78,16 @@ def with_demands(mod: tvm.IRModule, calls: Extraction, topology: Topology, compi
     claimed = claimed_functions(mod)
     if not devices or any(call.packed or (call.external and call.function not in claimed) for call in every):
         return calls
-    launches = _compiled_launches(mod, every, [d.arch for d in devices]) if compiled else _lowered_launches(mod)
+    compiled = compile_image is not None
+    if compile_image is not None:
+        launches = _compiled_launches(mod, every, [d.arch for d in devices], compile_image)
+    else:
+        launches = _lowered_launches(mod)
     used = {call.function for call in every}
     launches |= _library_launches(mod, used & claimed, compiled)
     if not used <= launches.keys():
         return calls
-    graph = calls.all_ways().graph
+    graph = calls.with_all_alternatives().graph
     demands: dict[str, Demand] = {}
     for call, operator in zip(every, graph.operators, strict=True):
         modelled = call.function in claimed and kernel_document(mod, call.function)[0] == NVIDIA.name
@@ -90,24 +109,12 @@ def with_demands(mod: tvm.IRModule, calls: Extraction, topology: Topology, compi
     )
 
 
-def launches_on_gpu(mod: tvm.IRModule, archs: Sequence[str]) -> dict[str, str]:
-    """How each kernel of a module would be launched, as JSON by its name, found by lowering; nvcc is not needed.
-
-    Kernels that would compute on the host are left out.
-    """
-    found = {}
-    for variable, function in mod.functions_items():
-        if isinstance(function, tvm.tirx.PrimFunc):
-            name = str(variable.name_hint)
-            with suppress(InputError):
-                found[name] = json.dumps(describe_launches({name: function}, archs)[name]["launches"])
-    return found
-
-
-def _compiled_launches(mod: tvm.IRModule, calls: Sequence[KernelCall], archs: Sequence[str]) -> dict[str, Launches]:
+def _compiled_launches(
+    mod: tvm.IRModule, calls: Sequence[KernelCall], archs: Sequence[str], compile_image: ImageCompiler
+) -> dict[str, Launches]:
     """Of each function that TVM compiles, with what nvcc says of it."""
     table, claimed = KernelTable(), claimed_functions(mod)
-    names = table.add(mod, kernel_names(mod, calls), claimed)
+    names = table.add(mod, kernel_names(calls, claimed), claimed)
     if not table.kernels:
         return {}
     image = compile_image(table.kernels, archs)
@@ -119,18 +126,18 @@ def _compiled_launches(mod: tvm.IRModule, calls: Sequence[KernelCall], archs: Se
 
 def _library_launches(mod: tvm.IRModule, functions: set[str], compiled: bool) -> dict[str, Launches]:
     """Launches of functions that kernel libraries compute: our compiled kernels, a model of NVIDIA's libraries."""
-    found: dict[str, Launches] = {}
+    launches: dict[str, Launches] = {}
     ours: dict[str, dict[str, Any]] = {}
     for name in sorted(functions):
         library, document = kernel_document(mod, name)
         if library == NVIDIA.name:
-            found[name] = (library_launch(document),)
+            launches[name] = (library_launch(document),)
         else:
             ours[name] = document
     if compiled and ours:
         described, _, kernels = compile_sources(ours)
-        found |= {name: _described(name, function["launches"], kernels) for name, function in described.items()}
-    return found
+        launches |= {name: _described(name, function["launches"], kernels) for name, function in described.items()}
+    return launches
 
 
 def _lowered_launches(mod: tvm.IRModule) -> dict[str, Launches]:
@@ -142,12 +149,12 @@ def _lowered_launches(mod: tvm.IRModule) -> dict[str, Launches]:
 def _described(name: str, launches: Sequence[Mapping[str, Any]], kernels: Mapping[str, CompiledKernel]) -> Launches:
     """What launches take, by the compiled kernels as far as they are known."""
     assumed = CompiledKernel(REGISTERS[bool(_PRODUCT.search(name))], 0, 0)
-    found = []
+    resources = []
     for launch in launches:
         kernel, dynamic = kernels.get(launch["symbol"], assumed), launch["shared_bytes"]
         blocks, threads = prod(launch["grid"]), prod(launch["block"])
-        found.append(KernelResources(blocks, threads, kernel.registers, kernel.shared_memory + dynamic, dynamic))
-    return tuple(found)
+        resources.append(KernelResources(blocks, threads, kernel.registers, kernel.shared_memory + dynamic, dynamic))
+    return tuple(resources)
 
 
 def _memory_bound(graph: OpGraph, operator: Operator, device: Device) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from ...cost_model.occupancy_model import BY_LAUNCHES
 from ...problem import Costs, OpGraph, Topology
 from ..lower.half import HALF
-from ..toolchain.processor import TF32, precision
+from ..toolchain.compile_target import TF32
 
 CostModel = Callable[[OpGraph, Topology], Costs]
 _PRODUCTS = ("nvidia.matmul", "nvidia.conv2d")
@@ -17,16 +17,16 @@ BY_RATE = ("roofline", *BY_LAUNCHES, "learned")
 """Cost models that take a device's rate for the type of an operator's result."""
 
 
-def with_kernel_types(cost_model: CostModel) -> CostModel:
+def with_kernel_types(cost_model: CostModel, precision: str) -> CostModel:
     """Wrap a cost model: it gets each operator with the type in which its kernel multiplies instead of its result's."""
-    return lambda graph, topology: cost_model(computing_types(graph), topology)
+    return lambda graph, topology: cost_model(computing_types(graph, precision), topology)
 
 
-def computing_types(graph: OpGraph) -> OpGraph:
+def computing_types(graph: OpGraph, precision: str) -> OpGraph:
     """The same graph, its results of the types in which the kernels multiply; their bytes stay.
 
     TVM's kernels for half precision multiply in float32; a library's multiply what they read, and NVIDIA's round float32 to
-    TF32 if requested.
+    TF32 if that is the ``precision``.
     """
     kinds = {tensor.name: tensor.dtype for tensor in graph.tensors}
     changed: dict[str, str] = {}
@@ -34,7 +34,7 @@ def computing_types(graph: OpGraph) -> OpGraph:
         library = "." in operator.kind
         read = kinds[operator.inputs[0]] if operator.inputs else ""
         for name in operator.outputs:
-            if read == "float32" and operator.kind.startswith(_PRODUCTS) and precision() == TF32:
+            if read == "float32" and operator.kind.startswith(_PRODUCTS) and precision == TF32:
                 changed[name] = TF32
             elif library and read in HALF:
                 changed[name] = read

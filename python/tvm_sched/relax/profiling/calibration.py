@@ -28,17 +28,34 @@ from ...runtime import ScheduledModule
 from ...runtime.tensors import random_value
 from ...schedulers import solve
 from ..codegen.cpu.kernel_objects import compiler_digest
-from ..emit.kernel_calls import claimed_functions
 from ..emit.runnable import link_calls, make_runnable
-from ..lower.kernel_libraries import KERNELS
+from ..ir.attributes import get_compile_target
+from ..lower.kernel_libraries import claimed_functions, kernel_document
 from ..problem.operator_graph import Extraction, extract
-from ..toolchain.processor import host_target, runs_here, target_here
 from .other_load import OtherLoad, undisturbed
 
 SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
 """How long a model is run to measure its kernels, and how often; for so few runs a slow model may take longer."""
 LEAST_SHARE = 0.2
 """Of `SECONDS`, for a model few of whose kernels are new; else it is the share of them that is new."""
+
+
+class KernelTimer:
+    """Measures the kernels of lowered models, for `EstimateLatencies`.
+
+    Parameters
+    ----------
+    progress : callable, optional
+        Called with what is being done, how many parts are done, and how many there are.
+    """
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self.progress = progress
+        self.load = OtherLoad()  # from now until the kernels are measured, while the passes before run
+
+    def __call__(self, mod: tvm.IRModule, calls: Extraction, topology: Topology) -> Costs:
+        """Return the latencies of a lowered model's kernels; see `calibrated_costs`."""
+        return calibrated_costs(mod, topology, self.progress, self.load, calls)
 
 
 def calibrated_costs(
@@ -110,20 +127,20 @@ def kernel_keys(mod: tvm.IRModule, calls: Extraction) -> list[str]:
 
 def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> str:
     if claimed:
-        content = json.dumps(json.loads(mod.attrs[KERNELS][function])["kernel"], sort_keys=True)
+        content = json.dumps(kernel_document(mod, function)[1], sort_keys=True)
     elif external:
         content = function
     else:
         content = str(tvm_ffi.structural_hash(mod[function].without_attr("global_symbol"), map_free_vars=True))
-    return content_digest(f"{content} {target_here()} {compiler_digest()}".encode())
+    return content_digest(f"{content} {get_compile_target(mod).host_here} {compiler_digest()}".encode())
 
 
 def _measure(
     mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Sequence[str], seconds: float
 ) -> list[Measurement]:
     """The distinct kernels of a model, as long as they take in its run on one of the topology's devices."""
-    if not runs_here():
-        raise InputError(f"this machine lacks instructions of {host_target()}")
+    if not (target := get_compile_target(mod)).runs_here():
+        raise InputError(f"this machine lacks instructions of {target.host}")
     graph = calls.graph
     problem = Problem(graph, cpu_topology(1), Costs(np.ones((len(graph.operators), 1), np.int64)))
     shares = {call.function: (1, len(topology.devices)) for call in calls.calls}

@@ -1,4 +1,4 @@
-"""Choose the fastest of several schedules of a model for this machine's cores, by alternating runs."""
+"""MeasureSchedules: choose the fastest of several schedules of a model for this machine's cores, by alternating runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ...schedule import Schedule
 from ...schedulers import solve
 from ...streams import ALLOCATORS, BEST, choose_launch_order, choose_streams
 from ..emit.runnable import link_calls, make_runnable
-from ..ir.attributes import get_problem, get_schedule
+from ..ir.attributes import PROBLEM, SCHEDULE, get_compile_target, get_problem, get_schedule, leave
 from ..problem.operator_graph import extract
 from .calibration import kernel_keys
 from .comparison import CLOSE, MARGIN, compare, settle
@@ -37,6 +37,43 @@ _WARM_UP, _LEAST_RUNS = 3, 4
 _LEAST_RUNS_OF_A_TURN = 2
 _BLOCKS = (0, 12, 8)
 """Sizes of the blocks that IOS is tried with, until one has few enough states; 0: as the graph has them."""
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.MeasureSchedules")
+class MeasureSchedules:
+    """Run the schedule and others for the same cores on this machine, and keep the fastest.
+
+    Reads ``tvm_sched.problem`` and ``tvm_sched.schedule`` of a module that is lowered for CPUs; writes both, since the
+    fastest may be for another number of logical devices, with latencies that were measured. See
+    `choose_fastest`. The answer depends on the machine, and on what else it does.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        For which two schedules are compared; default 1.
+    progress : callable, optional
+        Called with what is being done, how many parts are done, and how many there are.
+    streams, launch_order : str, optional
+        As in `tvm_sched.streams.choose_streams` and `choose_launch_order`. With ``"best"`` the streams of each method are
+        measured, too; a method that is named is taken, on one device with all cores, by the measured times of kernels.
+    """
+
+    def __init__(
+        self,
+        seconds: float | None = None,
+        progress: Any = None,
+        streams: str | None = None,
+        launch_order: str | None = None,
+    ) -> None:
+        self.seconds = seconds
+        self.progress = progress
+        self.streams = streams
+        self.launch_order = launch_order
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        problem, schedule = choose_fastest(mod, self.seconds, self.progress, self.streams, self.launch_order)
+        return leave(leave(mod, PROBLEM, problem), SCHEDULE, schedule)
 
 
 @dataclass(frozen=True)
@@ -117,14 +154,15 @@ def choose_fastest(
         )
     seconds = SECONDS if seconds is None else seconds
     key = _key(mod, problem, schedule, (seconds, streams, launch_order))
-    known = choice_cache().find([key]).get(key)
+    cache = choice_cache(get_compile_target(mod).cache)
+    known = cache.find([key]).get(key)
     if known is not None:
         return _restore(known, problem)
     load = OtherLoad()
     choice = Choice(mod, problem.topology, seconds, progress or (lambda *_: None))
     chosen = choice.run(problem, schedule, streams, launch_order)
     if load.share() <= QUIET_LOAD:
-        choice_cache().keep({key: msgspec.json.encode([each.to_json().decode() for each in chosen])})
+        cache.keep({key: msgspec.json.encode([each.to_json().decode() for each in chosen])})
     return chosen
 
 
@@ -181,21 +219,21 @@ class Choice:
             self.progress(f"measuring {candidate.name}", position, len(candidates))
             assert held is not None
             next_one = Runner(self.module(candidate))
-            found = compare(held, next_one, self.seconds)
+            comparison = compare(held, next_one, self.seconds)
             if not self.rows:
-                self.rows.append({"schedule": first.name, "seconds": found.first})
+                self.rows.append({"schedule": first.name, "seconds": comparison.first})
             self.rows.append(
                 {
                     "schedule": candidate.name,
-                    "seconds": found.second,
+                    "seconds": comparison.second,
                     "beside": best.name,
-                    "its_seconds": found.first,
-                    "quiet": found.quiet,
+                    "its_seconds": comparison.first,
+                    "quiet": comparison.quiet,
                 }
             )
-            if found.quiet:
-                taken[candidate.name] = taken.get(best.name, 1.0) * found.second / found.first
-            if found.faster and (found.quiet or not candidate.spares_cores):
+            if comparison.quiet:
+                taken[candidate.name] = taken.get(best.name, 1.0) * comparison.second / comparison.first
+            if comparison.faster and (comparison.quiet or not candidate.spares_cores):
                 best, held = candidate, next_one
         held = None  # its parameters need not be there twice
         best = self._look_again(best, {name: part / taken.get(best.name, np.inf) for name, part in taken.items()})
@@ -209,18 +247,18 @@ class Choice:
         again: dict[str, tuple[float, float]] = {}
         for position, candidate in enumerate(close):
             self.progress(f"measuring {candidate.name} again", position, len(close))
-            found = compare(Runner(self.module(best)), Runner(self.module(candidate)), self.seconds)
+            comparison = compare(Runner(self.module(best)), Runner(self.module(candidate)), self.seconds)
             self.rows.append(
                 {
                     "schedule": candidate.name,
-                    "seconds": found.second,
+                    "seconds": comparison.second,
                     "beside": f"{best.name}, again",
-                    "its_seconds": found.first,
-                    "quiet": found.quiet,
+                    "its_seconds": comparison.first,
+                    "quiet": comparison.quiet,
                 }
             )
-            if found.quiet:
-                again[candidate.name] = (looks[candidate.name], found.second / found.first)
+            if comparison.quiet:
+                again[candidate.name] = (looks[candidate.name], comparison.second / comparison.first)
         chosen = settle(best.name, self.tried[0].name, again)
         return next(each for each in self.tried if each.name == chosen) if again else best
 

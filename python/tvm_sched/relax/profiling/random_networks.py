@@ -29,6 +29,8 @@ from tvm.relax.op.nn import (
     softmax,
 )
 
+from ..ir.tensor_types import known_shape
+
 
 def random_networks(count: int = 24, seed: int = 0, first: int = 0) -> dict[str, tvm.IRModule]:
     """Random networks by name, those from number ``first`` on: convolutional ones, transformers, element-wise chains."""
@@ -66,22 +68,18 @@ class _Network:
         return self.builder.get()
 
 
-def _shape(value: relax.Expr) -> list[int]:
-    return [int(size) for size in value.ty.shape.values]
-
-
 def _convolutional(net: _Network) -> tvm.IRModule:
     def body(x: relax.Var) -> relax.Expr:
         x = _convolve(net, x, net.pick(16, 32, 48, 64, 96), net.pick(3, 5, 7), stride=2)
         for _ in range(net.pick(3, 4)):
-            if _shape(x)[2] > 6:
+            if known_shape(x)[2] > 6:
                 pool = net.pick(max_pool2d, max_pool2d, avg_pool2d)
                 x = net.emit(pool(x, pool_size=(net.pick(2, 3),) * 2, strides=(2, 2), padding=(0, 0, 0, 0)))
             for _ in range(net.pick(2, 3)):
                 x = net.pick(_plain, _residual, _branches, _separable, _separable, _dense)(net, x)
         x = net.emit(mean(x, axis=[2, 3]))
-        x = net.emit(matmul(x, net.weights(_shape(x)[1], net.pick(10, 100, 1000))))
-        return net.emit(softmax(net.emit(add(x, net.weights(_shape(x)[1])))))
+        x = net.emit(matmul(x, net.weights(known_shape(x)[1], net.pick(10, 100, 1000))))
+        return net.emit(softmax(net.emit(add(x, net.weights(known_shape(x)[1])))))
 
     return net.module((1, 3, *(net.pick(96, 128, 160, 192, 224, 256, 299),) * 2), body)
 
@@ -90,7 +88,7 @@ def _convolve(
     net: _Network, x: relax.Var, out: int, size: int, stride: int = 1, groups: int = 1, act: bool = True
 ) -> Any:
     """A convolution that keeps the size of the values (He et al. 2015): numbers below 1e-38 would be many times slower."""
-    channels = _shape(x)[1]
+    channels = known_shape(x)[1]
     scale = (2 / (channels // groups * size * size)) ** 0.5
     weight = net.weights(out, channels // groups, size, size, scale=scale)
     x = net.emit(conv2d(x, weight, strides=stride, padding=size // 2, groups=groups))
@@ -99,7 +97,7 @@ def _convolve(
 
 
 def _width(net: _Network, x: relax.Var) -> int:
-    side = _shape(x)[2]
+    side = known_shape(x)[2]
     return int(net.pick(32, 64, 96, 128) if side > 40 else net.pick(64, 96, 128, 192, 256, 320, 512))
 
 
@@ -108,7 +106,7 @@ def _plain(net: _Network, x: relax.Var) -> relax.Var:
 
 
 def _residual(net: _Network, x: relax.Var) -> relax.Var:
-    channels = _shape(x)[1]
+    channels = known_shape(x)[1]
     y = _convolve(net, x, max(channels // net.pick(1, 2, 4), 8), net.pick(1, 3))
     y = _convolve(net, y, channels, 3, act=False)
     return net.emit(relu(net.emit(add(y, x))))
@@ -122,19 +120,19 @@ def _branches(net: _Network, x: relax.Var) -> relax.Var:
 
 
 def _separable(net: _Network, x: relax.Var) -> relax.Var:
-    channels = _shape(x)[1]
+    channels = known_shape(x)[1]
     y = _convolve(net, x, channels, net.pick(3, 5), groups=channels, act=net.pick(True, False))
     groups = net.pick(1, 2, 4, 8)
     y = _convolve(net, y, _width(net, x), 1, groups=groups if channels % groups == 0 else 1)
     if groups > 1 and channels % groups == 0:
-        n, c, h, w = _shape(y)
+        n, c, h, w = known_shape(y)
         y = net.emit(reshape(y, (n, groups, c // groups, h, w)))
         y = net.emit(reshape(net.emit(permute_dims(y, [0, 2, 1, 3, 4])), (n, c, h, w)))
     return y
 
 
 def _dense(net: _Network, x: relax.Var) -> relax.Var:
-    channels = _shape(x)[1]
+    channels = known_shape(x)[1]
     positive = relax.const(np.abs(net.rng.standard_normal(channels)).astype(np.float32) + 0.5)
     normal = batch_norm(x, net.weights(channels), net.weights(channels), net.weights(channels), positive, axis=1)
     y = net.emit(relu(net.emit(relax.TupleGetItem(net.emit(normal), 0))))
@@ -186,7 +184,7 @@ def _transformer(net: _Network) -> tvm.IRModule:
 
 
 def _project(net: _Network, x: relax.Var, n: int) -> relax.Var:
-    return net.emit(add(net.emit(matmul(x, net.weights(_shape(x)[-1], n))), net.weights(n)))
+    return net.emit(add(net.emit(matmul(x, net.weights(known_shape(x)[-1], n))), net.weights(n)))
 
 
 def _norm(net: _Network, form: _Attention, x: relax.Var) -> relax.Var:
@@ -262,7 +260,7 @@ def _turn(net: _Network, form: _Attention, x: relax.Var, cosine: relax.Var, sine
 
 
 def _slice(net: _Network, x: relax.Var, begin: int, end: int) -> relax.Var:
-    return net.emit(op.strided_slice(x, [len(_shape(x)) - 1], [begin], [end]))
+    return net.emit(op.strided_slice(x, [len(known_shape(x)) - 1], [begin], [end]))
 
 
 def _number(value: float) -> relax.Constant:
@@ -284,7 +282,7 @@ def _elementwise(net: _Network) -> tvm.IRModule:
 
 def _laid_out(net: _Network, x: relax.Var) -> relax.Var:
     """The same numbers in another order of axes."""
-    _, rows, columns = _shape(x)
+    _, rows, columns = known_shape(x)
     groups = net.pick(2, 4, 8)
     y = net.emit(reshape(x, (rows, groups, columns // groups)))
     return net.emit(permute_dims(y, net.pick([1, 0, 2], [1, 2, 0], [0, 2, 1])))
@@ -294,7 +292,7 @@ def _chain(net: _Network, x: relax.Var) -> relax.Var:
     """Up to eight operations on the values of a softmax, scaled to about 1, with at most one call of the C library."""
     costly = net.pick(None, op.exp, op.sigmoid, op.tanh, op.erf, op.sqrt, op.sin, op.log, silu, gelu, "power")
     position, count = net.pick(0, 1, 2, 3), net.pick(1, 2, 3, 4, 6, 8)
-    x = y = net.emit(times(x, _number(_shape(x)[-1])))
+    x = y = net.emit(times(x, _number(known_shape(x)[-1])))
     for n in range(count):
         if n == min(position, count - 1) and costly is not None:
             y = net.emit(op.power(y, _number(net.pick(2, 3, 1.7))) if costly == "power" else costly(y))
@@ -306,8 +304,8 @@ def _chain(net: _Network, x: relax.Var) -> relax.Var:
 _SIMPLE: tuple[Callable[[_Network, relax.Var, relax.Var], relax.Expr], ...] = (
     lambda net, y, _: add(y, _number(0.5)),
     lambda net, y, _: times(y, _number(0.7)),
-    lambda net, y, _: add(y, net.weights(_shape(y)[-1])),
-    lambda net, y, _: times(y, net.weights(_shape(y)[-1])),
+    lambda net, y, _: add(y, net.weights(known_shape(y)[-1])),
+    lambda net, y, _: times(y, net.weights(known_shape(y)[-1])),
     lambda net, y, x: add(y, x),
     lambda net, y, x: times(y, x),
     lambda net, y, _: relu(y),

@@ -12,9 +12,9 @@ import tvm
 from ...cost_model.signature import signatures
 from ...runtime.tensors import random_value
 from ..codegen.cpu.kernel_objects import load_kernels
-from ..lower.kernel_libraries import KERNELS, make_modules
+from ..ir.attributes import get_compile_target
+from ..lower.kernel_libraries import claimed_functions, make_modules
 from ..problem.operator_graph import Extraction
-from ..toolchain.processor import target_here
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,12 @@ def single_kernels(
     """
     first = {text: o for o, text in reversed(list(enumerate(signatures(extraction.graph)))) if text in wanted}
     calls = {text: extraction.calls[o] for text, o in first.items() if not extraction.calls[o].packed}
-    claimed = {str(name) for name in mod.attrs[KERNELS]} if mod.attrs and KERNELS in mod.attrs else set()
+    claimed = claimed_functions(mod)
     libraries = {call.function: call.function for call in calls.values() if call.function in claimed}
     own = {call.function: mod[call.function] for call in calls.values() if not call.external}
+    target = get_compile_target(mod)
     modules = make_modules(mod, libraries, dict.fromkeys(libraries, (1, devices))) + (
-        [load_kernels(own, target_here())] if own else []
+        [load_kernels(own, target.host_here, target.cache)] if own else []
     )
     rng, result = np.random.default_rng(0), {}
     for text, call in calls.items():

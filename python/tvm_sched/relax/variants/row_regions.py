@@ -8,7 +8,6 @@ compute too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +16,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ..problem.flops import count_flops
+from ..ir.flops import count_flops
+from ..ir.tensor_types import dtype_of, known_shape, static_shape, tensor_bytes
 from .kernel_parts import Interval
 from .main_calls import Called, MainCalls
 from .windows import Window, hull, window
@@ -79,10 +79,10 @@ class RowRegion:
     Attributes
     ----------
     variables : tuple of relax.Var
-        The calls of which some way makes rows, in order; what the last one makes is read elsewhere, too.
+        The calls that some alternative computes by rows, in order; what the last one makes is read elsewhere, too.
     parts : dict of str to tuple of tuple of PartCall
-        By way, ``batch/4`` along the first axis of the last call's result, ``rows/4`` along another one: the calls of each
-        part, in order; the last makes rows of the result.
+        By alternative: ``batch/4`` along the first axis of the last call's result, ``rows/4`` along another one: the calls
+        of each part, in order; the last makes rows of the result.
     """
 
     variables: tuple[relax.Var, ...]
@@ -119,28 +119,28 @@ class RowSearch:
 
         Each ends with a heavy call and grows backwards: a call joins it whose result only the region reads.
         """
-        found: dict[relax.Var, RowRegion] = {}
+        regions: dict[relax.Var, RowRegion] = {}
         free = {variable for variable in self.calls.variables if variable not in taken}
         for variable in reversed(self.calls.variables):
             if variable in free and self.calls.is_heavy(variable):
                 region = self._region(variable, free)
                 if region is not None:
-                    found[variable] = region
+                    regions[variable] = region
                     free.difference_update(region.variables)
-        return found
+        return regions
 
     def _region(self, last: relax.Var, allowed: Collection[relax.Var]) -> RowRegion | None:
-        found: dict[str, tuple[tuple[PartCall, ...], ...]] = {}
+        parts_of: dict[str, tuple[tuple[PartCall, ...], ...]] = {}
         for count in self.counts:
-            for axis, size in enumerate(static_shape(last)[:-1]):
+            for axis, size in enumerate((static_shape(last) or ())[:-1]):
                 if -(-size // count) * count > MOST_ROWS * size:
                     continue
                 parts = self._parts(last, Interval(axis, 0, size), count, allowed)
                 if parts and self._is_worth_it(parts):
-                    found[f"{'rows' if axis else 'batch'}/{count}"] = parts
+                    parts_of[f"{'rows' if axis else 'batch'}/{count}"] = parts
                     break
-        inside = {call.variable for parts in found.values() for call in parts[0]}
-        return RowRegion(tuple(v for v in self.calls.variables if v in inside), found) if found else None
+        inside = {call.variable for parts in parts_of.values() for call in parts[0]}
+        return RowRegion(tuple(v for v in self.calls.variables if v in inside), parts_of) if parts_of else None
 
     def _parts(
         self, last: relax.Var, whole: Interval, count: int, allowed: Collection[relax.Var]
@@ -169,7 +169,7 @@ class RowSearch:
         """Whether a call is allowed, only calls inside read it, and rows of it that overlap are few."""
         if variable not in allowed or not self.calls.users.get(variable, {None}) <= inside.keys():
             return False
-        rows, shape = [each.get(variable) for each in needed], static_shape(variable)
+        rows, shape = [each.get(variable) for each in needed], static_shape(variable) or ()
         kept = [each for each in rows if each is not None]
         if len(kept) < len(rows) or len({each.axis for each in kept}) > 1 or not shape:
             return False
@@ -177,9 +177,9 @@ class RowSearch:
 
     def _all_windows(self, called: Called | None, rows: Sequence[Interval | None]) -> list[Window]:
         """The windows of a call for all parts; none where it cannot be cut to all of them."""
-        found: list[Window] = []
+        windows: list[Window] = []
         if called is None or not _is_ordinary(called):
-            return found
+            return windows
         for part in rows:
             key = called.variable, part
             if key not in self._windows:
@@ -187,12 +187,12 @@ class RowSearch:
             made = self._windows[key]
             if made is None:
                 return []
-            found.append(made)
-        return found
+            windows.append(made)
+        return windows
 
     def _cuts_weights(self, called: Called, windows: Sequence[Window]) -> bool:
         """Whether a call needs only a part of its largest weights."""
-        weights = [(nbytes(a.ty), k) for k, a in enumerate(called.arguments) if self.is_weights(a)]
+        weights = [(tensor_bytes(a.ty), k) for k, a in enumerate(called.arguments) if self.is_weights(a)]
         return bool(weights) and windows[0].needs[max(weights)[1]] is not None
 
     def _calls_of_part(
@@ -210,7 +210,7 @@ class RowSearch:
 
     def _cut_off(self, argument: Any, interval: Interval | None) -> Interval | None:
         """What a part is given of an argument of which it needs an interval."""
-        shape = static_shape(argument)
+        shape = static_shape(argument) or ()
         if interval is None or not shape or not (self.is_weights(argument) or isinstance(argument, relax.Var)):
             return None
         return interval if interval.end - interval.begin <= LEAST_CUT_OFF * shape[interval.axis] else None
@@ -223,13 +223,13 @@ class RowSearch:
         made = {call.variable for call in parts[0]}
         for k, part in enumerate(parts):
             flops += sum(self._flops_of(call.called) for call in part) if k == 0 else 0
-            copied[k] = nbytes(part[-1].type)
+            copied[k] = tensor_bytes(part[-1].type)
             for call in part:
                 for argument, interval in zip(call.called.arguments, call.given, strict=True):
                     if self.is_weights(argument):
-                        weights[argument] = nbytes(argument.ty)
+                        weights[argument] = tensor_bytes(argument.ty)
                     elif isinstance(argument, relax.Var) and argument not in made and static_shape(argument):
-                        copied[k, argument, interval] = nbytes(part_type(argument.ty, interval))
+                        copied[k, argument, interval] = tensor_bytes(part_type(argument.ty, interval))
         enough = flops >= LEAST_FLOPS and flops >= FLOPS_FOR_A_BYTE_COPIED * sum(copied.values())
         return enough and (self.warm or flops >= FLOPS_FOR_A_BYTE_LOADED * sum(weights.values()))
 
@@ -239,25 +239,12 @@ class RowSearch:
         return self._flops[called.variable]
 
 
-def static_shape(expr: Any) -> tuple[int, ...]:
-    """The shape of a tensor; empty where it has none that is known."""
-    shape = expr.ty.shape if isinstance(expr.ty, relax.TensorType) else None
-    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(n, tvm.tirx.IntImm) for n in shape.values):
-        return ()
-    return tuple(int(n) for n in shape.values)
-
-
 def part_type(whole: relax.TensorType, part: Interval | None) -> relax.TensorType:
     """The type of a part of a tensor."""
-    shape = [int(extent) for extent in whole.shape.values]
+    shape = list(known_shape(whole))
     if part is not None:
         shape[part.axis] = part.end - part.begin
-    return relax.TensorType(shape, str(whole.dtype.dtype))
-
-
-def nbytes(ty: relax.TensorType) -> int:
-    """Bytes of a tensor of a type."""
-    return math.prod(int(n) for n in ty.shape.values) * tvm.DataType(str(ty.dtype.dtype)).bits // 8
+    return relax.TensorType(shape, dtype_of(whole))
 
 
 def _is_ordinary(called: Called) -> bool:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...anytime import Budget
 from ...bounds.bus import bus_traffic
 from ...bounds.relaxation import Relaxation
-from ...bounds.residency import without_resident
+from ...bounds.resident_relaxation import without_resident
 from ...problem import FORBIDDEN, Costs, Problem
 from ..common.search import Choice, Searches
 from .improvers import EVENTS_PER_SECOND, PLACES_PER_SECOND

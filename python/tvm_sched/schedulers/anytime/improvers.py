@@ -9,7 +9,7 @@ from ...anytime import Budget
 from ...errors import InfeasibleError
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
-from ..common.native import Effort, anneal_several, fit_into_memory
+from ..common.compiled_methods import Effort, anneal_several, fit_into_memory
 from ..common.search import Improvement
 from .blocks import BlockSearch
 from .state import ScheduleState, Start

@@ -11,7 +11,7 @@ from ...anytime import Budget, Turn, budget_of, improve
 from ...errors import require_at_least
 from ...problem import FORBIDDEN, Problem
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
-from ..common.native import is_contention_free
+from ..common.compiled_methods import is_contention_free
 from ..common.requests import requests_in_mix
 from ..registry import register
 from .direct_reads import DirectReads

@@ -15,8 +15,8 @@ from ...problem import FORBIDDEN, Problem
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule.schedule import weighted_mean
+from ..common.compiled_methods import SCALES
 from ..common.greedy import list_schedule, priorities
-from ..common.native import SCALES
 from ..common.partial import PartialSchedule
 from ..common.submodels import submodels_of
 from ..registry import get

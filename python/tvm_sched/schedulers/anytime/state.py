@@ -13,8 +13,8 @@ from ...errors import InfeasibleError
 from ...problem import Problem
 from ...schedule import Request, Schedule, ScheduleIndex
 from ...schedule.schedule import weighted_mean
+from ..common.compiled_methods import shortfall
 from ..common.events import MOVE, Array, sequence_of
-from ..common.native import shortfall
 from ..common.search import Searches
 from .blocks import RuleSchedule
 

@@ -11,7 +11,7 @@ from ...anytime import Budget
 from ...errors import InfeasibleError
 from ...problem import Problem
 from ...progress import report_progress
-from ..common.native import HEFT, PEFT, fit_into_memory, list_order
+from ..common.compiled_methods import fit_into_memory, list_order
 from ..common.search import Searches
 from ..common.variants import Choice, ChoiceSearch
 from .improvers import PLACES_PER_SECOND
@@ -56,7 +56,7 @@ class _ChoicePrices:
             searches = Searches(problem)
             listed = [searches.construct(rule.choices, rule.choice) for rule in islice(rules(problem), RULES)]
             found = [float(each[1]) for each in listed if each is not None]
-            for method in (HEFT, PEFT):
+            for method in ("heft", "peft"):
                 with suppress(InfeasibleError):
                     found.append(float(fit_into_memory(list_order(problem, method)).counted_ns))
             self.known[key] = min(found, default=math.inf)

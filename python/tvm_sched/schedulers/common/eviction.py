@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...schedule import ScheduleIndex
-from .native import shortfalls
+from .compiled_methods import shortfalls
 
 
 def with_eviction(index: ScheduleIndex) -> ScheduleIndex:

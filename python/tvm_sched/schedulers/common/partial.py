@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...errors import InfeasibleError
-from ...problem import FORBIDDEN, HOST, Problem
+from ...problem import FORBIDDEN, Problem
 from ...schedule import ScheduleIndex
 from ...schedule._compiled import compiled
-from .events import DIRECT, MOVE, RUN, Array, Event, Move, Run, events_of
+from .events import Array, Event, Move, Run, events_of
 
 if TYPE_CHECKING:
-    from ...schedule.native import NativePartialSchedule
+    from ...schedule.native_problem import NativePartialSchedule
 
 
 class Extension(NamedTuple):
@@ -120,11 +120,11 @@ class PartialSchedule:
 
         Where a neighbour lacks the memory to pass parameters on, they are loaded straight away.
         """
-        row = _numbers(self._native.extension(operator, device, direct))
-        if not row:
+        found = self._native.extension(operator, device, direct)
+        if found is None:
             return None
-        moves = [Move(*row[i : i + 3]) for i in range(1, len(row), 3)]
-        return Extension(row[0], moves, Run(operator, device, direct))
+        moves = [Move(*move) for move in np.from_dlpack(found.moves).tolist()]
+        return Extension(found.end_ns, moves, Run(operator, device, direct))
 
     def place(self, extension: Extension) -> None:
         """Append an extension's events."""
@@ -143,8 +143,8 @@ class PartialSchedule:
             The event names an operator, tensor or device that the problem lacks.
         """
         if isinstance(event, Move):
-            return self._native.append(MOVE, *event)
-        return self._native.append(DIRECT if event.direct else RUN, event.operator, HOST, event.device)
+            return self._native.append_move(*event)
+        return self._native.append_run(*event)
 
     def refuse(self, operator: int) -> InfeasibleError:
         """The error to raise when `extension` finds no place for an operator: the missing memory where it is least."""

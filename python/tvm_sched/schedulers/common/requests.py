@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from ...errors import InfeasibleError, SchedulerError
 from ...problem import Problem
 from ...schedule import INTERRUPTED, Certificate, Request, Schedule, counted, in_requests
-from .native import shortfall
+from .compiled_methods import shortfall
 
 Method = Callable[[Problem], Schedule]
 

@@ -12,7 +12,7 @@ from ...schedule._compiled import compiled
 from .events import Array
 
 if TYPE_CHECKING:
-    from ...schedule.native import NativeLocalSearch
+    from ...schedule.native_problem import NativeLocalSearch
 
 
 class Choice:
@@ -58,12 +58,13 @@ class Searches:
             None where memory does not suffice.
         """
         devices = len(self.problem.topology.devices)
-        rows = [[c.direct, *(d in c.devices for d in range(devices))] for c in choices]
-        found, latency = self._native.construct(
-            np.array(rows, dtype=np.int64), np.array(choice, dtype=np.int64), memory_scale
+        found = self._native.construct(
+            np.array([[d in c.devices for d in range(devices)] for c in choices], dtype=np.int64),
+            np.array([c.direct for c in choices], dtype=np.int64),
+            np.array(choice, dtype=np.int64),
+            memory_scale,
         )
-        sequence = _rows(found)
-        return (sequence, int(latency)) if len(sequence) else None
+        return None if found is None else (_rows(found.events), found.latency_ns)
 
     def improve(
         self,
@@ -77,8 +78,11 @@ class Searches:
 
         With ``others``, problems of other runs and their shares, the latency is the mean over all runs.
         """
-        native = [part for other, share in others for part in (compiled(other), share)]
-        return Improvement(self._native.improve(np.ascontiguousarray(start), memory_scale, seed, goal, native))
+        from ...schedule.native_problem import LocalSearchSettings, WeightedRun  # loads the library
+
+        runs = [WeightedRun(problem=compiled(other), share=share) for other, share in others]
+        settings = LocalSearchSettings(memory_scale=memory_scale, seed=seed, goal_ns=goal, other_runs=runs)
+        return Improvement(self._native.improve(np.ascontiguousarray(start), settings))
 
 
 class Improvement:

@@ -12,13 +12,9 @@ SHARES = (0.0, 0.3, 1.0, 3.0, 100.0)
 
 
 def lower_bound(instance: Instance) -> float:
-    """No placement has a lower latency: the critical path, and the least latency of some long paths.
+    """Bound the latency of every placement by the critical path and by the cheapest cut of some long paths.
 
-    A subgraph's operators on a path follow one another on it, since it is contiguous; with the first and the last of them it
-    holds and computes all operators between the two. It takes in what these read from operators before the one that stands
-    before the first on the path, and puts out what those behind the next one read: neither can be in it. So a path takes at
-    least the cheapest way to cut it into such stretches, each of which fits into an accelerator, and operators on CPUs.
-    O(operators²) for each path, in steps on sets of operators.
+    Proof: Theorem 2 of ``docs/proofs/placement_path.md``. O(operators²) for each path, in steps on sets of operators.
     """
     inside = _between(instance)
     paths = {tuple(path) for path in _paths(instance)}

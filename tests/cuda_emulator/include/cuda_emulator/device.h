@@ -1,5 +1,5 @@
 // What stands for the GPU where CUDA source is compiled by a compiler for the host: included before
-// the source. Threads are fibers (driver/fibers.h); what they wait for is asked of the driver.
+// the source. Threads are fibers (execution/fibers.h); what they wait for is asked of the driver.
 #ifndef TVM_SCHED_TESTS_CUDA_EMULATOR_DEVICE_H_
 #define TVM_SCHED_TESTS_CUDA_EMULATOR_DEVICE_H_
 

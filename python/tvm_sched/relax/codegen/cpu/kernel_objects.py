@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ...._library import library_path
-from ....blob_cache import kernel_cache
+from ....blob_cache import BlobCache, kernel_cache
 from ...toolchain.failures import explained
 from ...toolchain.linking import can_link, link
 from .kernels import compile_kernels
@@ -26,33 +26,41 @@ _SYMBOL = "__tvm_ffi_"
 """What TVM's code generator puts before the name of a function that other modules can call."""
 
 
-def load_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> tvm.runtime.Module:
-    """Kernels as loaded code, by their names."""
+def load_kernels(
+    functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, cache: bool = True
+) -> tvm.runtime.Module:
+    """Return kernels as loaded code, by their names; ``cache``: whether the cache on disk is used."""
     if not can_link():
         return compile_kernels(functions, host)
-    return _linked(functions, host, "kernels.so", "-shared", tvm.runtime.load_module)
+    return _linked(functions, host, kernel_cache(cache), "kernels.so", "-shared", tvm.runtime.load_module)
 
 
-def static_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> tvm.runtime.Module:
-    """Kernels as a module for an executable that is exported: it holds their code, and cannot run it."""
+def static_kernels(
+    functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, cache: bool = True
+) -> tvm.runtime.Module:
+    """Return kernels as a module for an executable that is exported: it holds their code, and cannot run it.
+
+    ``cache``: whether the cache on disk is used.
+    """
     if not can_link():
         return compile_kernels(functions, host)
     names = list(functions)
-    return _linked(functions, host, "kernels.o", "-r", lambda path: tvm.runtime.load_static_library(path, names))
+    kept = kernel_cache(cache)
+    return _linked(functions, host, kept, "kernels.o", "-r", lambda path: tvm.runtime.load_static_library(path, names))
 
 
 def _linked(
     functions: Mapping[str, tirx.PrimFunc],
     host: tvm.target.Target,
+    kept: BlobCache,
     name: str,
     how: str,
     read: Callable[[str], tvm.runtime.Module],
 ) -> tvm.runtime.Module:
     """What ``read`` makes of the file that the linker makes of the kernels' objects."""
     keys = {name: _key(function, host) for name, function in functions.items()}
-    objects = _objects(
-        {key: functions[name] for name, key in keys.items()}, host, {k: name for name, k in keys.items()}
-    )
+    by_key = {key: functions[name] for name, key in keys.items()}
+    objects = _objects(by_key, host, kept, {key: name for name, key in keys.items()})
     with tempfile.TemporaryDirectory(prefix="tvm_sched_kernels_") as folder:
         for key, content in objects.items():
             Path(folder, f"{key}.o").write_bytes(content)
@@ -64,7 +72,7 @@ def _linked(
 
 
 def _objects(
-    functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, names: Mapping[str, str]
+    functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, kept: BlobCache, names: Mapping[str, str]
 ) -> Mapping[str, bytes]:
     """The object file of each kernel, by its key: from the cache, or compiled now and kept there.
 
@@ -74,7 +82,6 @@ def _objects(
     global _latest
     held = _latest  # another thread may replace it
     found = {key: held[key] for key in functions if key in held}
-    kept = kernel_cache()
     found |= kept.find(functions.keys() - found.keys())
     made = {}
     for key in [key for key in functions if key not in found]:
@@ -111,12 +118,23 @@ def _key(function: tirx.PrimFunc, host: tvm.target.Target) -> str:
 
 @cache
 def compiler_digest() -> str:
-    """Digest of what makes code of a kernel's description: TVM's version, our libraries and all of `tvm_sched.relax`."""
+    """Return the digest of what makes code of a kernel: TVM's version, our libraries, and the sources of `_COMPILER`."""
+    return digest_of_compiler(Path(__file__).parents[2])
+
+
+_COMPILER = ("ir", "codegen")
+"""Folders of `tvm_sched.relax` whose code decides what an object file holds. Its target is part of each kernel's key."""
+
+
+def digest_of_compiler(relax: Path) -> str:
+    """Return `compiler_digest` for the sources in a folder, a copy of `tvm_sched.relax`."""
     digest = hashlib.sha256(f"{tvm.__version__} {tvm.target.codegen.llvm_version_major()}".encode())
-    for file in _sources():
+    for file in compiler_sources(relax):
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
-def _sources() -> list[Path]:
-    return sorted([*library_path().parent.glob("*.so"), *Path(__file__).parents[2].rglob("*.py")])
+def compiler_sources(relax: Path) -> list[Path]:
+    """Return the files in a copy of `tvm_sched.relax`, and the libraries, that decide what an object file holds."""
+    sources = [file for folder in _COMPILER for file in (relax / folder).rglob("*.py")]
+    return [*sorted(library_path().parent.glob("*.so")), *sorted(sources)]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.tirx.build import codegen_build
 
+from ...ir.flops import FLOPS, count_flops
 from ...ir.statements import contains, map_statement
-from ...problem.flops import FLOPS, count_flops
 from .cpu_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .elementwise import vectorise_functions
 from .index_bounds import bound_indices
-from .not_a_number import keep_not_a_number
 from .parallel import worth_threads
 from .reductions import vectorise_reductions
 from .remainders import hide_remainders
@@ -90,7 +91,21 @@ def _hide_remainders(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transf
 
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.KeepNotANumber")
 def _keep_not_a_number(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
-    return keep_not_a_number(function)
+    """Let ``max(x, c)`` and ``min(x, c)`` of a floating-point constant be NaN where x is, as in NumPy, ONNX and PyTorch.
+
+    TVM's code for ``max(a, b)`` is ``a > b ? a : b``, which is ``b`` where either is NaN: the constant goes first. This is
+    the last step before code is generated, since a simplification moves constants back.
+    """
+    body = tvm_ffi.structural_map(function.body, ((tirx.Max, tirx.Min), _constant_first))
+    return function if body.same_as(function.body) else function.with_body(body)
+
+
+def _constant_first(expr: Any) -> Any:
+    return type(expr)(expr.b, expr.a) if _is_constant(expr.b) and not _is_constant(expr.a) else expr
+
+
+def _is_constant(expr: Any) -> bool:
+    return isinstance(expr.value if isinstance(expr, tirx.Broadcast) else expr, tirx.FloatImm)
 
 
 def _serial(loop: tirx.For) -> tirx.ForKind:

@@ -1,10 +1,11 @@
 """Kernel libraries: folders of hand-written kernels that take operators before TVM compiles the rest."""
 
-from .registry import (
+from .kernel_library import (
     KERNELS,
     KernelLibrary,
     KernelSet,
     available_libraries,
+    claimed_functions,
     get_library,
     kernel_document,
     kernel_flops,
@@ -17,6 +18,7 @@ __all__ = [
     "KernelLibrary",
     "KernelSet",
     "available_libraries",
+    "claimed_functions",
     "get_library",
     "kernel_document",
     "kernel_flops",

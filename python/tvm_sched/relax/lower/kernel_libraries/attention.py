@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .registry import KernelSet
-from .rewrite import constant_value, operation, shape_of
+from ...ir.tensor_types import static_shape
+from .kernel_library import KernelSet
+from .rewrite import constant_value, operation
 from .views import View, ViewRewriter, strides_of
 
 
@@ -54,34 +55,34 @@ class AttentionClaimer(ViewRewriter, ABC):
     def __init__(self, mod: Any, kernels: KernelSet) -> None:
         super().__init__(mod)
         self.kernels = kernels
-        self.found: dict[Any, AttentionMatch] | None = None
+        self.matches: dict[Any, AttentionMatch] | None = None
 
     @abstractmethod
     def leads(self, batch: int, heads: int) -> list[tuple[int, ...]]:
         """Extents into which batch and heads can be divided, the plainest first."""
 
     @abstractmethod
-    def takes(self, found: AttentionMatch) -> bool:
+    def takes(self, match: AttentionMatch) -> bool:
         """Whether the library has a kernel for it that pays."""
 
     @abstractmethod
-    def call(self, found: AttentionMatch) -> Any:
+    def call(self, match: AttentionMatch) -> Any:
         """The call of the kernel."""
 
     def find(self, variable: Any, value: Any) -> AttentionMatch | None:
         """The attention that ends in a variable."""
         if operation(value) in ("nn.attention", "nn.attention_bias"):
             return self._operator(variable, value)
-        found = self.written_out(variable, value) if operation(value) == "matmul" else None
-        return found if found is not None and self.takes(found) else None
+        match = self.written_out(variable, value) if operation(value) == "matmul" else None
+        return match if match is not None and self.takes(match) else None
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding."""
-        if self.found is None:
+        if self.matches is None:
             each = (self.find(v, c) for v, c in self.definitions.items())
-            self.found = {found.end: found for found in each if found is not None}
-        if variable in self.found:
-            return self.emit(self.call(self.found[variable]))
+            self.matches = {match.end: match for match in each if match is not None}
+        if variable in self.matches:
+            return self.emit(self.call(self.matches[variable]))
         return super().visit(variable, value)
 
     def written_out(self, variable: Any, product: Any) -> AttentionMatch | None:
@@ -89,22 +90,22 @@ class AttentionClaimer(ViewRewriter, ABC):
         if not all(self.accepts(e) for e in (*product.args, product)):
             return None
         softmax, safe = self._probabilities(product.args[0])
-        shape = shape_of(softmax) if softmax is not None else None
+        shape = static_shape(softmax) if softmax is not None else None
         if softmax is None or shape is None or len(shape) not in (2, 3, 4):
             return None
         scores = self._scores(softmax.args[0])
         if scores is None:
             return None
         first, mask, scale = scores
-        lead, out = (shape_of(product) or ())[:-1], (shape_of(product) or ())[-1]
+        lead, out = (static_shape(product) or ())[:-1], (static_shape(product) or ())[-1]
         if len(shape) == 2 and len(lead) in (2, 3) and mask is None:  # softmax of older opsets: all rows in one matrix
             shape = (*lead, shape[-1])
         batch, heads, rows, keys = (*(1,) * (4 - len(shape)), *shape)
-        width = (shape_of(first.args[0]) or ())[-1]
+        width = (static_shape(first.args[0]) or ())[-1]
         sizes = (rows * width, width * keys, keys * out)
         operands = (*first.args, product.args[1])
         if any(
-            prod(shape_of(e) or ()) != batch * heads * size or len(shape_of(e) or ()) < 2
+            prod(static_shape(e) or ()) != batch * heads * size or len(static_shape(e) or ()) < 2
             for e, size in zip(operands, sizes, strict=True)
         ):
             return None
@@ -120,8 +121,8 @@ class AttentionClaimer(ViewRewriter, ABC):
         q, k, v = call.args[:3]
         if call.attrs.window_size is not None or not all(self.accepts(e) for e in (*call.args, call)):
             return None
-        (batch, rows, heads, width), (_, keys, kept, _) = shape_of(q) or (), shape_of(k) or ()
-        out = (shape_of(v) or ())[-1]
+        (batch, rows, heads, width), (_, keys, kept, _) = static_shape(q) or (), static_shape(k) or ()
+        out = (static_shape(v) or ())[-1]
         if heads % kept or (rows > keys and call.attrs.causal_mask) or (heads > kept and not self.grouped):
             return None
         share = heads // kept
@@ -143,8 +144,8 @@ class AttentionClaimer(ViewRewriter, ABC):
                 return None
             mask = self._mask(call.args[3], 4)
         result = view(variable, rows, out, query=True)
-        found = AttentionMatch(query, key, value, mask, False, variable, View(None, result.shape, result.strides))
-        return found if self.takes(found) else None
+        match = AttentionMatch(query, key, value, mask, False, variable, View(None, result.shape, result.strides))
+        return match if self.takes(match) else None
 
     def _causal(self, which: str, rows: int, keys: int) -> View | None:
         if not which:
@@ -183,7 +184,7 @@ class AttentionClaimer(ViewRewriter, ABC):
             call, safe = softmax, True
         if operation(call) != "nn.softmax" or not self.accepts(call):
             return None, False
-        rank = len(shape_of(call) or ())
+        rank = len(static_shape(call) or ())
         return (call, safe) if int(call.attrs.axis) % rank == rank - 1 else (None, False)
 
     def _is_zero(self, expr: Any) -> bool:
@@ -199,7 +200,7 @@ class AttentionClaimer(ViewRewriter, ABC):
         call: Any = self.defined(expr)
         while operation(call) in ("logical_not", "astype", "max"):
             if operation(call) == "max":
-                rank = len(shape_of(call) or ())
+                rank = len(static_shape(call) or ())
                 if [int(a) % rank for a in call.attrs.axis or []] != [rank - 1] or not call.attrs.keepdims:
                     return False
             names.append(operation(call))
@@ -213,14 +214,14 @@ class AttentionClaimer(ViewRewriter, ABC):
     def _scores(self, expr: Any) -> tuple[Any, View | None, float] | None:
         """The product that the scores come from, the mask that is added, and what the product is multiplied by."""
         mask, scale = None, 1.0
-        shape = shape_of(expr) or ()
+        shape = static_shape(expr) or ()
         call: Any = self._seen_through(expr)
         while operation(call) in ("add", "multiply", "divide"):
             positions = (0, 1) if operation(call) != "divide" else (0,)
             number = next((n for k in (1, 0) if (n := self.number(call.args[k])) is not None), None)
             if operation(call) == "add":
                 inner = next((k for k in positions if self._is_product(call.args[k])), None)
-                if mask is not None or scale != 1.0 or inner is None or shape_of(call) != shape:
+                if mask is not None or scale != 1.0 or inner is None or static_shape(call) != shape:
                     return None
                 mask = self._mask(call.args[1 - inner], len(shape))
                 if mask is None:
@@ -244,7 +245,7 @@ class AttentionClaimer(ViewRewriter, ABC):
         return operation(call) == "matmul"
 
     def _mask(self, expr: Any, rank: int) -> View | None:
-        shape = shape_of(expr)
+        shape = static_shape(expr)
         if shape is None or len(shape) > rank or not self.accepts(expr):
             return None
         full = (*(1,) * (4 - len(shape)), *shape)

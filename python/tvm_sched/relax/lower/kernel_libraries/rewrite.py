@@ -10,6 +10,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ...ir.tensor_types import dtype_of, static_shape
+
 RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
 """Operators that leave the elements in their order."""
 
@@ -21,15 +23,6 @@ def operation(expr: Any) -> str:
     return ""
 
 
-def shape_of(expr: Any) -> tuple[int, ...] | None:
-    """The static shape of a tensor, else None."""
-    ty = expr.ty
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    sizes = list(ty.shape.values)  # once: each costs a call of TVM
-    return tuple(d.value for d in sizes) if all(isinstance(d, tvm.tirx.IntImm) for d in sizes) else None
-
-
 def axis_order(call: Any) -> tuple[int, ...]:
     """Which axis of its operand each axis of a ``permute_dims`` is, from 0 on; the operator may count them from the end."""
     rank = int(call.args[0].ty.ndim)
@@ -37,15 +30,9 @@ def axis_order(call: Any) -> tuple[int, ...]:
     return tuple(reversed(range(rank))) if given is None else tuple(int(axis) % rank for axis in given)
 
 
-def dtype_of(expr: Any) -> str:
-    """The type of a tensor's elements, or an empty string."""
-    known = isinstance(expr.ty, relax.TensorType) and expr.ty.dtype is not None
-    return str(expr.ty.dtype.dtype) if known else ""
-
-
 def is_tensor_of(expr: Any, types: Collection[str]) -> bool:
     """Whether it is a tensor of one of these types with a static shape without zeros."""
-    shape = shape_of(expr)
+    shape = static_shape(expr)
     return shape is not None and 0 not in shape and dtype_of(expr) in types
 
 
@@ -140,16 +127,16 @@ class Rewriter:
     def resolve(self, expr: Any) -> Any:
         """An old value with other names for it seen through."""
         while isinstance(expr, relax.Var) and expr in self.definitions:
-            found = self.definitions[expr]
-            if not isinstance(found, (relax.Var, tvm.ir.GenericConst)):
+            value = self.definitions[expr]
+            if not isinstance(value, (relax.Var, tvm.ir.GenericConst)):
                 break
-            expr = found
+            expr = value
         return expr
 
     def defined(self, expr: Any) -> Any:
         """The call that computes an old value, or None."""
-        found = self.definitions.get(self.resolve(expr)) if isinstance(expr, relax.Var) else None
-        return found if isinstance(found, relax.Call) else None
+        value = self.definitions.get(self.resolve(expr)) if isinstance(expr, relax.Var) else None
+        return value if isinstance(value, relax.Call) else None
 
     def number(self, expr: Any) -> float | None:
         """The value of an old constant of one element, else None."""

@@ -11,7 +11,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .rewrite import RESHAPES, Rewriter, axis_order, is_tensor_of, operation, shape_of
+from ...ir.tensor_types import static_shape
+from .rewrite import RESHAPES, Rewriter, axis_order, is_tensor_of, operation
 
 MOST_ELEMENTS = 1 << 24
 """Of values that are looked through: the place of each element is kept in mind."""
@@ -30,7 +31,7 @@ class View:
     def described(self) -> dict[str, Any]:
         """As an operand."""
         described: dict[str, Any] = {"dims": list(self.shape), "strides": list(self.strides)}
-        elements = prod(shape_of(self.base) or ()) if self.base is not None else prod(self.shape)
+        elements = prod(static_shape(self.base) or ()) if self.base is not None else prod(self.shape)
         if self.offset or elements != prod(self.shape):
             described.update(offset=self.offset, within=elements)
         return described
@@ -65,14 +66,14 @@ def _constant_tuple(part: Any) -> bool:
 
 
 def _to_shape(call: Any) -> Callable[[Any], Any]:
-    shape = shape_of(call)
+    shape = static_shape(call)
     return lambda places: places.reshape(shape)
 
 
 MOVES: dict[str, Callable[[Any], Callable[[Any], Any] | None]] = {
     "permute_dims": lambda call: lambda places: places.transpose(axis_order(call)),
     **dict.fromkeys(RESHAPES, _to_shape),
-    "broadcast_to": lambda call: lambda places: np.broadcast_to(places, shape_of(call) or ()),
+    "broadcast_to": lambda call: lambda places: np.broadcast_to(places, static_shape(call) or ()),
     "strided_slice": _sliced,
 }
 """Operators that move elements: from a call to a function of the places of its argument's elements."""
@@ -123,7 +124,7 @@ class ViewRewriter(Rewriter):
         """The value in whose memory another lies, the place there of each element, and a factor."""
         expr = self.resolve(expr)
         call: Any = self.defined(expr)
-        name, shape = operation(call), shape_of(expr) or ()
+        name, shape = operation(call), static_shape(expr) or ()
         if self.is_cast(call):
             return self._memory(call.args[0])
         own = expr, np.arange(prod(shape), dtype=np.int32).reshape(shape), 1.0
@@ -133,10 +134,14 @@ class ViewRewriter(Rewriter):
         if name == "multiply":
             left, right = self.number(call.args[0]), self.number(call.args[1])
             factor = right if left is None else left
-            if factor and np.isfinite(factor) and shape_of(call.args[1 if left is not None else 0]) == shape:
+            if factor and np.isfinite(factor) and static_shape(call.args[1 if left is not None else 0]) == shape:
                 base, places, scale = self._memory(call.args[1 if left is not None else 0])
                 return base, places, scale * factor
-        if name not in MOVES or not self.accepts(call.args[0]) or prod(shape_of(call.args[0]) or ()) > MOST_ELEMENTS:
+        if (
+            name not in MOVES
+            or not self.accepts(call.args[0])
+            or prod(static_shape(call.args[0]) or ()) > MOST_ELEMENTS
+        ):
             return own
         moved = MOVES[name](call)
         if moved is None:
@@ -149,7 +154,7 @@ class ViewRewriter(Rewriter):
         call: Any = self.defined(item.tuple_value)
         if operation(call) != "split" or not self.accepts(call.args[0]):
             return own
-        if prod(shape_of(call.args[0]) or ()) > MOST_ELEMENTS:
+        if prod(static_shape(call.args[0]) or ()) > MOST_ELEMENTS:
             return own
         base, places, scale = self._memory(call.args[0])
         axis = int(call.attrs.axis) % places.ndim
@@ -168,7 +173,7 @@ class ViewRewriter(Rewriter):
             if not moves and not self.is_cast(call):
                 break
             steps.append(call)
-            array = _undone(np.empty(shape_of(end) or (), np.int8), steps, shape)
+            array = _undone(np.empty(static_shape(end) or (), np.int8), steps, shape)
             if array is not None and array.strides[-1] == 1:
                 best = (end, View(None, shape, tuple(array.strides)))
         return best
@@ -180,7 +185,7 @@ def _undone(array: Any, steps: list[Any], shape: tuple[int, ...]) -> Any:
         if operation(call) == "permute_dims":
             array = array.transpose(np.argsort(axis_order(call)))
         elif operation(call) == "reshape":
-            array = _reshaped(array, shape_of(call.args[0]) or ())
+            array = _reshaped(array, static_shape(call.args[0]) or ())
         if array is None:
             return None
     return _reshaped(array, shape)

@@ -14,7 +14,7 @@ from ....._library import function as library_function
 from .....cost_model.cubin import CompiledKernel
 from .....errors import InputError
 from ....toolchain.nvcc import architectures, compile_source, find_nvcc
-from ..registry import Cores, KernelLibrary, KernelSet, Names
+from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
 from . import attention_source, lines, rows
 from .attention import CudaAttention
 from .lines import LineClaimer
@@ -40,7 +40,7 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
     return changed if kernels.documents else mod
 
 
-def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
+def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores, threads: int | None) -> tvm.runtime.Module:
     functions, binary, _ = compile_sources(kernels)
     return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 1, "functions": functions}), binary)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from tvm import relax
 
-from ..registry import KernelSet
-from ..rewrite import Rewriter, dtype_of, is_tensor_of, operation, shape_of
+from ....ir.tensor_types import dtype_of, static_shape
+from ..kernel_library import KernelSet
+from ..rewrite import Rewriter, is_tensor_of, operation
 
 HEADER = "lines.cuh"
 ELEMENTS = {
@@ -61,7 +62,7 @@ class LineClaimer(Rewriter):
         return values if kind == "values" else self.builder.emit(relax.Tuple([values, order]), self.name)
 
     def _order(self, expr: Any, data: Any, axis: int, descending: bool, dtype: str, kept: int = 0) -> Any:
-        shape = list(shape_of(expr) or ())
+        shape = list(static_shape(expr) or ())
         kept = min(kept, shape[axis]) if kept > 0 else shape[axis]
         kernel = {"kind": "argsort", "dtype": dtype_of(expr), "result_dtype": dtype, **_lines(shape, axis)}
         kernel.update(kept=kept, descending=descending, **self.settings)
@@ -69,7 +70,7 @@ class LineClaimer(Rewriter):
         return self.kernels.call("argsort", kernel, [data], ty, 0)
 
     def _scan(self, call: Any, name: str, data: Any) -> Any:
-        shape, axis = list(shape_of(call.args[0]) or ()), call.attrs.axis
+        shape, axis = list(static_shape(call.args[0]) or ()), call.attrs.axis
         lines = _lines(shape, int(axis) % len(shape)) if axis is not None else _lines([prod(shape)], 0)
         kernel = {"kind": name, "dtype": dtype_of(call.args[0]), "result_dtype": dtype_of(call), **lines}
         kernel.update(exclusive=bool(call.attrs.exclusive), **self.settings)

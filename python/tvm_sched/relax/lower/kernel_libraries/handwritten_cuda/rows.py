@@ -9,8 +9,9 @@ from typing import Any
 
 from tvm import relax
 
-from ..registry import KernelSet
-from ..rewrite import Rewriter, dtype_of, is_tensor_of, operation, shape_of
+from ....ir.tensor_types import dtype_of, static_shape
+from ..kernel_library import KernelSet
+from ..rewrite import Rewriter, is_tensor_of, operation
 from .attention_source import ELEMENTS
 
 HEADER = "rows.cuh"
@@ -65,7 +66,7 @@ class RowClaimer(Rewriter):
             return self._written_out(variable, call)
         if name not in ("nn.layer_norm", "nn.rms_norm", "nn.softmax") or dtype_of(call) not in _HALF:
             return None
-        rank = len(shape_of(call) or ())
+        rank = len(static_shape(call) or ())
         axes = [call.attrs.axis] if name == "nn.softmax" else call.attrs.axes
         if [int(axis) % rank for axis in axes] != [rank - 1]:
             return None
@@ -86,7 +87,7 @@ class RowClaimer(Rewriter):
         cast: Any = self.defined(source)
         if operation(cast) == "astype" and dtype_of(cast.args[0]) in _HALF:
             source = cast.args[0]
-        width = (shape_of(call) or ())[-1]
+        width = (static_shape(call) or ())[-1]
         end, weights = variable, tuple[Any, ...]()
         while not weights and len(users := self.uses[end]) == 1 and users[0] is not None:
             user = self.definitions[users[0]]
@@ -105,7 +106,7 @@ class RowClaimer(Rewriter):
         epsilon = None if mean is None else self.number(total.args[1])
         if epsilon is None or operation(mean) != "mean" or not mean.attrs.keepdims or mean.attrs.axis is None:
             return None
-        rank = len(shape_of(mean) or ())
+        rank = len(static_shape(mean) or ())
         square: Any = self.defined(mean.args[0])
         squared = operation(square) == "multiply" and all(self.resolve(a).same_as(x) for a in square.args)
         return epsilon if squared and [int(a) % rank for a in mean.attrs.axis] == [rank - 1] else None
@@ -113,7 +114,7 @@ class RowClaimer(Rewriter):
     def _weight(self, product: Any, value: Any, width: int) -> Any:
         """What a value is multiplied with, where it is a vector of the last axis."""
         for mine, other in ((0, 1), (1, 0)):
-            shape = shape_of(product.args[other])
+            shape = static_shape(product.args[other])
             if self.resolve(product.args[mine]).same_as(value) and shape is not None and shape[-1:] == (width,):
                 return (
                     product.args[other] if prod(shape) == width and dtype_of(product.args[other]) in ELEMENTS else None
@@ -121,14 +122,14 @@ class RowClaimer(Rewriter):
         return None
 
     def _takes(self, norm: Norm) -> bool:
-        shape = shape_of(norm.source) or ()
+        shape = static_shape(norm.source) or ()
         whole = all(is_tensor_of(expr, tuple(ELEMENTS)) for expr in (norm.source, norm.end, *norm.vectors))
         rows = prod(shape[:-1])
         one_type = len({dtype_of(vector) for vector in norm.vectors}) <= 1
-        return whole and one_type and shape == shape_of(norm.end) and rows <= _MOST_ROWS and isfinite(norm.epsilon)
+        return whole and one_type and shape == static_shape(norm.end) and rows <= _MOST_ROWS and isfinite(norm.epsilon)
 
     def _call(self, norm: Norm) -> Any:
-        shape = shape_of(norm.source) or ()
+        shape = static_shape(norm.source) or ()
         kernel = {
             "kind": norm.kind,
             "dtype": dtype_of(norm.source),

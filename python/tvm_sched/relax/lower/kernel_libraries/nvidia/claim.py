@@ -11,9 +11,11 @@ import numpy as np
 
 from tvm_frontends.model import data_address
 
-from ....toolchain.processor import TF32, precision
-from ..registry import KernelSet, Names
-from ..rewrite import constant_value, dtype_of, is_tensor_of, operation, shape_of
+from ....ir.attributes import get_compile_target
+from ....ir.tensor_types import dtype_of, static_shape
+from ....toolchain.compile_target import TF32
+from ..kernel_library import KernelSet, Names
+from ..rewrite import constant_value, is_tensor_of, operation
 from ..views import View, ViewRewriter
 
 ACTIVATIONS = {"nn.conv2d": {"nn.relu": "relu"}, "matmul": {"nn.relu": "relu", "nn.gelu_tanh": "gelu_tanh"}}
@@ -79,8 +81,10 @@ class Claimer(ViewRewriter):
         if epilogue.bias is not None:
             arguments.append(self._constant(epilogue.bias, dtype_of(call), weights))
         kernel.update(bias=epilogue.bias is not None, activation=epilogue.activation)
-        out = shape_of(call) or ()
-        depth = prod((shape_of(weights) or ())[1:]) if name == "nn.conv2d" else (shape_of(call.args[0]) or ())[-1]
+        out = static_shape(call) or ()
+        depth = (
+            prod((static_shape(weights) or ())[1:]) if name == "nn.conv2d" else (static_shape(call.args[0]) or ())[-1]
+        )
         flops = prod(out) * (2 * depth + (epilogue.bias is not None) + bool(epilogue.activation))
         words = [kernel["kind"], *(["bias"] if kernel["bias"] else []), *filter(None, [epilogue.activation])]
         return self.kernels.call("_".join(words), kernel, arguments, epilogue.end.ty, flops)
@@ -92,7 +96,7 @@ class Claimer(ViewRewriter):
 
     def _epilogue(self, start: Any, call: Any) -> Epilogue:
         result = Epilogue(start)
-        axis = 1 if operation(call) == "nn.conv2d" else len(shape_of(call) or ()) - 1
+        axis = 1 if operation(call) == "nn.conv2d" else len(static_shape(call) or ()) - 1
         weights = constant_value(self.resolve(call.args[1]))
         while not result.activation:
             users = self.uses[result.end]
@@ -109,7 +113,7 @@ class Claimer(ViewRewriter):
         if (
             dtype_of(user) not in TYPES
             or dtype_of(user) != dtype_of(result.end)
-            or shape_of(user) != shape_of(result.end)
+            or static_shape(user) != static_shape(result.end)
         ):
             return False
         name = operation(user)
@@ -122,7 +126,7 @@ class Claimer(ViewRewriter):
         if name not in ("add", "multiply"):
             return False
         left = self.resolve(user.args[0]).same_as(self.resolve(result.end))
-        vector = _per_channel(constant_value(self.resolve(user.args[1 if left else 0])), shape_of(user) or (), axis)
+        vector = _per_channel(constant_value(self.resolve(user.args[1 if left else 0])), static_shape(user) or (), axis)
         if vector is None:
             return False
         if product == "nn.conv2d" and weights is not None and weights.shape[1] == 1:
@@ -145,7 +149,7 @@ class Claimer(ViewRewriter):
         top, left, bottom, right = (int(p) for p in attrs.padding)
         if (top, left) != (bottom, right):
             return None  # cuDNN pads both ends alike
-        shapes = [shape_of(expr) for expr in (call.args[0], call.args[1], call)]
+        shapes = [static_shape(expr) for expr in (call.args[0], call.args[1], call)]
         kernel = {
             "kind": "conv2d",
             **self._types(call.args[0]),
@@ -158,7 +162,7 @@ class Claimer(ViewRewriter):
         return kernel, list(call.args)
 
     def _describe_matmul(self, call: Any) -> tuple[dict[str, Any], list[Any]] | None:
-        a, b = (shape_of(e) or () for e in call.args)
+        a, b = (static_shape(e) or () for e in call.args)
         if len(a) < 2 or len(b) < 2 or not _have_one_type(*call.args) or not is_tensor_of(call, (*TYPES, "int32")):
             return None
         if dtype_of(call) not in RESULTS.get(dtype_of(call.args[0]), ()) or 0 in (*a, *b):
@@ -182,7 +186,7 @@ class Claimer(ViewRewriter):
 
     def _types(self, operand: Any) -> dict[str, Any]:
         dtype = dtype_of(operand)
-        return {"dtype": dtype, "tf32": dtype == "float32" and precision() == TF32}
+        return {"dtype": dtype, "tf32": dtype == "float32" and get_compile_target(self.mod).precision == TF32}
 
     def _matrix(self, expr: Any, shape: tuple[int, ...]) -> View:
         """A batch of matrices as it lies in another value's memory, where the library can read it there."""

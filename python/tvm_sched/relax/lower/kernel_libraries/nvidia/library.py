@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 
 from ....._library import function as library_function
-from ..registry import Cores, KernelLibrary, KernelSet, Names
+from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
 from .claim import Claimer
 
 VERSION = 2
@@ -27,7 +27,7 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
     return changed if kernels.documents else mod
 
 
-def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
+def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores, threads: int | None) -> tvm.runtime.Module:
     document = {"version": VERSION, "kernels": dict(kernels)}
     return library_function("tvm_sched.make_nvidia_module")(json.dumps(document))
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
+from ....ir.tensor_types import static_shape
+from ..rewrite import Rewriter, constant_value, is_float32, operation
 from .regions import Region, find_region
 
 COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
@@ -85,7 +86,7 @@ class ChainFinder:
     ) -> None:
         self.rewriter, self.taken, self.start = rewriter, taken, start
         self.weights, self.axis = weights, axis
-        self.shape = shape_of(start) or ()
+        self.shape = static_shape(start) or ()
         self.channels = self.shape[-1]
 
     def find(self, limit: int = LIMIT) -> Chain:
@@ -129,15 +130,15 @@ class ChainFinder:
         if isinstance(call, relax.Var):
             return True
         if name == "reshape":
-            return (shape_of(call) or (0,))[-1:] == (shape_of(self.chain.end) or ())[-1:]
-        if shape_of(call) != shape_of(self.chain.end):
+            return (static_shape(call) or (0,))[-1:] == (static_shape(self.chain.end) or ())[-1:]
+        if static_shape(call) != static_shape(self.chain.end):
             return False
         if name == "nn.prelu":
             return self._take_prelu(call)
         return name in BINARY and self._take_binary(name, call)
 
     def _take_prelu(self, call: Any) -> bool:
-        rank = len(shape_of(call) or ())
+        rank = len(static_shape(call) or ())
         slope = self.rewriter.resolve(call.args[1])
         value = constant_value(slope)
         if value is None or value.size != self.channels or int(call.attrs.axis) % rank != rank - 1:
@@ -155,7 +156,7 @@ class ChainFinder:
             return True
         if not is_float32(other):
             return False
-        if shape_of(other) == shape_of(call):
+        if static_shape(other) == static_shape(call):
             return self._append({"name": name}, other)
         return self._append({"name": name}, other, self._broadcast(other))
 
@@ -164,11 +165,11 @@ class ChainFinder:
 
     def _broadcast(self, other: Any) -> tuple[int, ...] | None:
         """The shape of an operand that is smaller than the result; None where it cannot be read so."""
-        shape = shape_of(other) or ()
+        shape = static_shape(other) or ()
         rank = len(self.shape)
         if not any(size > 1 for size in shape[:-1]) and shape[-1:] in ((), (1,), (self.channels,)):
             return (*(1,) * (rank - 1), shape[-1] if shape else 1)
-        now = shape_of(self.chain.end)
+        now = static_shape(self.chain.end)
         return (*(1,) * (rank - len(shape)), *shape) if now == self.shape and len(shape) <= rank else None
 
     def _append(self, description: dict[str, Any], operand: Any, shape: tuple[int, ...] | None = ()) -> bool:

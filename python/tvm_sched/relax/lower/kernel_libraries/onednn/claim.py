@@ -11,9 +11,11 @@ from tvm import relax
 from tvm_frontends.model import data_address
 
 from .....runtime.tensors import numpy_dtype
-from ....toolchain.processor import BFLOAT16, precision
-from ..registry import KernelSet, Names
-from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
+from ....ir.attributes import get_compile_target
+from ....ir.tensor_types import static_shape
+from ....toolchain.compile_target import BFLOAT16
+from ..kernel_library import KernelSet, Names
+from ..rewrite import Rewriter, constant_value, is_float32, operation
 from .chain import Chain, ChainFinder
 from .describe import channels_last, dense, window
 from .integers import emit_product, integer_product
@@ -103,12 +105,12 @@ class Claimer(Rewriter):
         if chain.bias is not None:
             arguments.append(self.folded(chain.bias, source))
         arguments += [self.value(post.operand) for post in chain.post if post.operand is not None]
-        flops = product.flops + prod(shape_of(call) or ()) * (len(chain.post) + (chain.bias is not None))
+        flops = product.flops + prod(static_shape(call) or ()) * (len(chain.post) + (chain.bias is not None))
         steps = [*(["bias"] if chain.bias is not None else []), *(p.description["name"] for p in chain.post)]
         return self.kernels.call("_".join([kind, *steps]), kernel, arguments, chain.end.ty, flops)
 
     def _rounds(self, weights: Any) -> bool:
-        return precision() == BFLOAT16 and constant_value(weights) is not None
+        return get_compile_target(self.mod).precision == BFLOAT16 and constant_value(weights) is not None
 
     def _rounded(self, weights: Any) -> Any:
         """A constant in bfloat16, once for all that read it."""
@@ -123,7 +125,7 @@ class Claimer(Rewriter):
     def _take(self, call: Any) -> Any:
         """Rows of a table that is stored in bfloat16."""
         table = self.resolve(call.args[0])
-        if len(shape_of(table) or ()) != 2 or not self._rounds(table):
+        if len(static_shape(table) or ()) != 2 or not self._rounds(table):
             return None
         taken = relax.op.take(self._rounded(table), self.value(call.args[1]), call.attrs.axis, call.attrs.mode)
         return relax.op.astype(self.emit(taken), "float32")
@@ -136,7 +138,11 @@ class Claimer(Rewriter):
 
     def _pool(self, call: Any) -> Any:
         attrs, name = call.attrs, operation(call).removeprefix("nn.")
-        shape, out, size = shape_of(call.args[0]) or (), shape_of(call) or (), tuple(int(s) for s in attrs.pool_size)
+        shape, out, size = (
+            static_shape(call.args[0]) or (),
+            static_shape(call) or (),
+            tuple(int(s) for s in attrs.pool_size),
+        )
         describe, image = _layout(call, len(shape))
         if describe is None:
             return None
@@ -162,7 +168,7 @@ class Claimer(Rewriter):
 
     def _mean(self, call: Any) -> Any:
         """The mean over an image is an average pool."""
-        shape = shape_of(call.args[0]) or ()
+        shape = static_shape(call.args[0]) or ()
         rank = len(shape)
         if rank not in LAYOUTS:
             return None
@@ -174,7 +180,7 @@ class Claimer(Rewriter):
                 return None
         else:
             describe, _ = _layout(call, rank)
-            if describe is None or prod(shape_of(call) or ()) != shape[0] * shape[1 if describe is dense else -1]:
+            if describe is None or prod(static_shape(call) or ()) != shape[0] * shape[1 if describe is dense else -1]:
                 return None
         first, zeros = describe is dense, [0] * (rank - 2)
         image = list(shape[2:] if first else shape[1:-1])
@@ -192,7 +198,7 @@ class Claimer(Rewriter):
         return self._plain("mean", kernel, call, prod(shape)) if is_fast(kernel) else None
 
     def _softmax(self, call: Any) -> Any:
-        shape = shape_of(call) or ()
+        shape = static_shape(call) or ()
         name = operation(call).removeprefix("nn.")
         kernel = {
             "primitive": "softmax",
@@ -203,10 +209,10 @@ class Claimer(Rewriter):
         return self._plain(name, kernel, call, 4 * prod(shape))
 
     def _layer_norm(self, call: Any) -> Any:
-        shape, attrs = shape_of(call) or (), call.attrs
+        shape, attrs = static_shape(call) or (), call.attrs
         if [int(a) % len(shape) for a in attrs.axes] != [len(shape) - 1] or not (attrs.center and attrs.scale):
             return None
-        if not all(is_float32(a) and shape_of(a) == shape[-1:] for a in call.args[1:]):
+        if not all(is_float32(a) and static_shape(a) == shape[-1:] for a in call.args[1:]):
             return None
         rows = dense((prod(shape[:-1]), shape[-1]))
         kernel = {
@@ -223,10 +229,10 @@ class Claimer(Rewriter):
             return None
         if not all(is_float32(part) for part in parts.fields):
             return None
-        shape = shape_of(call) or ()
+        shape = static_shape(call) or ()
         axis = int(call.attrs.axis or 0) % len(shape)
         outer, inner = prod(shape[:axis]), prod(shape[axis + 1 :])
-        sizes = [(outer, (shape_of(part) or ())[axis] * inner) for part in parts.fields]
+        sizes = [(outer, (static_shape(part) or ())[axis] * inner) for part in parts.fields]
         kernel = {
             "primitive": "concatenation",
             "axis": 1,

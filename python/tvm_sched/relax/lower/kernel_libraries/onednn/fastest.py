@@ -13,8 +13,8 @@ from typing import Any
 from ....._library import function as library_function
 from .....blob_cache import choice_cache
 from .....cost_model.profile import this_machine
-from ....toolchain.processor import threads_in_artifact
-from ..registry import KernelSet
+from ....toolchain.compile_target import CompileTarget
+from ..kernel_library import KernelSet
 from .products import VERSION
 
 PRIMITIVES = frozenset({"convolution", "deconvolution", "matmul"})
@@ -23,14 +23,14 @@ LEAST_FLOPS = 1 << 20
 """Kernels with fewer operations take some microseconds, of which a better implementation saves too few to try."""
 
 
-def choose_implementations(kernels: KernelSet) -> None:
+def choose_implementations(kernels: KernelSet, target: CompileTarget) -> None:
     """Write into the descriptions of large kernels which implementation is fastest, where that is not oneDNN's first.
 
     What was found on this machine with as many threads is kept on disk, by the description: also what was found beside other
     work, so that a model that is compiled again has the same kernels, which round in the same places.
     """
     machine = this_machine()
-    where = [machine.processor, machine.cores, machine.versions, threads_in_artifact()]
+    where = [machine.processor, machine.cores, machine.versions, target.in_artifact()]
     wanted: dict[str, list[str]] = {}  # names of kernels by the key of their description
     described: dict[str, dict[str, Any]] = {}
     for name, document in kernels.documents.items():
@@ -40,14 +40,15 @@ def choose_implementations(kernels: KernelSet) -> None:
             key = _key(kernel, where)
             wanted.setdefault(key, []).append(name)
             described[key] = kernel
-    known = {key: content.decode() for key, content in choice_cache().find(list(wanted)).items()}
+    kept = choice_cache(target.cache)
+    known = {key: content.decode() for key, content in kept.find(list(wanted)).items()}
     new = [key for key in wanted if key not in known]
     if new:
         # Names of kernels in a document come in their order.
         numbered = {f"{place:06d}": described[key] for place, key in enumerate(new)}
-        document = json.dumps({"version": VERSION, "kernels": numbered, **threads_in_artifact()})
+        document = json.dumps({"version": VERSION, "kernels": numbered, **target.in_artifact()})
         found = [str(name) for name in library_function("tvm_sched.onednn_fastest_implementations")(document)]
-        choice_cache().keep({key: name.encode() for key, name in zip(new, found, strict=True)})
+        kept.keep({key: name.encode() for key, name in zip(new, found, strict=True)})
         known |= dict(zip(new, found, strict=True))
     for key, names in wanted.items():
         if known[key]:

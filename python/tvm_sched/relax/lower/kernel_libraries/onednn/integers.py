@@ -18,8 +18,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ....toolchain.processor import features_of, host_target
-from ..rewrite import RESHAPES, Rewriter, axis_order, constant_value, operation, shape_of
+from ....ir.attributes import get_compile_target
+from ....ir.tensor_types import dtype_of, static_shape
+from ....toolchain.compile_target import CompileTarget, features_of
+from ..rewrite import RESHAPES, Rewriter, axis_order, constant_value, operation
 from .describe import channels_last, dense, window
 from .products import CONVOLUTIONS, implementation, known_layouts, layouts
 
@@ -69,11 +71,15 @@ class IntegerProduct:
 def integer_product(rewriter: Rewriter, call: Any) -> IntegerProduct | None:
     """The kernel for a call on integers in wider types; None where it is none of these, or has no fast one here."""
     name = operation(call)
-    if dtype_of(call) not in SUMS or (name != "matmul" and name not in CONVOLUTIONS) or not _has_instructions():
+    if (
+        dtype_of(call) not in SUMS
+        or (name != "matmul" and name not in CONVOLUTIONS)
+        or not has_instructions(get_compile_target(rewriter.mod))
+    ):
         return None
     source = _source(rewriter, call.args[0])
     value = None if source is None else _known(rewriter, call.args[1])
-    if source is None or value is None or shape_of(call) is None:
+    if source is None or value is None or static_shape(call) is None:
         return None
     weights, scale = _bytes(value), source.scale
     if scale is not None:
@@ -120,22 +126,17 @@ def _are_multiples(rows: Any, scales: Any) -> Any:
 
 def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
     """Whether `integer_product` may find one once channels are last."""
-    if dtype_of(call) not in SUMS or not _has_instructions():
+    if dtype_of(call) not in SUMS or not has_instructions(get_compile_target(rewriter.mod)):
         return False
-    found = _source(rewriter, call.args[0])
-    if found is None or _number(found.zero) is None:
+    source = _source(rewriter, call.args[0])
+    if source is None or _number(source.zero) is None:
         return False
     return _bytes(_known(rewriter, call.args[1])) is not None
 
 
-def dtype_of(expr: Any) -> str:
-    """The data type of a tensor; empty for anything else."""
-    ty = expr.ty
-    return str(ty.dtype.dtype) if isinstance(ty, relax.TensorType) and ty.dtype is not None else ""
-
-
-def _has_instructions() -> bool:
-    return not set(INSTRUCTIONS).isdisjoint(features_of(host_target()))
+def has_instructions(target: CompileTarget) -> bool:
+    """Whether the processors that kernels are compiled for have instructions for products of 8-bit integers."""
+    return not set(INSTRUCTIONS).isdisjoint(features_of(target.host))
 
 
 def _is_exact(name: str) -> bool:
@@ -149,7 +150,7 @@ def _known(rewriter: Rewriter, expr: Any) -> Any:
     if call is None:
         return constant_value(expr)
     name = operation(call)
-    if name not in ("astype", "subtract", "multiply", "permute_dims") or shape_of(call) is None:
+    if name not in ("astype", "subtract", "multiply", "permute_dims") or static_shape(call) is None:
         return None
     values = [_known(rewriter, argument) for argument in call.args]
     if any(value is None for value in values):
@@ -181,12 +182,12 @@ class _Source:
     @property
     def shape(self) -> tuple[int, ...]:
         """As the product sees it."""
-        given = shape_of(self.expr) or ()
+        given = static_shape(self.expr) or ()
         return tuple(given[k] for k in self.order)
 
 
 def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
-    order, zero, scale, wider = tuple(range(len(shape_of(expr) or ()))), None, None, False
+    order, zero, scale, wider = tuple(range(len(static_shape(expr) or ()))), None, None, False
     expr = rewriter.resolve(expr)
     while (call := rewriter.defined(expr)) is not None:
         name = operation(call)
@@ -207,7 +208,7 @@ def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
             wider = True
         else:
             break
-        if shape_of(call.args[0]) is None or len(shape_of(call.args[0]) or ()) != len(order):
+        if static_shape(call.args[0]) is None or len(static_shape(call.args[0]) or ()) != len(order):
             return None
         expr = rewriter.resolve(call.args[0])
     return _Source(expr, order, zero, scale) if wider and dtype_of(expr) in BYTES else None
@@ -215,7 +216,7 @@ def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
 
 def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
     """Whether it is a constant that 8 bits hold, or one 8-bit number in another type and shape."""
-    shape = shape_of(expr)
+    shape = static_shape(expr)
     if shape is None or prod(shape) != 1:
         return False
     number = rewriter.number(expr)
@@ -227,7 +228,7 @@ def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
 
 
 def _convolution(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProduct | None:
-    attrs, out, shape = call.attrs, shape_of(call) or (), source.shape
+    attrs, out, shape = call.attrs, static_shape(call) or (), source.shape
     number = _number(source.zero)
     if number is None or layouts(call) != known_layouts(call, last=True):
         return None
@@ -261,7 +262,7 @@ def _number(zero: Any) -> int | None:
 
 
 def _matmul(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProduct | None:
-    out, shape = shape_of(call) or (), source.shape
+    out, shape = static_shape(call) or (), source.shape
     if weights.ndim != 2 or len(shape) < 2:
         return None
     kernel = {
@@ -275,34 +276,36 @@ def _matmul(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProd
     return IntegerProduct(kernel, source.expr, source.order, weights, source.zero, scale)
 
 
-def emit_product(rewriter: Any, call: Any, found: IntegerProduct) -> Any:
+def emit_product(rewriter: Any, call: Any, product: IntegerProduct) -> Any:
     """The kernel's call, less what the zero point adds to each sum where the kernel does not see to it.
 
     Parameters
     ----------
     rewriter : Claimer
     """
-    source = rewriter.value(found.source)
-    if found.transposed:
-        source = rewriter.emit(relax.op.permute_dims(source, list(found.order)))
-    weights = rewriter.folded(found.weights, rewriter.resolve(call.args[1]))
-    shape = shape_of(call) or ()
-    flops = 2 * prod(shape) * found.weights.size // max(found.weights.shape[1 if operation(call) == "matmul" else 0], 1)
-    kind = f"integer_{operation(call).removeprefix('nn.')}"
-    dtype = "int32" if found.scale is not None else dtype_of(call)
-    made = rewriter.emit(
-        rewriter.kernels.call(kind, found.kernel, [source, weights], relax.TensorType(shape, dtype), flops)
+    source = rewriter.value(product.source)
+    if product.transposed:
+        source = rewriter.emit(relax.op.permute_dims(source, list(product.order)))
+    weights = rewriter.folded(product.weights, rewriter.resolve(call.args[1]))
+    shape = static_shape(call) or ()
+    flops = (
+        2 * prod(shape) * product.weights.size // max(product.weights.shape[1 if operation(call) == "matmul" else 0], 1)
     )
-    if found.zero is not None:
+    kind = f"integer_{operation(call).removeprefix('nn.')}"
+    dtype = "int32" if product.scale is not None else dtype_of(call)
+    made = rewriter.emit(
+        rewriter.kernels.call(kind, product.kernel, [source, weights], relax.TensorType(shape, dtype), flops)
+    )
+    if product.zero is not None:
         # The sum of (x - zero) w is that of x w less zero times the sum of w.
-        sums = _constant(found.weights.astype(np.int64).sum(0).astype(dtype))
-        zero = rewriter.emit(relax.op.reshape(rewriter.value(found.zero), ()))
+        sums = _constant(product.weights.astype(np.int64).sum(0).astype(dtype))
+        zero = rewriter.emit(relax.op.reshape(rewriter.value(product.zero), ()))
         zero = rewriter.emit(relax.op.astype(zero, dtype))
         made = rewriter.emit(relax.op.subtract(made, rewriter.emit(relax.op.multiply(zero, sums))))
-    if found.scale is None:
+    if product.scale is None:
         return made
     made = rewriter.emit(relax.op.astype(made, "float32"))
-    return rewriter.emit(relax.op.multiply(made, _constant(found.scale.astype(np.float32))))
+    return rewriter.emit(relax.op.multiply(made, _constant(product.scale.astype(np.float32))))
 
 
 def _constant(value: Any) -> Any:

@@ -13,10 +13,11 @@ from tvm import relax
 
 from tvm_frontends.model import data_address
 
-from ..registry import KernelSet, Names
-from ..rewrite import Rewriter, axis_order, constant_value, is_float32, operation, shape_of, transpose_constant
+from ....ir.tensor_types import dtype_of, static_shape
+from ..kernel_library import KernelSet, Names
+from ..rewrite import Rewriter, axis_order, constant_value, is_float32, operation, transpose_constant
 from .describe import channels_last, dense, to_first, to_last
-from .integers import BYTES, SUMS, dtype_of, is_integer_product
+from .integers import BYTES, SUMS, is_integer_product
 from .local_response import find_local_response
 from .normalization import OPERATORS as NORMALIZATIONS
 from .normalization import groups_of
@@ -80,7 +81,7 @@ class ChannelsLast(Rewriter):
             made = rule(value)
             if isinstance(made, Plain):
                 return made.value
-            if made is not None and self._is_last(made, shape_of(value) or ()):
+            if made is not None and self._is_last(made, static_shape(value) or ()):
                 self.last[variable] = made
                 return None
             if made is not None:
@@ -99,13 +100,13 @@ class ChannelsLast(Rewriter):
         """An old expression with channels first, for operators that know no other."""
         if isinstance(expr, relax.Var) and expr in self.last and self.values.get(expr) is None:
             last = self.last[expr]
-            shape = shape_of(last) or ()
+            shape = static_shape(last) or ()
             self.values[expr] = self._moved(last, to_first(len(shape)))
         return super().value(expr)
 
     def _moved(self, value: Any, order: tuple[int, ...]) -> Any:
         """A transposition, which is a reshape where all that changes its place has one element."""
-        shape = shape_of(value) or ()
+        shape = static_shape(value) or ()
         if [k for k in order if shape[k] > 1] == [k for k in range(len(shape)) if shape[k] > 1]:
             return self.emit(relax.op.reshape(value, [shape[k] for k in order]))
         return self.emit(relax.op.permute_dims(value, list(order)))
@@ -113,7 +114,7 @@ class ChannelsLast(Rewriter):
     @staticmethod
     def _is_last(made: Any, shape: tuple[int, ...]) -> bool:
         """Whether a new value holds an old one of a shape with channels last."""
-        return len(shape) in LAYOUTS and shape_of(made) == tuple(shape[k] for k in to_last(len(shape)))
+        return len(shape) in LAYOUTS and static_shape(made) == tuple(shape[k] for k in to_last(len(shape)))
 
     def _known(self, expr: Any) -> bool:
         return isinstance(expr, relax.Var) and expr in self.last
@@ -121,7 +122,7 @@ class ChannelsLast(Rewriter):
     def _to_last(self, expr: Any) -> Any:
         """An old value of three dimensions or more, transposed where it is not."""
         if not self._known(expr):
-            made = self._moved(self.value(expr), to_last(len(shape_of(expr) or ())))
+            made = self._moved(self.value(expr), to_last(len(static_shape(expr) or ())))
             if not isinstance(expr, relax.Var):
                 return made
             self.last[expr] = made
@@ -133,7 +134,7 @@ class ChannelsLast(Rewriter):
         made = self._upsampled(call) if operation(call) in TRANSPOSED else None
         if made is not None:
             return made
-        layout = LAYOUTS[len(shape_of(call) or ())][1]
+        layout = LAYOUTS[len(static_shape(call) or ())][1]
         arguments = [self._to_last(call.args[0]), self.value(self.resolve(call.args[1]))]
         return self.emit(_with(call, arguments, data_layout=layout, out_layout=layout))
 
@@ -160,13 +161,13 @@ class ChannelsLast(Rewriter):
         oneDNN's own computes whole vectors of output channels for each place of the window.
         """
         attrs, weights = call.attrs, self.resolve(call.args[1])
-        value, source = constant_value(weights), shape_of(call.args[0]) or ()
+        value, source = constant_value(weights), static_shape(call.args[0]) or ()
         if value is None or value.shape[1] >= FEW_CHANNELS or int(attrs.groups) != 1:
             return None
         kernel, image, count = value.shape[2:], source[2:], len(source) - 2
         grown = tuple(size * step for size, step in zip(image, kernel, strict=True))
         given = tuple(int(s) for s in attrs.strides)
-        if given != kernel or (shape_of(call) or ())[2:] != grown or any(int(p) for p in attrs.padding):
+        if given != kernel or (static_shape(call) or ())[2:] != grown or any(int(p) for p in attrs.padding):
             return None
         columns = np.moveaxis(value, 1, -1).reshape(value.shape[0], -1)
         name = self.names.get(data_address(weights))
@@ -179,7 +180,7 @@ class ChannelsLast(Rewriter):
 
     def _image(self, call: Any) -> Any:
         """Pooling and resizing, which know both layouts."""
-        plain, layout = LAYOUTS.get(len(shape_of(call) or ()), ("", ""))
+        plain, layout = LAYOUTS.get(len(static_shape(call) or ()), ("", ""))
         given = (str(call.attrs.layout), str(getattr(call.attrs, "out_layout", plain)))
         if not self._known(call.args[0]) or given[0] != plain or given[1] not in ("", plain):
             return None
@@ -192,11 +193,11 @@ class ChannelsLast(Rewriter):
         return self.emit(_with(call, [self._to_last(call.args[0]), *call.args[1:]]))
 
     def _prelu(self, call: Any) -> Any:
-        rank = len(shape_of(call) or ())
+        rank = len(static_shape(call) or ())
         if not self._known(call.args[0]) or int(call.attrs.axis) % rank not in (1, rank - 1):
             return None
         slope = self.resolve(call.args[1])
-        if int(call.attrs.axis) % rank != 1 and (shape_of(slope) or (0,)) != (1,):
+        if int(call.attrs.axis) % rank != 1 and (static_shape(slope) or (0,)) != (1,):
             return None
         return self.emit(_with(call, [self._to_last(call.args[0]), self.value(slope)], axis=rank - 1))
 
@@ -205,8 +206,8 @@ class ChannelsLast(Rewriter):
             normalised = self._local_response(call)
             if normalised is not None:
                 return normalised
-        rank = len(shape_of(call) or ())
-        if not any(self._known(a) and len(shape_of(a) or ()) == rank for a in call.args):
+        rank = len(static_shape(call) or ())
+        if not any(self._known(a) and len(static_shape(a) or ()) == rank for a in call.args):
             return None
         arguments = [self._operand(argument, rank) for argument in call.args]
         if None in [None if a is None else 0 for a in arguments]:
@@ -215,7 +216,7 @@ class ChannelsLast(Rewriter):
 
     def _operand(self, expr: Any, rank: int) -> Any:
         expr = self.resolve(expr)
-        shape, value = shape_of(expr) or (), constant_value(expr)
+        shape, value = static_shape(expr) or (), constant_value(expr)
         if value is not None:
             if value.size == 1:
                 return expr
@@ -228,7 +229,7 @@ class ChannelsLast(Rewriter):
     def _concatenation(self, call: Any) -> Any:
         parts = self.resolve(call.args[0])
         parts = self.definitions.get(parts, parts)
-        rank = len(shape_of(call) or ())
+        rank = len(static_shape(call) or ())
         if not isinstance(parts, relax.Tuple) or not any(self._known(self.resolve(part)) for part in parts.fields):
             return None
         axis = _axis_in_last(int(call.attrs.axis or 0), rank)
@@ -236,7 +237,7 @@ class ChannelsLast(Rewriter):
 
     def _reduction(self, call: Any) -> Any:
         """Over dimensions that stay, or over the whole image."""
-        rank = len(shape_of(call.args[0]) or ())
+        rank = len(static_shape(call.args[0]) or ())
         axes = [int(a) % rank for a in call.attrs.axis or []]
         whole = sorted(axes) == list(range(2, rank))
         if not self._known(call.args[0]) or not axes or not (call.attrs.keepdims or whole):
@@ -253,7 +254,7 @@ class ChannelsLast(Rewriter):
         return self.emit(_with(call, [self._to_last(call.args[0])], pad_width=moved))
 
     def _slice(self, call: Any) -> Any:
-        rank = len(shape_of(call) or ())
+        rank = len(static_shape(call) or ())
         if not self._known(call.args[0]) or not isinstance(call.args[1], relax.Tuple):
             return None
         axes = [_axis_in_last(_integer(axis), rank) for axis in call.args[1].fields]
@@ -264,8 +265,8 @@ class ChannelsLast(Rewriter):
 
     def _take(self, call: Any) -> Any:
         """Places along an axis in another order, as padding by reflection."""
-        rank = len(shape_of(call.args[0]) or ())
-        if not self._known(call.args[0]) or call.attrs.axis is None or len(shape_of(call.args[1]) or ()) != 1:
+        rank = len(static_shape(call.args[0]) or ())
+        if not self._known(call.args[0]) or call.attrs.axis is None or len(static_shape(call.args[1]) or ()) != 1:
             return None
         axis = _axis_in_last(int(call.attrs.axis), rank)
         return self.emit(_with(call, [self._to_last(call.args[0]), self.value(call.args[1])], axis=axis))
@@ -275,7 +276,7 @@ class ChannelsLast(Rewriter):
         groups = groups_of(call)
         if groups is None:
             return None
-        shape = shape_of(call) or ()
+        shape = static_shape(call) or ()
         batch, channels, places = shape[0], shape[1], prod(shape[2:])
         each, last = channels // groups, self._known(self.resolve(call.args[0]))
         value = self._to_last(self.resolve(call.args[0])) if last else self.value(call.args[0])
@@ -294,11 +295,11 @@ class ChannelsLast(Rewriter):
         }
         ty = relax.TensorType((2, batch, channels), "float32")
         arguments = [value, *(self.value(a) for a in call.args[1:])]
-        found = self.emit(self.kernels.call("moments", kernel, arguments, ty, 4 * batch * whole))
+        moments = self.emit(self.kernels.call("moments", kernel, arguments, ty, 4 * batch * whole))
         one = (1,) * (len(shape) - 2)
         each_channel = (batch, *one, channels) if last else (batch, channels, *one)
         factor, summand = (
-            self.emit(relax.op.reshape(self.emit(relax.op.strided_slice(found, [0], [k], [k + 1])), each_channel))
+            self.emit(relax.op.reshape(self.emit(relax.op.strided_slice(moments, [0], [k], [k + 1])), each_channel))
             for k in (0, 1)
         )
         made = self.emit(relax.op.add(self.emit(relax.op.multiply(value, factor)), summand))
@@ -310,7 +311,7 @@ class ChannelsLast(Rewriter):
         if operation(call) != "split" or not self._known(self.resolve(call.args[0])) or not is_float32(item):
             return None
         source = self._to_last(self.resolve(call.args[0]))
-        shape, mine = shape_of(call.args[0]) or (), shape_of(item) or ()
+        shape, mine = static_shape(call.args[0]) or (), static_shape(item) or ()
         axis = int(call.attrs.axis) % len(shape)
         before = [part.shape.values[axis] for part in list(call.ty.fields)[: item.index]]
         begin = sum(int(size) for size in before)
@@ -333,14 +334,14 @@ class ChannelsLast(Rewriter):
     def _shuffle(self, call: Any) -> Any:
         """Shuffled channels: split the channels in two, exchange both, join them; and flattening of 1 x 1 images."""
         source = self.resolve(call.args[0])
-        shape, given = shape_of(call) or (), shape_of(source) or ()
+        shape, given = static_shape(call) or (), static_shape(source) or ()
         if self._known(source) and all(size == 1 for size in given[2:]):
             return Plain(self._as(self.last[source], shape))
         exchanged: Any = self.defined(source)
         split: Any = self.defined(exchanged.args[0]) if operation(exchanged) == "permute_dims" else None
         if operation(split) != "reshape" or not self._known(self.resolve(split.args[0])):
             return None
-        before, middle = shape_of(split.args[0]), shape_of(split)
+        before, middle = static_shape(split.args[0]), static_shape(split)
         if axis_order(exchanged) != (0, 2, 1, 3, 4) or before != shape or middle is None or middle[3:] != shape[2:]:
             return None
         groups, each = middle[1], middle[2]
@@ -352,20 +353,20 @@ class ChannelsLast(Rewriter):
         return self.emit(relax.op.reshape(value, (*image, groups * each)))
 
     def _as(self, value: Any, shape: tuple[int, ...]) -> Any:
-        return value if shape_of(value) == shape else self.emit(relax.op.reshape(value, shape))
+        return value if static_shape(value) == shape else self.emit(relax.op.reshape(value, shape))
 
     def _local_response(self, call: Any) -> Any:
-        found = find_local_response(self, call)
-        if found is None:
+        response = find_local_response(self, call)
+        if response is None:
             return None
-        argument = self._to_last(found.source)
-        described = channels_last(shape_of(argument) or ())
+        argument = self._to_last(response.source)
+        described = channels_last(static_shape(argument) or ())
         kernel = {
             "primitive": "local_response_normalization",
             "operands": [described, described],
-            "numbers": [found.size, found.alpha, found.beta, found.k],
+            "numbers": [response.size, response.alpha, response.beta, response.k],
         }
-        return self.emit(self.kernels.call("lrn", kernel, [argument], argument.ty, found.flops))
+        return self.emit(self.kernels.call("lrn", kernel, [argument], argument.ty, response.flops))
 
 
 def convolution_fits(call: Any) -> bool:
@@ -375,7 +376,7 @@ def convolution_fits(call: Any) -> bool:
 
 def _is_of_integers(value: Any) -> bool:
     """Whether it is an operator around convolutions of integers."""
-    shape = shape_of(value)
+    shape = static_shape(value)
     known = operation(value) in OF_INTEGERS and shape is not None and 0 not in shape
     return known and dtype_of(value) in (*SUMS, *BYTES)
 

@@ -10,8 +10,8 @@ from typing import Any
 import tvm
 
 from ....._library import function as library_function
-from ....toolchain.processor import threads_in_artifact
-from ..registry import Cores, KernelLibrary, KernelSet, Names
+from ....ir.attributes import get_compile_target
+from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
 from .attention import OneDnnAttention
 from .claim import Claimer
 from .fastest import choose_implementations
@@ -31,13 +31,13 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
     changed = ChannelsLast(Simplifier(mod).run(), kernels, names).run()
     changed = OneDnnAttention(WithoutTranspositions(changed).run(), kernels).run()
     changed = WithoutReshapes(Claimer(changed, kernels, names).run(), kernels).run()
-    choose_implementations(kernels)
+    choose_implementations(kernels, get_compile_target(mod))
     return changed if kernels.documents else mod
 
 
-def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores) -> tvm.runtime.Module:
+def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores, threads: int | None) -> tvm.runtime.Module:
     described = {name: {**kernel, "cores": cores.get(name, (1, 1))} for name, kernel in kernels.items()}
-    document = {"version": VERSION, "kernels": described, **threads_in_artifact()}
+    document = {"version": VERSION, "kernels": described, **({"threads": threads} if threads else {})}
     return library_function("tvm_sched.make_onednn_module")(json.dumps(document))
 
 

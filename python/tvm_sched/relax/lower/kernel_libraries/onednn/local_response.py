@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ..rewrite import Rewriter, constant_value, operation, shape_of
+from ....ir.tensor_types import static_shape
+from ..rewrite import Rewriter, constant_value, operation
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class LocalResponse:
     @property
     def flops(self) -> int:
         """Floating-point operations."""
-        return prod(shape_of(self.source) or ()) * (self.size + 5)
+        return prod(static_shape(self.source) or ()) * (self.size + 5)
 
 
 def find_local_response(rewriter: Rewriter, call: Any) -> LocalResponse | None:
@@ -38,12 +39,12 @@ def find_local_response(rewriter: Rewriter, call: Any) -> LocalResponse | None:
     expanded: Any = rewriter.defined(pooled.args[0])
     square: Any = rewriter.defined(expanded.args[0]) if operation(expanded) == "expand_dims" else None
     window = [int(s) for s in pooled.attrs.pool_size]
-    size, shape = window[0], shape_of(source) or ()
+    size, shape = window[0], static_shape(source) or ()
     fits = (
         operation(square) == "multiply"
         and all(rewriter.resolve(a).same_as(source) for a in square.args)
         and len(shape) == 4
-        and shape_of(expanded) == (shape[0], 1, *shape[1:])
+        and static_shape(expanded) == (shape[0], 1, *shape[1:])
         and window == [size, 1, 1]
         and size % 2 == 1
         and [int(p) for p in pooled.attrs.padding] == [size // 2, 0, 0, size // 2, 0, 0]

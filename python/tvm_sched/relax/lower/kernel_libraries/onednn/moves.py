@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..rewrite import Rewriter, axis_order, operation, shape_of
+from ....ir.tensor_types import static_shape
+from ..rewrite import Rewriter, axis_order, operation
 
 MOST_ELEMENTS = 1 << 22
 """Of values that are looked at: the place of each element is kept in mind."""
@@ -24,7 +25,7 @@ class WithoutTranspositions(Rewriter):
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding."""
-        shape = shape_of(value)
+        shape = static_shape(value)
         if operation(value) in ("permute_dims", "reshape") and shape is not None:
             source = self._unmoved(value)
             if source is not None:
@@ -38,7 +39,7 @@ class WithoutTranspositions(Rewriter):
         while (before := self.defined(source)) is not None and operation(before) in ("permute_dims", "reshape"):
             moves.append(before)
             source = before.args[0]
-            if operation(before) == "permute_dims" and _keep_order(shape_of(source), moves):
+            if operation(before) == "permute_dims" and _keep_order(static_shape(source), moves):
                 found = source
         return found
 
@@ -51,6 +52,8 @@ def _keep_order(shape: tuple[int, ...] | None, moves: list[Any]) -> bool:
     order = places.reshape(shape)
     for move in reversed(moves):
         order = (
-            order.transpose(axis_order(move)) if operation(move) == "permute_dims" else order.reshape(shape_of(move))
+            order.transpose(axis_order(move))
+            if operation(move) == "permute_dims"
+            else order.reshape(static_shape(move))
         )
     return bool((order.reshape(-1) == places).all())

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ..rewrite import Rewriter, is_float32, operation, shape_of
+from ....ir.tensor_types import static_shape
+from ..rewrite import Rewriter, is_float32, operation
 
 OPERATORS = ("nn.group_norm", "nn.instance_norm")
 
@@ -38,13 +39,13 @@ def groups_of(call: Any) -> int | None:
     """Groups of an operator of `OPERATORS` that the kernel can compute; None of any other."""
     if not all(is_float32(argument) for argument in call.args):
         return None
-    shape, attrs = shape_of(call) or (), call.attrs
+    shape, attrs = static_shape(call) or (), call.attrs
     rank, channels = len(shape), shape[1]
     axes = {int(a) % rank for a in attrs.axes}
     if shape[0] == 1:
         axes.discard(0)
     fits = rank > 2 and int(attrs.channel_axis) % rank == 1 and axes == set(range(2, rank))
-    if not fits or not (attrs.center and attrs.scale) or any(shape_of(a) != (channels,) for a in call.args[1:]):
+    if not fits or not (attrs.center and attrs.scale) or any(static_shape(a) != (channels,) for a in call.args[1:]):
         return None
     groups = int(attrs.num_groups) if operation(call) == "nn.group_norm" else channels
     return groups if channels % groups == 0 else None
@@ -55,7 +56,7 @@ def find_normalization(rewriter: Rewriter, call: Any) -> Normalization | None:
     for factor, centred in ((1, 0), (0, 1)) if operation(call) == "multiply" else ((1, 0),):
         root = _deviation(rewriter, call.args[factor], operation(call) == "divide")
         found = root and _of_centred(rewriter, call.args[centred], *root)
-        if found and found.shape == shape_of(call):  # an epsilon of more dimensions gives them to the result
+        if found and found.shape == static_shape(call):  # an epsilon of more dimensions gives them to the result
             return found
     return None
 
@@ -92,12 +93,12 @@ def _of_centred(rewriter: Rewriter, expr: Any, variance: Any, epsilon: float) ->
 
 
 def _of_source(rewriter: Rewriter, x: Any, axes: list[int], epsilon: float) -> Normalization | None:
-    shape = shape_of(x) or ()
+    shape = static_shape(x) or ()
     if len(shape) < 3 or axes != list(range(2, len(shape))) or prod(shape[2:]) == 1:
         return None
     inner: Any = rewriter.defined(x)
     source = rewriter.resolve(inner.args[0]) if operation(inner) == "reshape" else x
-    given = shape_of(source) or ()
+    given = static_shape(source) or ()
     grouped = len(shape) == 3 and len(given) > 2 and given[0] == shape[0] and given[1] % shape[1] == 0
     return Normalization(source if grouped else x, shape[1], epsilon, shape)
 
@@ -106,7 +107,7 @@ def _axes(call: Any) -> list[int] | None:
     """Axes of a reduction that keeps its dimensions."""
     if operation(call) not in ("mean", "variance") or not call.attrs.keepdims or call.attrs.axis is None:
         return None
-    rank = len(shape_of(call) or ())
+    rank = len(static_shape(call) or ())
     return sorted(int(a) % rank for a in call.attrs.axis)
 
 

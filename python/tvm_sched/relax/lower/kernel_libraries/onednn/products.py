@@ -9,11 +9,12 @@ from math import prod
 from typing import Any
 
 from ....._library import function as library_function
-from ....toolchain.processor import BFLOAT16
-from ..rewrite import constant_value, is_float32, operation, shape_of
+from ....ir.tensor_types import static_shape
+from ....toolchain.compile_target import BFLOAT16
+from ..rewrite import constant_value, is_float32, operation
+from .aliased_windows import arranged, is_line
 from .chain import Chain
 from .describe import channels_last, dense, permuted, transposed_window, window
-from .lines import arranged, is_line
 
 VERSION = 7
 CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
@@ -135,7 +136,7 @@ def layouts(call: Any) -> tuple[str, str, str]:
 
 def known_layouts(call: Any, last: bool) -> tuple[str, str, str] | None:
     """Those that kernels are made for: channels first or last; weights (O, I / groups, ...), or (I, O / groups, ...)."""
-    rank = len(shape_of(call) or ())
+    rank = len(static_shape(call) or ())
     if rank not in LAYOUTS:
         return None
     data = LAYOUTS[rank][last]
@@ -143,7 +144,7 @@ def known_layouts(call: Any, last: bool) -> tuple[str, str, str] | None:
 
 
 def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None:
-    attrs, shape, filters, out = call.attrs, *((shape_of(e) or ()) for e in (*call.args, call))
+    attrs, shape, filters, out = call.attrs, *((static_shape(e) or ()) for e in (*call.args, call))
     if layouts(call) != known_layouts(call, last=True):
         return None
     groups, kernel, rank = int(attrs.groups), filters[2:], len(shape)
@@ -204,7 +205,7 @@ def _point(batch: int, filters: tuple[int, ...], rank: int, parameter: bool) -> 
 
 def _line(call: Any) -> Product:
     """A convolution over one dimension as a product of its windows."""
-    attrs, shape, filters, out = call.attrs, *((shape_of(e) or ()) for e in (*call.args, call))
+    attrs, shape, filters, out = call.attrs, *((static_shape(e) or ()) for e in (*call.args, call))
     rows, terms, channels = prod(out[:-1]), prod(filters[1:]), (1, out[-1])
     return Product(
         kind=operation(call).removeprefix("nn."),
@@ -235,7 +236,7 @@ def _filters(shape: tuple[int, ...], groups: int, transposed: bool, parameter: b
 
 
 def _matmul(call: Any, parameter: bool) -> Product | None:
-    a, b, out = shape_of(call.args[0]) or (), shape_of(call.args[1]) or (), shape_of(call) or ()
+    a, b, out = static_shape(call.args[0]) or (), static_shape(call.args[1]) or (), static_shape(call) or ()
     if len(a) < 2 or len(b) < 2 or len(out) > 6:
         return None
     if len(b) == 2:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..rewrite import Rewriter, constant_value, is_float32, operation, shape_of
+from ....ir.tensor_types import static_shape
+from ..rewrite import Rewriter, constant_value, is_float32, operation
 from .activations import Array, Step, erf, gelu, gelu_tanh, recognise, sigmoid
 
 LARGEST = 24
@@ -103,21 +104,21 @@ def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) ->
 
 def _members(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> list[Any]:
     """Values that depend on ``start`` and numbers alone, in an order in which they can be computed."""
-    shape, known, found = shape_of(start), {start}, list[Any]()
+    shape, known, members = static_shape(start), {start}, list[Any]()
     position = 0
     queue = [start]
-    while position < len(queue) and len(found) < LARGEST:
+    while position < len(queue) and len(members) < LARGEST:
         for user in rewriter.uses[queue[position]]:
             if user is None or user in known or taken(user):
                 continue
             call = rewriter.definitions[user]
-            if shape_of(call) != shape or not is_float32(call) or not _computable(rewriter, call, known):
+            if static_shape(call) != shape or not is_float32(call) or not _computable(rewriter, call, known):
                 continue
             known.add(user)
-            found.append(user)
+            members.append(user)
             queue.append(user)
         position += 1
-    return found
+    return members
 
 
 def _computable(rewriter: Rewriter, call: Any, known: set[Any]) -> bool:
@@ -139,14 +140,14 @@ def _scalar(rewriter: Rewriter, expr: Any) -> float | None:
 
 def _needed(rewriter: Rewriter, end: Any, known: set[Any]) -> set[Any]:
     """``end`` and the values of the region that it is computed from."""
-    found, queue = {end}, [end]
+    needed, queue = {end}, [end]
     while queue:
         call = rewriter.definitions[queue.pop()]
         for argument in [call] if isinstance(call, relax.Var) else _tensors(call):
-            if argument in known and argument not in found:
-                found.add(argument)
+            if argument in known and argument not in needed:
+                needed.add(argument)
                 queue += [argument] if argument in rewriter.definitions else []
-    return found
+    return needed
 
 
 def _evaluate(rewriter: Rewriter, start: Any, end: Any, x: Array) -> Array:

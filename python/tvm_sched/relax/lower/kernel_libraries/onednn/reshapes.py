@@ -6,8 +6,9 @@ from typing import Any
 
 from tvm import relax
 
-from ..registry import KernelSet
-from ..rewrite import RESHAPES, Rewriter, is_float32, operation, shape_of
+from ....ir.tensor_types import static_shape
+from ..kernel_library import KernelSet
+from ..rewrite import RESHAPES, Rewriter, is_float32, operation
 
 
 class WithoutReshapes(Rewriter):
@@ -28,7 +29,7 @@ class WithoutReshapes(Rewriter):
             return self.emit(self._kernel(variable, value))
         if operation(value) in RESHAPES and is_float32(value):
             made = self.value(value.args[0])
-            if isinstance(made, relax.Var) and shape_of(made) == shape_of(value):
+            if isinstance(made, relax.Var) and static_shape(made) == static_shape(value):
                 return made
         return super().visit(variable, value)
 
@@ -41,7 +42,9 @@ class WithoutReshapes(Rewriter):
         read = relax.Tuple([self.value(self._source(argument)) for argument in arguments.fields])
         ty = call.ty_args[0]
         return relax.call_dps_packed(
-            call.args[0], read, out_ty=relax.TensorType(self._wanted(variable, shape_of(call) or ()), ty.dtype.dtype)
+            call.args[0],
+            read,
+            out_ty=relax.TensorType(self._wanted(variable, static_shape(call) or ()), ty.dtype.dtype),
         )
 
     def _source(self, expr: Any) -> Any:
@@ -59,7 +62,7 @@ class WithoutReshapes(Rewriter):
         for user in self.uses[variable]:
             value = self.definitions.get(user)  # none of the function's result
             if operation(value) in RESHAPES:
-                shapes.add(shape_of(value))
+                shapes.add(static_shape(value))
             elif not self._is_kernel(value):
                 return shape
         found = next(iter(shapes)) if len(shapes) == 1 else None

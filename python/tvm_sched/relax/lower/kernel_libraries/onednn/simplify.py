@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ..rewrite import Rewriter, axis_order, is_float32, operation, shape_of
+from ....ir.tensor_types import static_shape
+from ..rewrite import Rewriter, axis_order, is_float32, operation
 from .normalization import Normalization, find_normalization
 
 FUNCTIONS = {"nn.relu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.leakyrelu", "sigmoid", "tanh", "clip", "exp"}
@@ -34,26 +35,26 @@ class Simplifier(Rewriter):
             if operation(call) == "nn.dropout":
                 return self.value(call.args[0])
         name = operation(value)
-        if name in ("broadcast_to", "reshape") and shape_of(value.args[0]) == shape_of(value) is not None:
+        if name in ("broadcast_to", "reshape") and static_shape(value.args[0]) == static_shape(value) is not None:
             return self.value(value.args[0])
         if name == "nn.pad" and not any(int(width) for width in value.attrs.pad_width):
             return self.value(value.args[0])
-        if name == "permute_dims" and _keeps_order(shape_of(value.args[0]), axis_order(value)):
-            return self.emit(relax.op.reshape(self.value(value.args[0]), shape_of(value)))
+        if name == "permute_dims" and _keeps_order(static_shape(value.args[0]), axis_order(value)):
+            return self.emit(relax.op.reshape(self.value(value.args[0]), static_shape(value)))
         if name == "reshape":
             before = self.defined(value.args[0])
-            if operation(before) == "reshape" and shape_of(before.args[0]) == shape_of(value) is not None:
+            if operation(before) == "reshape" and static_shape(before.args[0]) == static_shape(value) is not None:
                 return self.value(before.args[0])
             inner = self.normalized.get(self.resolve(value.args[0]))
-            if inner is not None and shape_of(inner) == shape_of(value):
+            if inner is not None and static_shape(inner) == static_shape(value):
                 return inner
             masked = self._masked(variable, value)
             if masked is not None:
                 return self.emit(masked)
         if name in ("divide", "multiply") and is_float32(value):
-            found = find_normalization(self, value)
-            if found is not None:
-                return self._normalization(variable, found)
+            normalization = find_normalization(self, value)
+            if normalization is not None:
+                return self._normalization(variable, normalization)
         if name in FUNCTIONS:
             moved = self._before_moves(value)
             if moved is not None:
@@ -85,20 +86,28 @@ class Simplifier(Rewriter):
         for move in reversed(moves):
             shaped = operation(move) == "reshape"
             result = self.emit(
-                relax.op.reshape(result, shape_of(move)) if shaped else relax.op.permute_dims(result, axis_order(move))
+                relax.op.reshape(result, static_shape(move))
+                if shaped
+                else relax.op.permute_dims(result, axis_order(move))
             )
         return result
 
-    def _normalization(self, variable: Any, found: Normalization) -> Any:
-        shape = shape_of(found.source) or ()
+    def _normalization(self, variable: Any, normalization: Normalization) -> Any:
+        shape = static_shape(normalization.source) or ()
         one, zero = (relax.const(np.full(shape[1], number, np.float32)) for number in (1, 0))
         made = self.emit(
             relax.op.nn.group_norm(
-                self.value(found.source), one, zero, found.groups, 1, list(range(2, len(shape))), found.epsilon
+                self.value(normalization.source),
+                one,
+                zero,
+                normalization.groups,
+                1,
+                list(range(2, len(shape))),
+                normalization.epsilon,
             )
         )
         self.normalized[variable] = made
-        return made if shape == found.shape else self.emit(relax.op.reshape(made, found.shape))
+        return made if shape == normalization.shape else self.emit(relax.op.reshape(made, normalization.shape))
 
     def _masked(self, variable: Any, value: Any) -> Any:
         """Scores of attention with both of their masks added up first; None where it is something else.
@@ -106,7 +115,7 @@ class Simplifier(Rewriter):
         Shifted windows: ``reshape(reshape(scores + bias) + mask)``, which splits the first dimension into batch and windows
         for the mask of each window.
         """
-        shape = shape_of(value) or ()
+        shape = static_shape(value) or ()
         if [operation(self.definitions.get(user)) for user in self.uses[variable]] != ["nn.softmax"]:
             return None
         outer = self._only(value.args[0], "add")
@@ -114,15 +123,15 @@ class Simplifier(Rewriter):
             return None
         split = next((s for a in outer.args if (s := self._only(a, "reshape")) is not None), None)
         inner = self._only(split.args[0], "add") if split is not None else None
-        if inner is None or shape_of(inner) != shape or (shape_of(split) or ())[2:] != shape[1:]:
+        if inner is None or static_shape(inner) != shape or (static_shape(split) or ())[2:] != shape[1:]:
             return None
-        product, bias = sorted(inner.args, key=lambda a: shape_of(a) != shape)  # the first of them where both fit
-        if shape_of(product) != shape or not is_float32(value):
+        product, bias = sorted(inner.args, key=lambda a: static_shape(a) != shape)  # the first of them where both fit
+        if static_shape(product) != shape or not is_float32(value):
             return None
         mask = next(a for a in outer.args if not self._is(a, split))
-        windows = (shape_of(split) or ())[:2]
-        own = shape_of(mask) or ()
-        if len(own) != len(shape) + 1 or shape_of(bias) is None:
+        windows = (static_shape(split) or ())[:2]
+        own = static_shape(mask) or ()
+        if len(own) != len(shape) + 1 or static_shape(bias) is None:
             return None
         mask = self.emit(relax.op.broadcast_to(self.value(mask), (*windows, *own[2:])))
         mask = self.emit(relax.op.reshape(mask, (shape[0], *own[2:])))

@@ -1,0 +1,52 @@
+#include "local_search.h"
+
+#include <vector>
+
+#include "events.h"
+
+namespace tvm_sched {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace refl = ffi::reflection;
+  const refl::kw_only named(true);
+  refl::ObjectDef<WeightedRunObj>()
+      .def_ro("problem", &WeightedRunObj::problem, named)
+      .def_ro("share", &WeightedRunObj::share, named);
+  refl::ObjectDef<LocalSearchSettingsObj>()
+      .def_ro("memory_scale", &LocalSearchSettingsObj::memory_scale, named)
+      .def_ro("seed", &LocalSearchSettingsObj::seed, named)
+      .def_ro("goal_ns", &LocalSearchSettingsObj::goal_ns, named)
+      .def_ro("other_runs", &LocalSearchSettingsObj::other_runs, named);
+  refl::ObjectDef<LocalSearchObj>(refl::init(false))
+      .def("step", &LocalSearchObj::Step)
+      .def("latency_ns", &LocalSearchObj::LatencyNs)
+      .def("best", &LocalSearchObj::Best);
+}
+
+}  // namespace
+
+LocalSearchObj::LocalSearchObj(const ProblemObj* problem, Integers sequence,
+                               const LocalSearchSettingsObj* settings)
+    : problem_(ffi::GetRef<ffi::ObjectRef>(problem)), other_runs_(settings->other_runs) {
+  const search::Instance& own = problem->EventInstance();
+  std::vector<search::WeightedRun> runs = {{&own, 1.0}};
+  for (const ffi::Arc<WeightedRunObj>& other : other_runs_) {
+    const search::Instance& instance = other->problem->EventInstance();
+    TVM_FFI_CHECK(instance.operators() == own.operators() && instance.tensors() == own.tensors() &&
+                      instance.devices() == own.devices(),
+                  ValueError)
+        << "the runs of a search are of one graph on one machine";
+    runs.push_back({&instance, other->share});
+    runs[0].share -= other->share;
+  }
+  search_ = std::make_unique<search::LocalSearch>(
+      runs, settings->memory_scale, SequenceOf(own, sequence),
+      static_cast<uint64_t>(settings->seed), simulate::Nanoseconds{settings->goal_ns});
+}
+
+ffi::Tensor LocalSearchObj::Best() const { return TableOf(search_->best()); }
+
+}  // namespace tvm_sched

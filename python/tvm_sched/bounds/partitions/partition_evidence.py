@@ -1,0 +1,72 @@
+"""Write the evidence of a partition's lower bound for ``tvm_sched_check.partitions`` (``docs/formats/evidence.md``)."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from ...files import encode_document
+from ...problem.partition_problem import PartitionProblem
+from .node import dearest_node
+from .semidefinite_evidence import DEFAULT, Effort, semidefinite_evidence
+
+FORMAT, VERSION = "tvm_sched.partition_evidence", 1
+
+_SAFETY = 1e-9
+"""Part of a bound in floating point that is given up, so that it is proved in exact arithmetic."""
+
+
+class PartitionEvidence(NamedTuple):
+    """An argument for a bound: its rule, and what else the rule needs."""
+
+    rule: str
+    bound: float
+    fields: dict[str, Any]
+
+    def to_json(self, instance: str) -> bytes:
+        """The document, of an instance of this digest."""
+        body = {"instance": instance, "rule": self.rule, "bound": float(self.bound), **self.fields}
+        return encode_document(body, FORMAT, VERSION)
+
+
+def partition_evidence(
+    problem: PartitionProblem,
+    stages: int,
+    cost: float,
+    *,
+    ideals: float = 0.0,
+    multipliers: Effort | None = DEFAULT,
+) -> PartitionEvidence:
+    """The strongest argument that can be stored.
+
+    Parameters
+    ----------
+    problem : PartitionProblem
+    stages : int
+        As many are allowed.
+    cost : float
+        Of a partition.
+    ideals : float
+        A bound that a program over all ideals gave; 0 where there was none.
+    multipliers : Effort or None
+        How long to look for multipliers where the others leave a gap, see `semidefinite_evidence`; None: not at all.
+    """
+    exact = sum(map(Fraction, problem.work.tolist()), Fraction(0)) / stages
+    average = PartitionEvidence("average", _not_above(exact), {})
+    around, node = dearest_node(problem)
+    found = [average, PartitionEvidence("operator", around * (1 - _SAFETY), {"operator": node})]
+    if ideals > 0:
+        # Sums of fractions in floating point may be above the exact ones, which the checker compares.
+        found.append(PartitionEvidence("ideals", ideals if ideals == int(ideals) else ideals * (1 - _SAFETY), {}))
+    best = max(found, key=lambda each: each.bound)
+    if multipliers is None or best.bound >= cost * (1 - 2 * _SAFETY):
+        return best
+    stored = semidefinite_evidence(problem, stages, cost, multipliers)
+    return PartitionEvidence("semidefinite", *stored) if stored and stored.bound > best.bound else best
+
+
+def _not_above(value: Fraction) -> float:
+    """The next number in double precision that is no larger."""
+    near = float(value)
+    return near if near <= value else math.nextafter(near, -math.inf)

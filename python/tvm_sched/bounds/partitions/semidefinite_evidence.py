@@ -1,0 +1,311 @@
+"""The multipliers of a semidefinite bound in integers, for ``tvm_sched_check`` (``docs/formats/evidence.md``).
+
+The search's linear bounds are means of very many. Here those of tensors are means of few, and those of stages one that a
+matrix of small integers determines; multipliers are found for these, and rounded. What that loses is not in the bound.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from ...problem.partition_problem import Floats, Integers, PartitionProblem
+from .minorants import Minorant, fewest_pairs, members, tensor_minorant
+from .semidefinite import _LOOK_EVERY, _MIX, MOST_NODES, Search, Searches
+
+ONE = 1 << 20
+"""What stands for 1 among multipliers of stages, and of weights and slopes of tensors."""
+LEVELS = 31
+"""Entries of the matrix for which stages' costs are linearised are from 0 to this."""
+WIDTH = 3
+"""Members whose entries are less than this from the largest, or least one, share what a stage pays for a tensor."""
+
+_GRAIN = 2e-5
+"""What multipliers are rounded to, at most, as a part of the average node's time."""
+_LEAST_WEIGHT = 1 / 32
+"""Bounds of a tensor with a smaller share in its mean are left out."""
+_PARTS = 128
+"""Weights are multiples of one over this."""
+_MOST = 2.0**53
+"""Integers from here on are not exact in double precision: the search has run away."""
+_SAFETY = 1e-9
+"""Part of the bound that is given up, so that what is claimed in floating point is proved in integers."""
+
+Term = tuple[int, int, int, tuple[int, ...]]
+"""A lower bound of a tensor: which one, the slope times `ONE`, first members, members."""
+Pairs = list[list[int]]
+
+
+class Effort(NamedTuple):
+    """How long to look for multipliers.
+
+    Attributes
+    ----------
+    search : int
+        Iterations of the search for a bound; O(nodes³) for each.
+    storing : int
+        As many for linear bounds and multipliers that can be stored, a half of them for each.
+    seconds : float
+        By the clock, for all of it; the answer depends on the machine where they end it.
+    """
+
+    search: int = 2000
+    storing: int = 1200
+    seconds: float = math.inf
+
+    def at_most(self, iterations: float) -> Effort:
+        """Fewer iterations in all where these are too many, in the same proportion."""
+        part = min(iterations / (self.search + self.storing), 1.0)
+        return self._replace(search=int(part * self.search), storing=int(part * self.storing))
+
+    def deadlines(self) -> tuple[float, float, float]:
+        """When search, linear bounds and multipliers end, at the latest, if all begins now."""
+        begin, total = time.monotonic(), self.search + self.storing
+        at = (self.search, self.search + self.storing / 2, total)
+        first, second, third = (begin + self.seconds * done / max(total, 1) for done in at)
+        return first, second, third
+
+
+DEFAULT = Effort()
+"""Some 20 s for a graph of 200 nodes on one core of a server."""
+
+
+class SemidefiniteEvidence(NamedTuple):
+    """A bound and the fields of its evidence."""
+
+    bound: float
+    fields: dict[str, Any]
+
+
+def semidefinite_evidence(
+    problem: PartitionProblem, stages: int, cutoff: float, effort: Effort = DEFAULT
+) -> SemidefiniteEvidence | None:
+    """A semidefinite bound with its multipliers; None where there is none, or the graph is larger than `MOST_NODES`.
+
+    Overflow of parameters is not counted, for the checker does not.
+
+    Parameters
+    ----------
+    cutoff : float
+        Cost of a partition. The bound is of those that are cheaper, and no more than it.
+    effort : Effort
+        Any gives a bound: each part of the search looks once at least.
+    """
+    if stages < 2 or problem.size > MOST_NODES or not problem.work.any():
+        return None
+    ends = effort.deadlines()
+    search = Searches(replace(problem, memory=math.inf), stages, cutoff, None)
+    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+        for look in range(max(effort.search // _LOOK_EVERY, 1)):
+            search.work_on(0, look, _over(ends[0]))
+            if _over(ends[0])():
+                break
+        if search.ended:
+            return None
+        storing = _Storing(search.searches[0], search.fixed, cutoff, search.bound)
+        return storing.evidence(max(effort.storing // (2 * _LOOK_EVERY), 1), ends[1], ends[2])
+
+
+def _over(end: float) -> Callable[[], bool]:
+    """Whether it is that late."""
+    return lambda: time.monotonic() >= end
+
+
+class _Storing:
+    """Goes on with a search until its linear bounds can be stored; times in the relaxation's unit unless said otherwise."""
+
+    def __init__(self, search: Search, fixed: float, cutoff: float, aim: float) -> None:
+        self.search, self.relaxation, self.fixed, self.cutoff = search, search.relaxation, fixed, cutoff
+        self.aim = aim
+        self.problem, self.stages = search.relaxation.problem, search.relaxation.stages
+        self.terms: dict[Term, float] = {}
+
+    def evidence(self, looks: int, settled: float, end: float) -> SemidefiniteEvidence | None:
+        """Settle the linear bounds, find multipliers for them, round these; the best until a search runs away.
+
+        As many looks for each, no longer than until ``settled`` and ``end`` (`time.monotonic`).
+        """
+        found: list[SemidefiniteEvidence] = []
+        with suppress(np.linalg.LinAlgError):
+            for look in range(looks):
+                self._settle(max(_MIX, 1 / (look + 1)), _over(settled))
+                if _over(settled)():
+                    break
+            self.terms, near = _fewer(self.terms), self._levels()
+            self.relaxation.transfers, self.relaxation.costs = self._transfers(), stage_means(self.problem, near)
+            self.relaxation.prepare()
+            self.search.prepare(self.aim, anew=True)
+            for _ in range(looks):
+                self.search.run(_LOOK_EVERY, _over(end))
+                found.append(self._rounded(near))
+                if _over(end)():
+                    break
+        return max(found, key=lambda each: each.bound, default=None)
+
+    def _settle(self, share: float, over: Callable[[], bool]) -> None:
+        """Mix in the linear bounds that are tight at the search's matrix, as this share of the means, and go on."""
+        near = self._levels()
+        self.terms = {key: (1 - share) * weight for key, weight in self.terms.items()}
+        for key in _terms(self.problem, near / LEVELS):
+            self.terms[key] = self.terms.get(key, 0.0) + share
+        self.relaxation.transfers = self._transfers()
+        self.relaxation.costs = self.relaxation.costs.mix(stage_means(self.problem, near), share)
+        self.relaxation.prepare()
+        self.search.prepare(self.aim, anew=False)
+        self.search.run(_LOOK_EVERY, over)
+
+    def _levels(self) -> Integers:
+        """The matrix that the search is at, in levels, symmetric."""
+        matrix = np.clip(self.search.matrix + self.relaxation.even, 0, 1)
+        levels = np.rint((matrix + matrix.T) / 2 * LEVELS).astype(np.int64)
+        np.fill_diagonal(levels, LEVELS)
+        return levels
+
+    def _transfers(self) -> Minorant:
+        """The mean of the tensors' bounds."""
+        constant, matrix = 0.0, np.zeros((self.problem.size, self.problem.size))
+        for (t, slope, first, nodes), weight in self.terms.items():
+            tensor = self.problem.tensors[t]
+            always = tensor.producer < 0 or tensor.leaves
+            amount = weight * tensor.transfer
+            constant += amount * (least_stages(first, slope / ONE, always) + len(nodes) - first)
+            later, earlier = np.tril_indices(len(nodes), -1)
+            found = np.array(nodes)
+            np.add.at(matrix, (found[earlier], found[later]), -0.5 * amount * np.where(later < first, slope / ONE, 1.0))
+        return Minorant(constant, matrix + matrix.T)
+
+    def _rounded(self, near: Integers) -> SemidefiniteEvidence:
+        """The bound of the present multipliers as they are stored."""
+        relaxation, n, k = self.relaxation, self.problem.size, self.stages
+        dual, unit = self.search.dual(), relaxation.unit
+        exponent = math.floor(math.log2(_GRAIN * unit))
+        grain = 2.0**exponent / unit
+        stages = np.rint(np.maximum(dual.stages, 0) * ONE)
+        cuts = np.rint(np.maximum(dual.cuts, 0) / grain)
+        combined = relaxation.cost + relaxation.combine(np.concatenate([stages / ONE, cuts * grain]))
+        combined = combined + combined.T  # of pairs, so twice an entry
+        entries = np.where(relaxation.apart, dual.entries, np.maximum(dual.entries, 0))
+        entries = np.rint((entries + entries.T) / grain)
+        np.fill_diagonal(entries, 0)
+        slack = combined - entries * grain
+        np.fill_diagonal(slack, -2 * dual.diagonal)
+        if not all((np.abs(each) < _MOST).all() for each in (stages, cuts, entries, slack / grain)):
+            raise np.linalg.LinAlgError("the multipliers are no numbers to store")
+        least = float(np.linalg.eigvalsh(slack)[0]) - 1e-12 * float(np.abs(slack).sum())
+        diagonal = np.ceil((np.diag(slack) - least) / grain)
+        np.fill_diagonal(slack, diagonal * grain)
+        constant = relaxation.transfers.constant / unit + stages / ONE @ relaxation.costs.constant / unit
+        constant -= cuts * grain @ relaxation.cuts.limits
+        proved = constant + (slack.sum() / k - np.trace(slack)) / 2
+        bound = (self.fixed + float(proved) * unit) / (k + float(stages.sum()) / ONE)
+        fields = {
+            "below": float(self.cutoff),
+            "grain": exponent,
+            "width": WIDTH,
+            "near": _triangle(near),
+            "tensors": [[t, round(weight * ONE), slope, first, list(nodes)]
+                        for (t, slope, first, nodes), weight in self.terms.items()],
+            "stage_costs": stages.astype(int).tolist(),
+            **_named(relaxation.cuts.places, relaxation.cuts.limits, cuts.astype(int), n),
+            "entries": _triangle(entries),
+            "diagonal": [int(x) for x in diagonal],
+        }  # fmt: skip
+        most = min(bound, self.cutoff)
+        return SemidefiniteEvidence(most - abs(most) * _SAFETY, fields)
+
+
+def stage_means(problem: PartitionProblem, near: Integers) -> Minorant:
+    """What the stage of each node costs, at least, near a matrix of levels: `minorants.stage_costs` without kinks.
+
+    Of a tensor's members, those within `WIDTH` of the largest, or least entry, share what the stage pays. Overflow is left
+    out. O(nodes edges).
+    """
+    n = problem.size
+    every = np.arange(n)
+    matrix = np.tile(problem.work, (n, 1))
+    for tensor in problem.tensors:
+        nodes = np.sort(members(tensor))
+        if tensor.transfer == 0 or len(nodes) == 0:
+            continue
+        levels, own = near[:, nodes], every[:, None] == nodes
+        matrix[:, nodes] += tensor.transfer * _shares(np.where(own, 2 * LEVELS, levels))
+        if tensor.producer >= 0 and not tensor.leaves:
+            matrix[:, nodes] -= tensor.transfer * _shares(np.where(own, -2 * LEVELS, -levels))
+    constant = matrix[every, every].copy()
+    matrix[every, every] = 0
+    return Minorant(constant, matrix)
+
+
+def _shares(levels: Integers) -> Floats:
+    """Shares by row of those near the largest, multiples of 1 / `ONE` and 1 in all; what rounding leaves gets the first."""
+    parts = np.maximum(WIDTH - (levels.max(axis=1, keepdims=True) - levels), 0)
+    shares = parts * ONE // parts.sum(axis=1, keepdims=True)
+    shares[np.arange(len(shares)), (parts > 0).argmax(axis=1)] += ONE - shares.sum(axis=1)
+    return np.asarray(shares / ONE)
+
+
+def least_stages(first: int, slope: float, always: bool) -> float:
+    """What stages of some members, with ``slope`` for each pair that shares one, amount to at least: see the checker."""
+    return min(s - (s == 1 and not always) + slope * fewest_pairs(first, s) for s in range(1, first + 1))
+
+
+def _terms(problem: PartitionProblem, near: Floats) -> list[Term]:
+    """A lower bound of each tensor that is tight near a matrix."""
+    found: list[Term] = []
+    for t, tensor in enumerate(problem.tensors):
+        nodes = members(tensor)
+        always = tensor.producer < 0 or tensor.leaves
+        if tensor.transfer == 0 or len(nodes) < 2 - always:
+            continue
+        if len(nodes) == 1:
+            found.append((t, 0, 1, (int(nodes[0]),)))
+            continue
+        minorant = tensor_minorant(near[np.ix_(nodes, nodes)], not always)
+        chosen = tuple(int(v) for v in nodes[minorant.order])
+        found.append((t, round(minorant.slope * ONE), minorant.base, chosen))
+    return found
+
+
+def _fewer(terms: dict[Term, float]) -> dict[Term, float]:
+    """Without small weights; those of a tensor are multiples of 1 / `_PARTS`, and 1 in all."""
+    kept = {key: weight for key, weight in terms.items() if weight >= _LEAST_WEIGHT}
+    of: dict[int, list[Term]] = {}
+    for key in kept:
+        of.setdefault(key[0], []).append(key)
+    fewer: dict[Term, float] = {}
+    for keys in of.values():
+        total = sum(kept[key] for key in keys)
+        parts = {key: math.floor(kept[key] / total * _PARTS) for key in keys}
+        parts[max(keys, key=kept.__getitem__)] += _PARTS - sum(parts.values())
+        fewer |= {key: part / _PARTS for key, part in parts.items()}
+    return fewer
+
+
+def _triangle(matrix: npt.NDArray[Any]) -> Pairs:
+    """Rows above the diagonal."""
+    return [[int(x) for x in row[v + 1 :]] for v, row in enumerate(matrix)]
+
+
+def _named(places: Integers, limits: Floats, multipliers: Integers, n: int) -> dict[str, Pairs]:
+    """Cuts by the nodes that they are of, with their multipliers; those of 0 are left out."""
+    triangles, convexity = [], []
+    for row, limit, multiplier in zip(places.tolist(), limits.tolist(), multipliers.tolist(), strict=True):
+        first, second = (set(divmod(place, n)) for place in row[:2])
+        if multiplier <= 0:
+            continue
+        if limit > 0:
+            (b,) = first & second
+            triangles.append([*(first - {b}), b, *(second - {b}), multiplier])
+        else:
+            (b,) = second - first  # X of the first pair is at most that of the second, which shares a node with it
+            (a,) = second - {b}
+            convexity.append([a, b, *(first - {a}), multiplier])
+    return {"triangles": triangles, "convexity": convexity}

@@ -1,0 +1,168 @@
+"""Delays by placement: least times through a region, over all placements of its longest operators on devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .._library import function
+from ..problem import Problem
+from .dominated_regions import regions_between
+
+Array = npt.NDArray[np.float64]
+
+LARGEST = 64
+"""Largest number of operators of a region."""
+
+DECIDED = 10
+"""Number of operators of a region, the longest ones, whose placements are enumerated."""
+
+MOST_DEVICES = 16
+"""Largest number of devices; with more, `region_sharing` replaces this argument."""
+
+NODES = 200_000
+"""Largest number of placements that the search visits in a region."""
+
+
+class Delay(NamedTuple):
+    """The statement that in every schedule ``last`` ends at least ``ns`` nanoseconds after ``first`` has ended."""
+
+    first: int
+    last: int
+    ns: float
+
+
+@dataclass
+class _Region:
+    """Operators between two others, in topological order, the last included.
+
+    Attributes
+    ----------
+    time : list of array, (devices,)
+        Of each operator on each device.
+    lag : dict of (from, to) to array, (devices, devices)
+        Least time between the end of one operator and the start of another, by the devices on which they run; ``from`` is
+        -1 for the operator before the region.
+    """
+
+    time: list[Array]
+    lag: dict[tuple[int, int], Array]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal regions."""
+        return tuple(t.tobytes() for t in self.time), tuple((e, w.tobytes()) for e, w in sorted(self.lag.items()))
+
+
+def delays(problem: Problem, best: Array, source: int) -> list[Delay]:
+    """Return a delay for each operator with several predecessors, from its immediate dominator.
+
+    Parameters
+    ----------
+    problem : Problem
+    best : array, (operators, devices)
+        Least time of each operator on each device, infinite where it cannot run.
+    source : int
+        Dominators are those of paths from this operator.
+
+    Notes
+    -----
+    Proof: Lemma 2 of ``docs/proofs/regions.md``. The search is in ``cpp/search/region.cc``.
+    """
+    copies = _Copies(problem)
+    known: dict[object, float] = {}
+    found = []
+    for u, v, members in regions_between(problem, source, LARGEST):
+        if members:
+            region = _region(problem, u, members, best, copies)
+            if region.key not in known:
+                known[region.key] = _least_time(region)
+            found.append(Delay(u, v, known[region.key]))
+    return found
+
+
+class _Copies:
+    """Least times of copies between devices, by size; through other devices if that is faster."""
+
+    def __init__(self, problem: Problem) -> None:
+        topology, devices = problem.topology, range(len(problem.topology.devices))
+        self._routes = {(a, b): r for a in devices for b in devices if a != b and (r := topology.route(a, b))}
+        self._devices = len(devices)
+        self._known: dict[int, Array] = {}
+
+    def __call__(self, size: int) -> Array:
+        """(devices, devices): nanoseconds."""
+        if size not in self._known:
+            self._known[size] = self._matrix(size)
+        return self._known[size]
+
+    def _matrix(self, size: int) -> Array:
+        matrix = np.full((self._devices, self._devices), np.inf)
+        np.fill_diagonal(matrix, 0.0)
+        for pair, route in self._routes.items():
+            matrix[pair] = route.nanoseconds(size)
+        for middle in range(self._devices):
+            matrix = np.minimum(matrix, matrix[:, middle, None] + matrix[None, middle, :])
+        return matrix
+
+
+def _region(problem: Problem, u: int, members: list[int], best: Array, copies: _Copies) -> _Region:
+    index = problem.graph.index
+    place = {u: -1} | {o: i for i, o in enumerate(members)}
+    region = _Region([best[o] for o in members], {})
+    for o in members:
+        for t in index.inputs[o]:
+            p = place.get(index.producer[t])
+            if p is not None:
+                _widen(region.lag, (p, place[o]), copies(index.size[t]))
+    for i in sorted(_undecided(members, best)):  # in topological order, so that a checker comes to the same least times
+        _bridge(region, i)
+    return _renumber(region)
+
+
+def _undecided(members: list[int], best: Array) -> list[int]:
+    """Return the positions of the members whose devices are not enumerated: the shortest ones, never the last."""
+    lightest = sorted(range(len(members) - 1), key=lambda i: (float(best[members[i]].min()), i))
+    return lightest[: max(0, len(members) - DECIDED)]
+
+
+def enumerated_members(members: list[int], best: Array) -> list[int]:
+    """Return the members of a region whose devices `delays` enumerates, in order."""
+    left_open = set(_undecided(members, best))
+    return [o for i, o in enumerate(members) if i not in left_open]
+
+
+def _widen(lag: dict[tuple[int, int], Array], edge: tuple[int, int], least: Array) -> None:
+    lag[edge] = np.maximum(lag[edge], least) if edge in lag else least
+
+
+def _bridge(region: _Region, i: int) -> None:
+    """Remove an operator: paths over it pay its time on the best device, and the copies to and from that device."""
+    before = {edge[0]: lag for edge, lag in region.lag.items() if edge[1] == i}
+    after = {edge[1]: lag for edge, lag in region.lag.items() if edge[0] == i}
+    region.lag = {edge: lag for edge, lag in region.lag.items() if i not in edge}
+    for p, to in before.items():
+        for s, on in after.items():
+            through = (to + region.time[i])[:, :, None] + on[None, :, :]
+            _widen(region.lag, (p, s), through.min(axis=1))
+
+
+def _renumber(region: _Region) -> _Region:
+    """Keep only the operators with an edge, and the last one."""
+    last = len(region.time) - 1
+    left = sorted({i for edge in region.lag for i in edge if i >= 0} | {last})
+    number = {-1: -1} | {i: k for k, i in enumerate(left)}
+    lag = {(number[p], number[s]): matrix for (p, s), matrix in region.lag.items()}
+    return _Region([region.time[i] for i in left], lag)
+
+
+def _least_time(region: _Region) -> float:
+    edges = sorted(region.lag)
+    time = np.array(region.time, dtype=np.float64)
+    before, after = np.array(edges, dtype=np.int64).reshape(-1, 2).T.copy()
+    lag = np.array([region.lag[edge] for edge in edges], dtype=np.float64)
+    least = function("tvm_sched.region_least_time")
+    return float(least(time, before, after, lag, NODES))

@@ -1,0 +1,45 @@
+"""The relaxation for warm runs: a problem without the resident parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from ..problem import Operator, OpGraph, Problem
+from ..problem.variants import Variants
+
+
+def without_resident(problem: Problem) -> Problem:
+    """Return the problem in which no operator reads resident parameters; the problem itself if none are resident.
+
+    Proof that its bounds hold for warm runs: Lemma 1 of ``docs/proofs/resident_parameters.md``.
+    """
+    if not problem.resident:
+        return problem
+
+    def reduced(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+        return tuple(without_inputs(problem.resident, operator) for operator in operators)
+
+    graph, known = problem.graph, problem.variants
+    relaxed = Problem._unchecked(
+        OpGraph(graph.name, reduced(graph.operators), graph.tensors, graph.outputs), problem.topology, problem.costs
+    )
+    if known is not None:
+        replace = msgspec.structs.replace
+        groups = [
+            replace(
+                group,
+                alternatives=tuple(replace(each, operators=reduced(each.operators)) for each in group.alternatives),
+            )
+            for group in known.groups
+        ]
+        relaxed.variants = Variants(groups, known.costs)
+    return relaxed
+
+
+def without_inputs(gone: Collection[str], operator: Operator) -> Operator:
+    """Return the operator without some inputs."""
+    parts = operator.read_bytes and {name: size for name, size in operator.read_bytes.items() if name not in gone}
+    inputs = tuple(name for name in operator.inputs if name not in gone)
+    return msgspec.structs.replace(operator, inputs=inputs, read_bytes=parts)

@@ -1,0 +1,395 @@
+"""Write the evidence of a lower bound: its argument as a list of lemmas for the checker (``docs/formats/evidence.md``).
+
+The lemmas are those of `tvm_sched_check`, which knows nothing of this package: delays between operators, each by the places
+of operators, by work or by operators in turn; ends of operators by what the buses carry; and last the argument about the
+whole run. Only what the last one needs is recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ..errors import InfeasibleError, InputError
+from ..files import encode_document, write_atomically
+from ..problem import Problem
+from . import MARGIN, Bound, lower_bound, strongest, whole_ns
+from .bus import bus_bound
+from .device_work import work_arguments
+from .dominated_regions import regions_between
+from .group_delays import GroupDelay, group_delays
+from .path_and_bus import SCALE, path_and_bus_bound
+from .region_placement import MOST_DEVICES, Delay, enumerated_members
+from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Delays, Region
+from .relaxation import Relaxation
+from .variant_relaxation import Relaxed, relaxed
+
+FORMAT, VERSION = "tvm_sched.evidence", 2
+
+
+class Evidence(NamedTuple):
+    """A derivation of a lower bound.
+
+    Parameters
+    ----------
+    problem : str
+        Digest of the problem.
+    certified : Bound
+        The result of `lower_bound`.
+    argument : str
+        The last lemma's argument: ``"critical path"``, ``"bus"``, ``"path and bus"`` or ``"device work"``.
+    lemmas : list of dict
+        See ``docs/formats/evidence.md``.
+    relaxed : Relaxed, optional
+        With variants: the relaxed problem below every choice, for which the lemmas hold.
+    through : sequence of str
+        Operators on which the last argument rests, for people: of a critical path those that it passes, in order; else
+        the readers, or the operators that fill the devices.
+    """
+
+    problem: str
+    certified: Bound
+    argument: str
+    lemmas: list[dict[str, Any]]
+    relaxed: Relaxed | None = None
+    through: Sequence[str] = ()
+
+    @property
+    def proved_ns(self) -> int:
+        """What the lemmas prove: less than what is certified where that needs an argument that they do not know."""
+        return int(self.lemmas[-1]["ns"])
+
+    def to_json(self) -> bytes:
+        """The document."""
+        body = {
+            "problem": self.problem, "proved_ns": self.proved_ns, "argument": self.argument,
+            "certified_ns": self.certified.ns, "certified_by": self.certified.name, "lemmas": self.lemmas,
+        }  # fmt: skip
+        if self.relaxed is not None:
+            document = json.loads(self.relaxed.problem.to_json())
+            body["relaxed"] = {"graph": document["graph"], "costs": document["costs"], "runs": self.relaxed.runs}
+        return encode_document(body, FORMAT, VERSION)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file."""
+        write_atomically(path, self.to_json())
+
+
+def evidence(problem: Problem) -> Evidence:
+    """The evidence of the lower bound of a problem.
+
+    The simplest argument that attains the bound; where the bound needs one that lemmas do not know (regions on more than
+    `MOST_DEVICES` devices), the strongest of those that they know. With variants it holds for every choice, as the bound.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Raises
+    ------
+    InputError
+        The costs have concurrency, or parameters are resident; no lemma covers these.
+    """
+    if problem.resident:
+        raise InputError(
+            f"problem {problem.graph.name!r}: no evidence can be stored, since {len(problem.resident)} parameters are "
+            "resident; lemmas are of cold runs"
+        )
+    if problem.costs.concurrency is not None:
+        raise InputError(
+            f"problem {problem.graph.name!r}: no evidence can be stored, since the costs say how long operators take "
+            "together (costs.concurrency); lemmas are of devices that run one operator at a time"
+        )
+    certified = lower_bound(problem)
+    no_harder = None if problem.variants is None else relaxed(problem)
+    basis = problem if no_harder is None else no_harder.problem
+    if not basis.graph.operators:
+        return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}], no_harder)
+    many = len(basis.topology.devices) > MOST_DEVICES
+    through = [] if no_harder is None else group_delays(problem, no_harder, _proved if many else strongest)
+    given = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
+    recorder = _Recorder(_WithoutRegions(basis, given) if many else Relaxation(basis, given), through)
+    found = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
+    best = max(found, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
+    lemmas = recorder.lemmas_for(best)
+    return Evidence(problem.digest, certified, best.name, lemmas, no_harder, recorder.through(best))
+
+
+def _proved(problem: Problem) -> int:
+    """What lemmas prove of a problem."""
+    try:
+        return evidence(problem).proved_ns
+    except InfeasibleError:
+        return 0
+
+
+class _WithoutRegions(Relaxation):
+    """Where the delays of regions come from an argument that lemmas do not know, none of them counts."""
+
+    @cached_property
+    def region_delays(self) -> list[Delay]:
+        """None."""
+        return []
+
+
+@dataclass(frozen=True)
+class _RunArgument:
+    """An argument about the whole run: its bound, its lemma, and the operators whose heads and tails it counts."""
+
+    name: str
+    value: float
+    lemma: dict[str, Any]
+    heads: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def ns(self) -> int:
+        """What is claimed."""
+        return whole_ns(self.value)
+
+
+@dataclass
+class _Recorder:
+    """Finds the lemmas that an argument needs, walking back from it."""
+
+    relaxation: Relaxation
+    through_groups: Sequence[GroupDelay] = ()
+    used_delays: set[int] = field(default_factory=set)
+    bus_heads: set[int] = field(default_factory=set)
+    walked: set[tuple[str, int]] = field(default_factory=set)
+    arguments: dict[bytes, Argument] = field(default_factory=dict)
+    of_alternatives: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def critical_path(self) -> _RunArgument:
+        """The operator with the longest head and tail."""
+        through = self.relaxation.end + self.relaxation.after
+        o = int(through.argmax())
+        return _RunArgument("critical path", float(through[o]), {"rule": "path"}, (("end", o), ("after", o)))
+
+    def bus(self) -> _RunArgument:
+        """Host tensors that cross the buses before what must follow them."""
+        ns, least, readers = bus_bound(self.relaxation)
+        lemma = {**self._bus_lemma(least), "operators": self._names(readers)}
+        return _RunArgument("bus", ns, lemma, tuple(("after", o) for o in readers))
+
+    def _bus_lemma(self, least: float) -> dict[str, Any]:
+        topology = self.relaxation.problem.topology
+        used = {device.bus for device in topology.devices}
+        bandwidth = {bus.name: bus.bandwidth for bus in topology.buses if bus.name in used}
+        return {
+            "rule": "bus",
+            "least": math.floor(least * (1 - MARGIN)),
+            "multipliers": dict(zip(bandwidth, _integers(list(bandwidth.values())), strict=True)),
+        }
+
+    def path_and_bus(self) -> list[_RunArgument]:
+        """Paths, devices and buses weighed together, where that is of use."""
+        weighed = path_and_bus_bound(self.relaxation)
+        if weighed is None:
+            return []
+        weights = weighed.weights
+        lemma = {**self._bus_lemma(weighed.least), "operators": self._names(weighed.readers)}
+        shares, names = lemma["multipliers"], ["", *self._names(range(len(self.relaxation.shortest)))]
+        total = sum(shares.values())
+        lemma["multipliers"] = {bus: weights.buses * share // total for bus, share in shares.items()}
+        if weights.devices:
+            lemma["devices"] = [int(weights.devices * share) for share in weighed.devices.tolist()]
+        lemma["steps"] = [
+            {**({"first": names[first + 1]} if first >= 0 else {}), "last": names[last + 1], "multiplier": weight}
+            for (first, last), weight in weights.steps.items()
+        ]
+        rests = tuple(("after", o) for o in weighed.readers)
+        delays = tuple(("delay", self._delay_of[step]) for step in weights.steps if step in self._delay_of)
+        return [_RunArgument("path and bus", weighed.ns, lemma, rests + delays)]
+
+    def device_work(self) -> list[_RunArgument]:
+        """Work between heads and tails."""
+        found = []
+        for argument in work_arguments(self.relaxation):
+            operators = argument.held.operators.tolist()
+            heads = {WORK: ["start"], WORK_BEFORE_ENDS: ["end"], WORK_ON_RAMPS: ["start", "end"]}[argument.rule]
+            # How long devices wait for copies depends on the heads and tails of all operators in between.
+            on = range(len(self.relaxation.shortest)) if argument.rule == WORK_ON_RAMPS else operators
+            needs = tuple((side, o) for o in on for side in (*heads, "after"))
+            lemma = self._work_lemma(argument, operators)
+            found.append(_RunArgument("device work", argument.held.ns if operators else 0.0, lemma, needs))
+        return found
+
+    def _work_lemma(self, argument: Argument, operators: Iterable[int]) -> dict[str, Any]:
+        names = self._names(operators)
+        if argument.rule == TURNS:
+            return {"rule": "turns", "operators": names}
+        by = {WORK: "start", WORK_BEFORE_ENDS: "end", WORK_ON_RAMPS: "ramp"}[argument.rule]
+        return {"rule": "work", "by": by, "operators": names, "multipliers": _integers(argument.weights.tolist())}
+
+    def _names(self, operators: Iterable[int]) -> list[str]:
+        return [self.relaxation.problem.graph.operators[o].name for o in operators]
+
+    def lemmas_for(self, whole: _RunArgument) -> list[dict[str, Any]]:
+        """The lemmas that an argument needs, in order, with its own last."""
+        self._walk(whole.heads)
+        reasons: dict[int, dict[str, Any] | None] = {}
+        stack = list(self.used_delays)
+        while stack:
+            i = stack.pop()
+            if i not in reasons:
+                reason = reasons[i] = self._reason(i)
+                stack += [] if reason and reason["rule"] in ("placement", "alternatives") else self._inside(i)
+        lemmas = []
+        for o in sorted(self.bus_heads):
+            own = bool(self.relaxation.host.must_cross[o] and self.relaxation.problem.graph.index.host_inputs[o])
+            shortest = float(self.relaxation.shortest[o])
+            least = min(float(self.relaxation.host.residual[o]), shortest) if own else shortest
+            claim = whole_ns(float(self.relaxation.host.ancestors_on_bus[o]))
+            lemmas.append({**self._bus_lemma(least), "last": self._names([o])[0], "ns": claim})
+        stated = {
+            i for what, i in whole.heads if what == "delay"
+        }  # steps refer to lemmas, also to those that are paths
+        for i, reason in sorted(reasons.items()):
+            if reason is not None or i in stated:
+                first, last = self._names(self.relaxation.delays[i][:2])
+                stands = {"first": first, "last": last, "ns": whole_ns(self.relaxation.delays[i].ns)}
+                lemmas.append({**(reason or {"rule": "path"}), **stands})
+        return [*lemmas, {**whole.lemma, "ns": whole.ns}]
+
+    def through(self, whole: _RunArgument) -> list[str]:
+        """Names of the operators on which an argument rests."""
+        if whole.lemma["rule"] == "work":
+            return list(whole.lemma["operators"])
+        if whole.lemma["rule"] == "bus":
+            return self._names(o for side, o in whole.heads if side == "after")
+        place = {o: i for i, o in enumerate(self.relaxation.problem.graph.index.order)}
+        return self._names(sorted({o for _, o in self.walked}, key=place.__getitem__))
+
+    @cached_property
+    def _members(self) -> dict[tuple[int, int], list[int]]:
+        relaxation = self.relaxation
+        return {(u, v): between for u, v, between in regions_between(relaxation.problem, relaxation.source, WIDEST)}
+
+    def _inside(self, i: int) -> list[int]:
+        """Other delays that lie within the region of the ``i``-th."""
+        delays = self.relaxation.delays
+        members = self._members[delays[i].first, delays[i].last]
+        first = {delays[i].first, *members}
+        return [k for o in members for k in self._delays_to.get(o, ()) if k != i and delays[k].first in first]
+
+    def _reason(self, i: int) -> dict[str, Any] | None:
+        """The lemma that gives the ``i``-th delay; None where the longest path through delays inside of it does."""
+        if i < len(self.through_groups):
+            return self._group_lemma(self.through_groups[i])
+        relaxation, delay = self.relaxation, self.relaxation.delays[i]
+        members = self._members[delay.first, delay.last]
+        if self._placed.get((delay.first, delay.last), 0.0) >= delay.ns:
+            return {"rule": "placement", "operators": self._names(enumerated_members(members, relaxation.best))}
+        inside = Delays()
+        for k in self._inside(i):
+            inside.add(relaxation.delays[k])
+        region = Region(relaxation.problem, delay.first, members, relaxation.work, inside)
+        if _explains(float((region.end + region.after).max()), delay.ns):
+            return None
+        if region.key not in self.arguments:
+            self.arguments[region.key] = max(region.arguments(), key=lambda argument: argument.held.ns)
+        found = self.arguments[region.key]
+        if not _explains(found.held.ns, delay.ns):
+            return None
+        return self._work_lemma(found, [members[k] for k in found.held.operators.tolist()])
+
+    def _group_lemma(self, through: GroupDelay) -> dict[str, Any]:
+        alternatives = {}
+        for alternative, problem in through.alternatives.items():
+            if id(problem) not in self.of_alternatives:  # equal layers have one
+                self.of_alternatives[id(problem)] = evidence(problem).lemmas
+            alternatives[alternative] = self.of_alternatives[id(problem)]
+        return {"rule": "alternatives", "group": through.group, "tensor": through.tensor, "alternatives": alternatives}
+
+    @cached_property
+    def _placed(self) -> dict[tuple[int, int], float]:
+        """What the places of operators give, by first and last operator."""
+        return {(delay.first, delay.last): delay.ns for delay in self.relaxation.region_delays}
+
+    def _walk(self, needed: Iterable[tuple[str, int]]) -> None:
+        """Note the delays, and the ends by buses, on which some heads and tails rest."""
+        steps = {"end": self._before_end, "start": self._before_start, "after": self._behind, "delay": self._of_delay}
+        stack = list(needed)
+        self.walked.update(needed)
+        while stack:
+            what, o = stack.pop()
+            more = [each for each in steps[what](o) if each not in self.walked]
+            self.walked.update(more)
+            stack += more
+
+    def _before_end(self, o: int) -> list[tuple[str, int]]:
+        relaxation, target = self.relaxation, self.relaxation.end[o]
+        if _explains(relaxation.host.ancestors_on_bus[o], target):
+            self.bus_heads.add(o)
+            return []
+        for i in self._delays_to.get(o, ()):
+            delay = relaxation.delays[i]
+            if _explains(relaxation.end[delay.first] + delay.ns, target):
+                self.used_delays.add(i)
+                return [("end", delay.first)]
+        return self._before_start(o)
+
+    def _of_delay(self, i: int) -> list[tuple[str, int]]:
+        self.used_delays.add(i)
+        return []
+
+    def _before_start(self, o: int) -> list[tuple[str, int]]:
+        relaxation, before = self.relaxation, self.relaxation.problem.graph.index.predecessors[o]
+        ready = max(before, key=lambda p: relaxation.end[p], default=None)
+        if ready is None:
+            return []
+        if _explains(relaxation.end[ready], relaxation.ready_at[o]):
+            return [("end", ready)]
+        return [(side, p) for p in before for side in ("end", "start")]
+
+    def _behind(self, o: int) -> list[tuple[str, int]]:
+        relaxation, target = self.relaxation, self.relaxation.after[o]
+        for i in self._delays_of.get(o, ()):
+            delay = relaxation.delays[i]
+            if _explains(delay.ns + relaxation.after[delay.last], target):
+                self.used_delays.add(i)
+                return [("after", delay.last)]
+        behind = relaxation.problem.graph.index.successors[o]
+        through = max(behind, key=lambda s: relaxation.shortest[s] + relaxation.after[s], default=None)
+        if through is None or _explains(relaxation.shortest[through] + relaxation.after[through], target):
+            return [] if through is None else [("after", through)]
+        return [("after", s) for s in behind]
+
+    @cached_property
+    def _delay_of(self) -> dict[tuple[int, int], int]:
+        """Delays between operators that no edge joins."""
+        before, delays = self.relaxation.problem.graph.index.predecessors, self.relaxation.delays
+        by_length = sorted(
+            range(len(delays)), key=lambda i: delays[i].ns
+        )  # of two between the same ends the longer one stays
+        return {delays[i][:2]: i for i in by_length if delays[i].first not in before[delays[i].last]}
+
+    @cached_property
+    def _delays_to(self) -> dict[int, list[int]]:
+        return _positions_by_key(delay.last for delay in self.relaxation.delays)
+
+    @cached_property
+    def _delays_of(self) -> dict[int, list[int]]:
+        return _positions_by_key(delay.first for delay in self.relaxation.delays)
+
+
+def _positions_by_key(keys: Iterable[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for i, key in enumerate(keys):
+        found.setdefault(key, []).append(i)
+    return found
+
+
+def _explains(value: float, target: float) -> bool:
+    """Whether a value explains another one, but for rounding."""
+    return value >= target * (1 - 1e-12)
+
+
+def _integers(weights: list[float]) -> list[int]:
+    """Multipliers in the same ratios; those of equal weights are equal."""
+    return [max(1, round(weight / max(weights) * SCALE)) for weight in weights]

@@ -1,0 +1,387 @@
+"""The relaxation for problems with variants: one problem that is no harder than any choice of alternatives.
+
+Proof that its bounds hold: Theorem 1 of ``docs/proofs/variants.md``; the construction is described there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from ..problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor, Topology
+from ..problem.costs import concatenate_costs
+from .alternative_heads import (
+    SMALL,
+    AlternativeOperator,
+    Array,
+    Head,
+    ReducedAlternative,
+    heads_of,
+    needed_by_tail,
+    read_by_others,
+    reduce_any_form,
+)
+from .resident_relaxation import without_inputs
+
+
+class Relaxed(NamedTuple):
+    """A relaxed problem, and the operators to which its operators belong.
+
+    Parameters
+    ----------
+    problem : Problem
+    runs : dict of str to dict of str to dict of str to str
+        By group and alternative: for each relaxed operator that stands for the group, the operator to which it belongs.
+    """
+
+    problem: Problem
+    runs: dict[str, dict[str, dict[str, str]]]
+
+
+def without_variants(problem: Problem) -> Problem:
+    """Return the relaxed problem; the problem itself if it has no variants."""
+    return problem if problem.variants is None else relaxed(problem).problem
+
+
+def relaxed(problem: Problem) -> Relaxed:
+    """Return the relaxed problem of a problem with variants, and the map from its operators to those of each alternative."""
+    assert problem.variants is not None
+    maker = _RelaxationBuilder(problem)
+    operators: list[Operator] = []
+    normal: list[Array] = []
+    direct: list[Array] = []
+    tensors: dict[str, Tensor] = {tensor.name: tensor for tensor in problem.graph.tensors}
+    parts = {group.operators[0]: maker.part(group) for group in problem.variants.groups}
+    replaced = {name for group in problem.variants.groups for name in group.operators}
+    for o, operator in enumerate(problem.graph.operators):
+        if operator.name in parts:
+            part = parts[operator.name]
+            operators += part.operators
+            normal += part.normal
+            direct += part.direct
+            tensors.update((tensor.name, tensor) for tensor in part.tensors)
+        elif operator.name not in replaced:
+            operators.append(without_inputs(maker.left_to_groups, operator))
+            times = problem.costs.operator_ns[o], problem.costs.direct_ns[o]
+            if not any(tensors[name].kind != "activation" for name in operators[-1].inputs):
+                times = np.minimum(*times), np.full_like(times[1], FORBIDDEN)  # nothing is left to read directly
+            normal.append(times[0])
+            direct.append(times[1])
+    gone = {name for part in parts.values() for name in part.gone}
+    operators = [without_inputs(gone, operator) for operator in operators]
+    outputs = tuple(name for name in problem.graph.outputs if name not in gone)
+    used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)} | set(outputs)
+    kept = tuple(tensor for tensor in tensors.values() if tensor.name in used)
+    graph = OpGraph(problem.graph.name, tuple(operators), kept, outputs)
+    shape = (len(operators), len(problem.topology.devices))
+    costs = Costs(np.array(normal).reshape(shape), np.array(direct).reshape(shape), problem.costs.source)
+    devices = tuple(msgspec.structs.replace(device, memory=1 << 60) for device in problem.topology.devices)
+    runs = {group.name: parts[group.operators[0]].runs for group in problem.variants.groups}
+    return Relaxed(Problem._unchecked(graph, msgspec.structs.replace(problem.topology, devices=devices), costs), runs)
+
+
+@dataclass
+class _Replacement:
+    """The relaxed operators that stand for a group.
+
+    ``gone`` are tensors that other groups read and that no relaxed operator makes; ``runs`` is as in `Relaxed`, for one
+    group.
+    """
+
+    operators: list[Operator]
+    tensors: list[Tensor]
+    normal: list[Array]
+    direct: list[Array]
+    gone: Sequence[str] = ()
+    runs: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+class _RelaxationBuilder:
+    def __init__(self, problem: Problem) -> None:
+        assert problem.variants is not None
+        self.graph, self.topology = problem.graph, problem.topology
+        self.costs = concatenate_costs([problem.costs, problem.variants.costs])
+        self.rows: dict[tuple[str, str], range] = {}
+        count = len(problem.graph.operators)
+        readers: dict[str, set[str]] = {}  # groups, and operators of no group, that read a tensor in some alternative
+        group_of = {name: group.name for group in problem.variants.groups for name in group.operators}
+        partly: set[str] = set()  # tensors of which operators of no group read rows
+        for operator in problem.graph.operators:
+            for name in operator.inputs:
+                if operator.name not in group_of and name in (operator.read_bytes or ()):
+                    partly.add(name)
+                else:
+                    readers.setdefault(name, set()).add(group_of.get(operator.name, f"operator {operator.name}"))
+        for group in problem.variants.groups:
+            for alternative in group.alternatives:
+                self.rows[group.name, alternative.name] = range(count, count + len(alternative.operators))
+                count += len(alternative.operators)
+                for operator in alternative.operators:
+                    for name in operator.inputs:
+                        readers.setdefault(name, set()).add(group.name)
+        for name in problem.graph.outputs:
+            readers.setdefault(name, set()).add("result")
+        self.taken = problem.graph.index.operator_id.keys() | problem.graph.index.tensor_id.keys()
+        self.alone = {name for name, who in readers.items() if len(who) == 1}
+        self.left_to_groups = {name for name in partly & self.alone if readers[name] <= set(group_of.values())}
+
+    def part(self, group: Group) -> _Replacement:
+        """Return the relaxed operators of a group."""
+        index = self.graph.index
+        members = [index.operator_id[name] for name in group.operators]
+        inside = set(members)
+        needed = [
+            self.graph.tensors[t].name
+            for o in members
+            for t in index.outputs[o]
+            if t in index.graph_outputs or any(reader not in inside for reader in index.consumers[t])
+        ]
+        base = tuple(self.graph.operators[o] for o in members)
+        alternatives = [self._reduced(base, members, (), needed)]
+        for alternative in group.alternatives:
+            rows = self.rows[group.name, alternative.name]
+            alternatives.append(self._reduced(alternative.operators, rows, alternative.tensors, needed))
+        known = [alternative for alternative in alternatives if alternative is not None]
+        found = self._joined(group, known, needed) if len(known) == len(alternatives) else None
+        if found:
+            return found
+        return self._least(group, [base, *(alternative.operators for alternative in group.alternatives)], needed)
+
+    def _least(self, group: Group, alternatives: Sequence[Sequence[Operator]], needed: Sequence[str]) -> _Replacement:
+        """Return one operator of a nanosecond, if heads and tail are not possible.
+
+        It makes what others read, or only the first tensor if several operators of an alternative make them. A group that
+        nobody reads from becomes nothing.
+        """
+        if not needed:
+            return _Replacement([], [], [], [], (), {alternative: {} for alternative in group.ways})
+        makers = max(sum(not set(needed).isdisjoint(o.outputs) for o in alternative) for alternative in alternatives)
+        made = needed if makers == 1 else needed[:1]
+        runs = [
+            {group.operators[0]: next(o.name for o in alternative if needed[0] in o.outputs)}
+            for alternative in alternatives
+        ]
+        devices = len(self.topology.devices)
+        operator = Operator(group.operators[0], outputs=tuple(made))
+        gone = [name for name in needed if name not in made]
+        times = [np.ones(devices, np.int64)], [np.full(devices, FORBIDDEN)]
+        return _Replacement([operator], [], *times, gone, dict(zip(group.ways, runs, strict=True)))
+
+    def _reduced(
+        self, operators: Sequence[Operator], rows: Sequence[int], own: Iterable[Tensor], needed: Sequence[str]
+    ) -> ReducedAlternative | None:
+        """Return the heads and the tail of an alternative; None if several operators make what others read."""
+        tails = [k for k, operator in enumerate(operators) if set(needed) & set(operator.outputs)]
+        if len(operators) > 1 and len(tails) != 1:
+            return None
+        tail = tails[0] if tails else 0
+        tensors = {tensor.name: tensor for tensor in (*self.graph.tensors, *own)}
+        made = {name: k for k, operator in enumerate(operators) for name in operator.outputs}
+        names = {tensor.name for tensor in own}
+        described = [self._operator(operators, k, rows[k], tensors, names, tail) for k in range(len(operators))]
+        for k, operator in enumerate(operators):
+            inner = [name for name in operator.inputs if name in made]
+            if (k != tail and inner) or (k == tail and any(made[name] == tail for name in inner)):
+                return reduce_any_form([described[j] for j in needed_by_tail(operators, tail)])
+        if len(operators) > 1 and described[tail].own * SMALL > max(each.own for each in described):
+            return reduce_any_form([described[j] for j in needed_by_tail(operators, tail)])
+        return ReducedAlternative(tuple(each for k, each in enumerate(described) if k != tail), described[tail])
+
+    def _operator(
+        self, operators: Sequence[Operator], k: int, row: int, tensors: dict[str, Tensor], own: set[str], tail: int
+    ) -> AlternativeOperator:
+        operator = operators[k]
+        made = {name for each in operators for name in each.outputs}
+        host = [name for name in dict.fromkeys(operator.inputs) if tensors[name].kind != "activation"]
+        partly = set(operator.read_bytes or ())  # a direct read of it brings less than its size
+        mine = [name for name in host if (name in own or name in self.alone) and name not in partly]
+        largest = max(mine, key=lambda name: (tensors[name].size, name), default="")
+        reads = [n for n in dict.fromkeys(operator.inputs) if tensors[n].kind == "activation" and n not in made]
+        given = [tensors[name].size for name in operator.outputs if name in operators[tail].inputs]
+        return AlternativeOperator(
+            operator.name,
+            self.costs.operator_ns[row],
+            self.costs.direct_ns[row],
+            tuple(reads),
+            tensors[largest].size if mine else -1,
+            largest,
+            frozenset(host) - set(mine) - partly,
+            max(given, default=-1),
+        )
+
+    def _new(self, name: str) -> str:
+        """Return a name close to this one that the problem does not use."""
+        while name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        return name
+
+    def _joined(
+        self, group: Group, alternatives: Sequence[ReducedAlternative], needed: Sequence[str]
+    ) -> _Replacement | None:
+        """Return heads and a tail that are no harder than any alternative; None if one would take less than a nanosecond."""
+        alternatives, heads = heads_of(alternatives)
+        any_form = any(alternative.any_form for alternative in alternatives)
+        count = sum(not head.is_further for head in heads)
+        name = group.operators[0]
+        part = _Replacement([], [], [], [])
+        given: list[str] = []
+        sizes = [self._fitting([(p.gives, s) for p, s in zip(head.places, head.shares, strict=True) if p.gives >= 0],
+                               self._between) for head in heads]  # fmt: skip
+        for i, head_of in enumerate(heads):
+            row = head_of.places
+            normal, direct = _head(row, head_of.shares)
+            hosts, tensors = self._hosts(f"{name}/head{i}/host", head_of, direct, count)
+            if not hosts:
+                normal, direct = np.minimum(normal, direct), np.full_like(direct, FORBIDDEN)
+            joined = not any_form and all(size >= 0 for size in sizes)
+            head = self._new(f"{name}/head{i}")
+            least = 0 if any_form else min((p.gives for p in row if p.gives >= 0), default=0)
+            made = Tensor(head, sizes[i] if joined else least)
+            feeds = all(
+                place.gives >= 0 for place, alternative in zip(row, alternatives, strict=True) if not alternative.is_one
+            )
+            if feeds and (joined or i == 0):
+                given.append(made.name)
+            reads = [each for each in row[0].reads if all(each in other.reads for other in row)]
+            part.operators.append(Operator(head, inputs=(*reads, *hosts), outputs=(made.name,)))
+            part.tensors += [*tensors, made]
+            part.normal.append(normal)
+            part.direct.append(direct)
+        rows = [[place.name for place in head.places] for head in heads]
+        if any_form and not given and (read := read_by_others(alternatives)):
+            given.append(self._add_first(part, name, read))
+            rows.append(
+                [
+                    alternative.reads[read] if alternative.any_form else alternative.tail.name
+                    for alternative in alternatives
+                ]
+            )
+        times = _tail(alternatives, part)
+        if times is None or any((row < 1).any() for row in (*part.normal, *part.direct)):
+            return None
+        reads = [
+            each
+            for each in alternatives[0].tail.reads
+            if all(each in alternative.tail.reads for alternative in alternatives)
+        ]
+        part.operators.append(Operator(name, inputs=(*given, *reads), outputs=tuple(needed)))
+        part.normal.append(times)
+        part.direct.append(np.full_like(times, FORBIDDEN))
+        rows.append([alternative.tail.name for alternative in alternatives])
+        for alternative, names in zip(group.ways, zip(*rows, strict=True), strict=True):
+            part.runs[alternative] = dict(zip((operator.name for operator in part.operators), names, strict=True))
+        return part
+
+    def _add_first(self, part: _Replacement, name: str, read: str) -> str:
+        """Add an operator of a nanosecond that reads an activation; return the name of its output."""
+        first = self._new(f"{name}/first")
+        devices = len(self.topology.devices)
+        part.operators.append(Operator(first, inputs=(read,), outputs=(first,)))
+        part.tensors.append(Tensor(first, 0))
+        part.normal.append(np.ones(devices, np.int64))
+        part.direct.append(np.full(devices, FORBIDDEN))
+        return first
+
+    def _hosts(self, name: str, head: Head, direct: Array, count: int) -> tuple[list[str], list[Tensor]]:
+        """Return the names of the host tensors that a head reads, and the new ones among them."""
+        if head.is_further:
+            return [], []
+        row = head.places
+        shared = frozenset.intersection(*(each.shared for each in row)) if count == 1 else frozenset()
+        bytes_shared = sum(t.size for t in self.graph.tensors if t.name in shared)
+        if shared and not self._readable(bytes_shared, direct):
+            shared, bytes_shared = frozenset(), 0
+        hosts, tensors = sorted(shared), []
+        if all(each.own >= 0 for each in row):
+            size = self._fitting([(each.own, s) for each, s in zip(row, head.owners, strict=True)], self._from_host)
+            if size >= 0:
+                size = _largest(size, lambda s: self._readable(bytes_shared + s, direct))
+            if size >= 0:
+                tensors.append(Tensor(self._new(name), size, "parameter"))
+                hosts.append(tensors[-1].name)
+        return hosts, tensors
+
+    def _readable(self, size: int, direct: Array) -> bool:
+        """Whether ``size`` bytes can be read directly in the given times."""
+        return all(
+            direct[d] == FORBIDDEN
+            or ((route := self.topology.route(HOST, d)) is None or route.nanoseconds(size) <= direct[d])
+            for d in range(len(direct))
+        )
+
+    def _fitting(self, wholes: Sequence[tuple[int, int]], routes: Sequence[Route]) -> int:
+        """Return the largest size of which ``count`` transfers take no longer than one of ``bytes``, for all (bytes, count).
+
+        -1 if there is none.
+        """
+        if not wholes:
+            return 0
+        return _largest(
+            min(size // count for size, count in wholes),
+            lambda s: all(
+                count * r.nanoseconds(s) <= r.nanoseconds(size) for size, count in wholes if count > 1 for r in routes
+            ),
+        )
+
+    @property
+    def _from_host(self) -> list[Route]:
+        return _distinct(self.topology, [(HOST, d) for d in range(len(self.topology.devices))])
+
+    @property
+    def _between(self) -> list[Route]:
+        devices = range(len(self.topology.devices))
+        return _distinct(self.topology, [(a, b) for a in devices for b in devices if a != b])
+
+
+def _distinct(topology: Topology, pairs: Iterable[tuple[int, int]]) -> list[Route]:
+    """Return one route of each speed among the routes between some pairs."""
+    routes = (route for a, b in pairs if (route := topology.route(a, b)) is not None)
+    return list({(route.bandwidth, route.latency): route for route in routes}.values())
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number from 0 to ``most`` that fits, by bisection; -1 if 0 does not fit."""
+    if not fits(0):
+        return -1
+    low, high = 0, max(most, 0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _head(row: Sequence[AlternativeOperator], share: Sequence[int]) -> tuple[Array, Array]:
+    """Return the times of a head by device, in both modes; an operator without a separate tail keeps a nanosecond for it."""
+    found = []
+    for mode in ("normal", "direct"):
+        times = [
+            np.where(t == FORBIDDEN, FORBIDDEN, (t - (each.gives < 0)) // s)
+            for each, s in zip(row, share, strict=True)
+            for t in (getattr(each, mode),)
+        ]
+        found.append(np.minimum.reduce(times))
+    return found[0], found[1]
+
+
+def _tail(alternatives: Sequence[ReducedAlternative], part: _Replacement) -> Array | None:
+    """Return the times of the tail by device; None if one would be less than a nanosecond."""
+    none = np.full_like(alternatives[0].tail.normal, FORBIDDEN)
+    times = none
+    for alternative in alternatives:
+        for t, before in ((alternative.tail.normal, part.normal), (alternative.tail.direct, _modes(part))):
+            left = t - sum(before, np.zeros_like(t)) if alternative.is_one else t
+            left = np.ones_like(t) if alternative.tail_is_head else left
+            times = np.minimum(times, np.where(t == FORBIDDEN, FORBIDDEN, left))
+    return times if (times >= 1).all() else None
+
+
+def _modes(part: _Replacement) -> list[Array]:
+    """Return the times of the heads while an operator reads directly: heads without host tensors take their normal times."""
+    return [
+        np.where(direct == FORBIDDEN, normal, direct) for normal, direct in zip(part.normal, part.direct, strict=True)
+    ]

@@ -1,0 +1,81 @@
+"""Input of an execution plan besides the schedule: the kernel call of each operator."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..problem import OpGraph
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """The kernel call of an operator.
+
+    Attributes
+    ----------
+    operator : str
+        Name of the operator.
+    function : str
+        Name of a PrimFunc of the module, or of a packed function.
+    external : bool
+        Whether ``function`` is a packed function that is looked up when the model runs.
+    packed : bool
+        Whether it returns its outputs instead of writing them into its last arguments.
+    inputs, outputs : tuple of str
+        Names of tensors, in the order of the call.
+    """
+
+    operator: str
+    function: str
+    external: bool
+    packed: bool
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class Calls(Protocol):
+    """A graph with its kernels; `tvm_sched.relax.problem.operator_graph.Extraction` is one, `ShapesOnly` another."""
+
+    @property
+    def graph(self) -> OpGraph:
+        """The operators and tensors."""
+        ...
+
+    @property
+    def calls(self) -> Sequence[KernelCall]:
+        """One for each operator."""
+        ...
+
+    @property
+    def arguments(self) -> Collection[str]:
+        """Tensors that are inputs of the model, in their order."""
+        ...
+
+    @property
+    def parameters(self) -> Collection[str]:
+        """Tensors that are parameters."""
+        ...
+
+
+@dataclass(frozen=True)
+class ShapesOnly:
+    """A graph without kernels: enough for a plan that is emulated without values."""
+
+    graph: OpGraph
+
+    @property
+    def calls(self) -> list[KernelCall]:
+        """Kernels named after their operators."""
+        return [KernelCall(o.name, o.name, True, False, o.inputs, o.outputs) for o in self.graph.operators]
+
+    @property
+    def arguments(self) -> list[str]:
+        """The graph's inputs."""
+        return [tensor.name for tensor in self.graph.tensors if tensor.kind == "input"]
+
+    @property
+    def parameters(self) -> list[str]:
+        """The graph's parameters."""
+        return [tensor.name for tensor in self.graph.tensors if tensor.kind == "parameter"]

@@ -1,0 +1,118 @@
+"""Write the evidence of a pipeline's lower bound for ``tvm_sched_check.pipelines`` (``docs/formats/evidence.md``)."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from ..bounds.partitions.partition_evidence import partition_evidence
+from ..bounds.partitions.semidefinite_evidence import DEFAULT, Effort
+from ..errors import InputError
+from ..files import encode_document, write_atomically
+from ..problem import Problem
+from .bound_steps import ITERATION_SECONDS
+from .partition_relaxation import relax
+from .plan import PipelinePlan
+
+FORMAT, VERSION = "tvm_sched.pipeline_evidence", 1
+
+_WITHOUT_MULTIPLIERS = ("simple", "node", "ideals")
+"""Bounds whose argument can be stored as it is."""
+
+
+class PipelineEvidence(NamedTuple):
+    """An argument for a lower bound: `ns`, for at most `stages` stages on `devices`; what its rule needs in `fields`."""
+
+    problem: str
+    stages: int
+    devices: tuple[str, ...]
+    rule: str
+    ns: int
+    certified_ns: int
+    certified_by: str
+    fields: Mapping[str, Any] = {}
+
+    def to_json(self) -> bytes:
+        """The document."""
+        body = {**self._asdict(), **self.fields}
+        return encode_document({key: value for key, value in body.items() if key != "fields"}, FORMAT, VERSION)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file."""
+        write_atomically(path, self.to_json())
+
+
+def evidence(
+    problem: Problem,
+    plan: PipelinePlan,
+    stages: int,
+    devices: Sequence[str] | None = None,
+    *,
+    effort: Effort = DEFAULT,
+    work: float = math.inf,
+) -> PipelineEvidence:
+    """What the bound of a plan's certificate rests on, or the strongest argument that can be stored.
+
+    Where that bound is of multipliers, these are found anew, and it is what they prove that is certified (`certified`).
+    Bounds from prices or by a solver's word have no evidence: multipliers are looked for, too, which may prove less.
+
+    Parameters
+    ----------
+    problem : Problem
+    plan : PipelinePlan
+        With its certificate.
+    stages : int
+        As many were allowed.
+    devices : sequence of str, optional
+        Those that were allowed; default: all.
+    effort : Effort
+        Of the search for multipliers.
+    work : float
+        Of the same in seconds of one idle core of a server, counted in iterations: the same on every machine.
+
+    Raises
+    ------
+    InputError
+        The plan has no certificate, or parameters are resident.
+    """
+    if problem.resident:
+        raise InputError(
+            "parameters are resident: evidence of pipelines is of problems in which all lies in host memory"
+        )
+    if plan.certificate is None:
+        raise InputError("the plan has no certificate, so that there is nothing to give evidence of")
+    known = tuple(device.name for device in problem.topology.devices) if devices is None else tuple(devices)
+    relaxed = relax(problem, [problem.topology.device_id[name] for name in known])
+    claim, by = plan.certificate.lower_bound_ns, plan.certificate.bound
+    stages = min(stages, len(known))  # each has a device of its own
+    whole = problem.digest, stages, known
+    claimed = float(claim) if by == "ideals" else 0.0
+    most = work / (ITERATION_SECONDS * max(relaxed.size, 1) ** 3)
+    found = partition_evidence(
+        relaxed,
+        stages,
+        float(plan.cost_ns),
+        ideals=claimed,
+        multipliers=None if by in _WITHOUT_MULTIPLIERS else effort.at_most(most),
+    )
+    fields = found.fields | (
+        {"operator": relaxed.names[found.fields["operator"]]} if "operator" in found.fields else {}
+    )
+    proved = math.ceil(found.bound)
+    if found.rule == by == "semidefinite":
+        claim = proved
+    return PipelineEvidence(*whole, found.rule, proved, claim, by, fields)
+
+
+def certified(plan: PipelinePlan, found: PipelineEvidence) -> PipelinePlan:
+    """The plan with the bound that its evidence is for: multipliers found anew prove less than before, or more."""
+    old, ns = plan.certificate, found.certified_ns
+    if old is None or old.lower_bound_ns == ns:
+        return plan
+    status = "no better found" if old.status == "optimal" else old.status
+    made = replace(old, lower_bound_ns=ns, status="optimal" if ns == old.cost_ns else status)
+    return replace(plan, certificate=made)

@@ -1,0 +1,39 @@
+"""PrepareKernels: make the kernels of a module fit to run beside others."""
+
+from __future__ import annotations
+
+import tvm
+
+from ..ir.attributes import DEVICE_KIND
+from .cpu.kernels import prepare_kernel
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.PrepareKernels")
+class PrepareKernels:
+    """Bound the indices of all kernels, count their operations, and rearrange the loops of those for CPUs.
+
+    Loops for GPUs are made when the kernels are compiled.
+
+    Parameters
+    ----------
+    schedule : bool
+        Whether the loops of kernels for CPUs are rearranged (`tvm_sched.relax.codegen.cpu.cpu_schedule`); without it they
+        are TVM's default, and no loop is parallel.
+    """
+
+    def __init__(self, schedule: bool = True) -> None:
+        self.schedule = schedule
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        for_cpu = not mod.attrs or DEVICE_KIND not in mod.attrs
+        return prepare_kernels(mod, self.schedule and for_cpu)
+
+
+def prepare_kernels(mod: tvm.IRModule, schedule: bool) -> tvm.IRModule:
+    """Return the module with its kernels prepared; ``schedule``: whether their loops are rearranged for a CPU."""
+    result = mod.clone()
+    for variable, function in mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            result.update_func(variable, prepare_kernel(function, schedule))
+    return result

@@ -1,0 +1,104 @@
+"""`make_runtime_module`: the one place where runtime modules that execute plans are made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tvm
+
+from ..._library import function as library_function
+from ...execution_plan import Calls, emit_plan
+from ...problem import Problem
+from ...schedule import Schedule
+from ...streams import core_shares
+from ..ir.attributes import get_compile_target
+from ..lower.kernel_libraries import KERNELS, kernel_document, make_modules
+from ..lower.kernel_libraries.nvidia.library import LIBRARY as NVIDIA
+
+Shares = Mapping[str, tuple[int, int]]
+"""Share of the machine's cores by function, or by operator."""
+
+
+def make_runtime_module(
+    plans: Sequence[Mapping[str, Any]],
+    about: Mapping[str, Any],
+    values: Mapping[str, Any],
+    kernels: Iterable[tvm.runtime.Module],
+) -> tvm.runtime.Module:
+    """The module of kind ``tvm_sched`` for some plans.
+
+    Parameters
+    ----------
+    plans : sequence of mappings
+        As in ``docs/formats/plan.md``.
+    about : mapping
+        What the module says of itself (its function ``info``); ``run`` in it are the options that it starts with.
+    values : mapping
+        Parameters that it holds.
+    kernels : iterable of tvm.runtime.Module
+        Where the functions of the plans are.
+    """
+    module = library_function("tvm_sched.make_module")(json.dumps(plans), json.dumps(about), dict(values))
+    for library in kernels:
+        module.import_module(library)
+    return module
+
+
+def lower(
+    mod: tvm.IRModule,
+    calls: Calls,
+    problem: Problem,
+    schedule: Schedule,
+    functions: Mapping[str, str],
+    *,
+    name: str,
+    backend: str,
+    values: Sequence[str],
+    cores: Shares | None = None,
+    states: Mapping[str, str] | None = None,
+) -> tuple[dict[str, Any], list[tvm.runtime.Module]]:
+    """The plan of a schedule, and the modules of kernel libraries that it calls.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The model, lowered to kernels.
+    calls : Calls
+        The kernels that are called; their graph is the problem's.
+    functions : mapping of str to str
+        Name in the artifact of each function that it holds.
+    name : str
+        Of the plan.
+    values : sequence of str
+        Parameters whose values the artifact or its file of parameters holds.
+    cores : mapping of str to (int, int), optional
+        Share of the machine's cores of each function; default: by the schedule.
+    states : mapping of str to str, optional
+        As `emit_plan` takes it.
+    """
+    shares = core_shares(problem, schedule)
+    if cores:
+        shares = {call.operator: cores.get(call.function, (1, 1)) for call in calls.calls}
+    libraries = make_modules(mod, functions, {call.function: shares[call.operator] for call in calls.calls})
+    plan = emit_plan(
+        problem,
+        schedule,
+        calls,
+        name=name,
+        backend=backend,
+        functions=functions,
+        values=tuple(values),
+        cores=shares,
+        states=states,
+        workspaces=_with_workspaces(mod, calls) if backend == "cuda" else (),
+    )
+    return {**plan, **get_compile_target(mod).in_artifact()}, libraries
+
+
+def _with_workspaces(mod: tvm.IRModule, calls: Calls) -> list[str]:
+    """Operators that cuBLASLt and cuDNN compute."""
+    known = mod.attrs[KERNELS] if mod.attrs and KERNELS in mod.attrs else {}
+    found = (call for call in calls.calls if call.function in known)
+    return [call.operator for call in found if kernel_document(mod, call.function)[0] == NVIDIA.name]

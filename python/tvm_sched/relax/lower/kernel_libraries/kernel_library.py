@@ -1,0 +1,180 @@
+"""Kernel libraries by name, and the kernels that they have claimed in a module."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from tvm_frontends.model import data_address
+
+from ....registry import Registry
+from ...ir.attributes import get_compile_target
+
+KERNELS = "tvm_sched.kernels"
+"""Module attribute: of each function that a library computes, a JSON document ``{"library", "flops", "kernel"}``."""
+VARIABLE = "TVM_SCHED_KERNEL_LIBRARIES"
+"""Environment variable: the libraries to use, separated by commas; empty for none."""
+
+Names = dict[int, str]
+Cores = Mapping[str, tuple[int, int]]
+"""By function name: on which part of each how many cores of the machine it computes."""
+
+
+@dataclass(frozen=True)
+class KernelLibrary:
+    """A library of kernels.
+
+    Attributes
+    ----------
+    name : str
+    device_kind : {"cpu", "cuda"}
+        The kind of devices whose kernels it has.
+    why_not : callable
+        Says why the library cannot be used in this process (it is not installed, say); None where it can.
+    claim : callable
+        ``(mod, kernels, names) -> mod``: replace operators of ``main`` by calls that ``kernels`` (a `KernelSet`) makes.
+        ``names`` holds the names of constants by `data_address`; new constants may be added.
+    make_module : callable
+        ``(kernels, cores, threads) -> module``: make the runtime module that holds the functions, of the descriptions by
+        function name, each function's share of the machine's cores, and the artifact's number of threads (None: all
+        cores). The module must serialise itself, and be loadable where there is no compiler.
+    """
+
+    name: str
+    device_kind: str
+    why_not: Callable[[], str | None]
+    claim: Callable[[tvm.IRModule, KernelSet, Names], tvm.IRModule]
+    make_module: Callable[[Mapping[str, dict[str, Any]], Cores, int | None], tvm.runtime.Module]
+
+
+LIBRARIES: Registry[KernelLibrary] = Registry(
+    "kernel library",
+    "tvm_sched.kernel_libraries",
+    {
+        "onednn": f"{__package__}.onednn:LIBRARY",
+        "cuda": f"{__package__}.handwritten_cuda:LIBRARY",
+        "nvidia": f"{__package__}.nvidia:LIBRARY",
+    },
+)
+
+
+def register(library: KernelLibrary) -> KernelLibrary:
+    """Add a library; one of the same name is replaced."""
+    return LIBRARIES.add(library.name, library)
+
+
+def get_library(name: str) -> KernelLibrary:
+    """A library by name.
+
+    Raises
+    ------
+    InputError
+        There is none of that name.
+    """
+    return LIBRARIES.get(name)
+
+
+def available_libraries(device_kind: str = "cpu") -> tuple[str, ...]:
+    """Names of the usable libraries for a kind of device, or of those that the environment variable names."""
+    asked = os.environ.get(VARIABLE)
+    if asked is not None:
+        names = [name.strip() for name in asked.split(",") if name.strip()]
+        return tuple(name for name in names if get_library(name).device_kind == device_kind)
+    LIBRARIES.names()
+    known = dict.fromkeys([*LIBRARIES.own, *LIBRARIES.entries])  # ours claim first
+    return tuple(n for n in known if get_library(n).device_kind == device_kind and get_library(n).why_not() is None)
+
+
+@dataclass
+class KernelSet:
+    """The kernels that a library has claimed in a module.
+
+    ``constants`` keeps new constants alive: `data_address` names a constant only while it lives. ``archs`` are the GPUs
+    that kernels are compiled for, as `tvm_sched.relax.codegen.cuda.architectures` takes them.
+    """
+
+    library: str
+    archs: Sequence[str] = ()
+    documents: dict[str, str] = field(default_factory=dict)
+    constants: list[Any] = field(default_factory=list)
+
+    def call(
+        self, kind: str, kernel: Mapping[str, Any], arguments: list[relax.Expr], ty: Any, flops: int
+    ) -> relax.Call:
+        """The call of a new function that computes what ``kernel`` describes.
+
+        Parameters
+        ----------
+        kind : str
+            What it computes, such as ``"conv2d_bias_relu"``; names the operator.
+        kernel : mapping
+            The library's own description.
+        ty : TensorType
+            Of the result.
+        flops : int
+            Floating-point operations.
+        """
+        name = f"{self.library}.{kind}_{len(self.documents)}"
+        self.documents[name] = json.dumps({"library": self.library, "flops": flops, "kernel": kernel})
+        return relax.call_dps_packed(name, relax.Tuple(arguments), out_ty=relax.TensorType(ty.shape, ty.dtype.dtype))
+
+    def describe(self, function: str, **fields: Any) -> None:
+        """Add fields to the library's description of a function."""
+        content = json.loads(self.documents[function])
+        self.documents[function] = json.dumps({**content, "kernel": {**content["kernel"], **fields}})
+
+    def constant(self, value: Any, name: str | None, names: Names) -> relax.Expr:
+        """A new constant under the name of the one it comes from."""
+        result = relax.const(tvm.runtime.tensor(value))
+        if name is not None:
+            names[data_address(result)] = name
+        self.constants.append(result)
+        return result
+
+
+def claimed_functions(mod: tvm.IRModule) -> set[str]:
+    """Functions of a module that kernel libraries compute."""
+    return {str(name) for name in _documents(mod)}
+
+
+def kernel_flops(mod: tvm.IRModule, function: str) -> int:
+    """Floating-point operations of a function that a library computes; 0 for any other."""
+    documents = _documents(mod)
+    return int(json.loads(str(documents[function]))["flops"]) if function in documents else 0
+
+
+def kernel_document(mod: tvm.IRModule, function: str) -> tuple[str, dict[str, Any]]:
+    """The library that computes a function, and how it describes it."""
+    content = json.loads(str(_documents(mod)[function]))
+    return content["library"], content["kernel"]
+
+
+def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], cores: Cores) -> list[tvm.runtime.Module]:
+    """The runtime modules for functions of a module that libraries compute.
+
+    Parameters
+    ----------
+    functions : mapping of str to str
+        Name in the artifact of each function.
+    cores : mapping of str to (int, int)
+        Share of the machine's cores of each function, by its name in ``mod``.
+    """
+    shares = {name: cores[function] for function, name in functions.items() if function in cores}
+    by_library: dict[str, dict[str, Any]] = {}
+    for function, document in _documents(mod).items():
+        if str(function) in functions:
+            content = json.loads(str(document))
+            by_library.setdefault(content["library"], {})[functions[str(function)]] = content["kernel"]
+    threads = get_compile_target(mod).threads
+    return [get_library(library).make_module(kernels, shares, threads) for library, kernels in by_library.items()]
+
+
+def _documents(mod: tvm.IRModule) -> Mapping[Any, Any]:
+    """By function, as TVM's strings: a module may have thousands, of which callers take one at a time."""
+    return mod.attrs[KERNELS] if mod.attrs and KERNELS in mod.attrs else {}

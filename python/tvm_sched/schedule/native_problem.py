@@ -1,0 +1,364 @@
+"""`NativeProblem`: the C++ object of a problem, which prices its schedules and searches for better ones.
+
+Importing this module loads the C++ library. ``make stubs`` generates what stands between the marks of ``tvm-ffi-stubgen``;
+``cpp/ffi`` says what each method does and names its arguments.
+"""
+
+# tvm-ffi-stubgen(begin): import-section
+# fmt: off
+# isort: off
+from __future__ import annotations
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from tvm_ffi import Tensor
+    from typing import Any, Callable
+# isort: on
+# fmt: on
+# tvm-ffi-stubgen(end)
+# tvm-ffi-stubgen(ty-map): tvm_sched.Integers -> Integers
+# tvm-ffi-stubgen(ty-map): tvm_sched.Floats -> Floats
+# tvm-ffi-stubgen(ty-map): tvm_sched.Problem -> NativeProblem
+# tvm-ffi-stubgen(ty-map): tvm_sched.Schedule -> NativeSchedule
+# tvm-ffi-stubgen(ty-map): tvm_sched.PartialSchedule -> NativePartialSchedule
+# tvm-ffi-stubgen(ty-map): tvm_sched.Extension -> NativeExtension
+# tvm-ffi-stubgen(ty-map): tvm_sched.LocalSearch -> NativeLocalSearch
+
+import numpy as np
+import numpy.typing as npt
+
+from .._library import load_library, without_torch
+from ..problem import HOST, Problem, Route, operator_lags
+
+with without_torch():  # which a plain import brings along where it is installed
+    import tvm_ffi
+    import tvm_ffi.dataclasses
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+load_library()
+
+
+@tvm_ffi.register_object("tvm_sched.BrokenRule")
+class BrokenRule(tvm_ffi.Object):
+    """A rule that a schedule breaks, with indices of what is involved; -1 where there is none."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.BrokenRule
+    # fmt: off
+    rule: str
+    operator: int
+    tensor: int
+    device: int
+    other: int
+    cycle: Sequence[int]
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.register_object("tvm_sched.Simulation")
+class Simulation(tvm_ffi.Object):
+    """When the events of a schedule run, placements first, and the most that each device holds."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.Simulation
+    # fmt: off
+    start_ns: Tensor
+    end_ns: Tensor
+    peak_memory: Tensor
+    latency_ns: int
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.register_object("tvm_sched.Schedule")
+class NativeSchedule(tvm_ffi.Object):
+    """A schedule on its problem, simulated once: ``ScheduleObj`` in ``cpp/ffi/schedule.h``; see `ScheduleIndex`."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.Schedule
+    # fmt: off
+    if TYPE_CHECKING:
+        def placements(self, /) -> Tensor: ...
+        def transfers(self, /) -> Tensor: ...
+        def simulate(self, /) -> Simulation: ...
+        def violations(self, _1: int, /) -> Sequence[BrokenRule]: ...
+        def holdings(self, /) -> Tensor: ...
+        def memory_profile(self, /) -> Tensor: ...
+        def threads(self, /) -> Tensor: ...
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.register_object("tvm_sched.Extension")
+class NativeExtension(tvm_ffi.Object):
+    """How one more operator could run: its end, and the moves before it as rows of tensor, source, device."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.Extension
+    # fmt: off
+    end_ns: int
+    moves: Tensor
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.register_object("tvm_sched.PartialSchedule")
+class NativePartialSchedule(tvm_ffi.Object):
+    """A schedule under construction: ``PartialScheduleObj`` in ``cpp/ffi/partial_schedule.h``."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.PartialSchedule
+    # fmt: off
+    if TYPE_CHECKING:
+        def append_run(self, _1: int, _2: int, _3: bool, /) -> int: ...
+        def append_move(self, _1: int, _2: int, _3: int, /) -> int: ...
+        def extension(self, _1: int, _2: int, _3: bool, /) -> NativeExtension | None: ...
+        def can_move(self, _1: int, _2: int, _3: int, /) -> bool: ...
+        def shortfall(self, _1: int, _2: int, _3: bool, /) -> int: ...
+        def at(self, _1: int, _2: int, /) -> int: ...
+        def holders(self, _1: int, /) -> Tensor: ...
+        def device_free(self, /) -> Tensor: ...
+        def channel_free(self, /) -> Tensor: ...
+        def placed(self, /) -> Tensor: ...
+        def events(self, /) -> Tensor: ...
+        def starts(self, /) -> Tensor: ...
+        def ends(self, /) -> Tensor: ...
+        def latency_ns(self, /) -> int: ...
+        def fits(self, /) -> bool: ...
+        def schedule(self, /) -> NativeSchedule: ...
+        def transits(self, _1: int, /) -> Tensor: ...
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.register_object("tvm_sched.LocalSearch")
+class NativeLocalSearch(tvm_ffi.Object):
+    """A local search over sequences of events: ``LocalSearchObj`` in ``cpp/ffi/local_search.h``."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.LocalSearch
+    # fmt: off
+    if TYPE_CHECKING:
+        def step(self, _1: int, /) -> bool: ...
+        def latency_ns(self, /) -> int: ...
+        def best(self, /) -> Tensor: ...
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.dataclasses.c_class("tvm_sched.WeightedRun")
+class WeightedRun(tvm_ffi.Object):
+    """A run by whose latency a local search judges schedules, too, and its share of the judgement."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.WeightedRun
+    # fmt: off
+    problem: NativeProblem
+    share: float
+    if TYPE_CHECKING:
+        def __init__(self, *, problem: NativeProblem, share: float) -> None: ...
+        def __ffi_init__(self, *, problem: NativeProblem, share: float) -> None: ...
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.dataclasses.c_class("tvm_sched.LocalSearchSettings")
+class LocalSearchSettings(tvm_ffi.Object):
+    """Settings of a local search: ``cpp/ffi/local_search.h``."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.LocalSearchSettings
+    # fmt: off
+    memory_scale: float
+    seed: int
+    goal_ns: int
+    other_runs: Sequence[WeightedRun]
+    if TYPE_CHECKING:
+        def __init__(self, *, memory_scale: float, seed: int, goal_ns: int, other_runs: Sequence[WeightedRun]) -> None: ...
+        def __ffi_init__(self, *, memory_scale: float, seed: int, goal_ns: int, other_runs: Sequence[WeightedRun]) -> None: ...
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.dataclasses.c_class("tvm_sched.IosLimits")
+class IosLimits(tvm_ffi.Object):
+    """What IOS may look at: ``cpp/ffi/problem.h``."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.IosLimits
+    # fmt: off
+    groups: int
+    group_size: int
+    block: int
+    states: int
+    if TYPE_CHECKING:
+        def __init__(self, *, groups: int, group_size: int, block: int, states: int) -> None: ...
+        def __ffi_init__(self, *, groups: int, group_size: int, block: int, states: int) -> None: ...
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.register_object("tvm_sched.IosResult")
+class IosResult(tvm_ffi.Object):
+    """What IOS found, or why it refused: ``cpp/ffi/problem.h``."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.IosResult
+    # fmt: off
+    schedule: NativeSchedule | None
+    too_many_states: bool
+    block_operators: int
+    log2_states: int
+    profiled_stages: int
+    profiled_ns: int
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.dataclasses.c_class("tvm_sched.AnnealingEffort")
+class AnnealingEffort(tvm_ffi.Object):
+    """How long annealing searches: ``cpp/ffi/problem.h``."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.AnnealingEffort
+    # fmt: off
+    operators: int
+    seed: int
+    goal_ns: int
+    stage_operators: int
+    if TYPE_CHECKING:
+        def __init__(self, *, operators: int, seed: int, goal_ns: int, stage_operators: int) -> None: ...
+        def __ffi_init__(self, *, operators: int, seed: int, goal_ns: int, stage_operators: int) -> None: ...
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.register_object("tvm_sched.ConstructedSequence")
+class ConstructedSequence(tvm_ffi.Object):
+    """A sequence that list scheduling made, and its latency."""
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.ConstructedSequence
+    # fmt: off
+    events: Tensor
+    latency_ns: int
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+
+@tvm_ffi.register_object("tvm_sched.Problem")
+class NativeProblem(tvm_ffi.Object):
+    """A problem in C++: ``ProblemObj`` in ``cpp/ffi/problem.h``.
+
+    Searches return None where they find no schedule; ``progress(done, total)`` is called now and then.
+    """
+
+    # tvm-ffi-stubgen(begin): object/tvm_sched.Problem
+    # fmt: off
+    if TYPE_CHECKING:
+        @staticmethod
+        def make(_0: Mapping[str, Any], /) -> NativeProblem: ...
+        def schedule(self, _1: Integers, _2: Integers, /) -> NativeSchedule: ...
+        def schedule_of_sequence(self, _1: Integers, /) -> NativeSchedule: ...
+        def least_pair_ratio(self, /) -> float: ...
+        def list_schedule(self, _1: str, /) -> NativeSchedule | None: ...
+        def hios(self, _1: str, _2: int, _3: Callable[..., Any], /) -> NativeSchedule | None: ...
+        def ios(self, _1: int, _2: IosLimits, _3: Callable[..., Any], /) -> IosResult: ...
+        def anneal(self, _1: Integers, _2: Integers, _3: Integers, _4: AnnealingEffort, _5: Callable[..., Any], /) -> NativeSchedule | None: ...
+        def allocate_streams(self, _1: str, _2: Integers, _3: Integers, /) -> Tensor: ...
+        def count_synchronizations(self, _1: Integers, _2: Integers, _3: Integers, /) -> int: ...
+        def order_launches(self, _1: str, _2: Integers, _3: Integers, /) -> Tensor: ...
+        def construct(self, _1: Integers, _2: Integers, _3: Integers, _4: float, /) -> ConstructedSequence | None: ...
+        def improve(self, _1: Integers, _2: LocalSearchSettings, /) -> NativeLocalSearch: ...
+        def partial_schedule(self, _1: float, /) -> NativePartialSchedule: ...
+    # fmt: on
+    # tvm-ffi-stubgen(end)
+
+    @staticmethod
+    def of(problem: Problem) -> NativeProblem:
+        """Make the object of a problem."""
+        return NativeProblem.make(_arrays(problem))
+
+
+def _arrays(problem: Problem) -> dict[str, Any]:
+    """The arrays that ``ProblemOf`` in ``cpp/ffi/problem_arrays.cc`` reads."""
+    index = problem.graph.index
+    stays = set(index.graph_outputs)
+    stays.update(t for t, tensor in enumerate(problem.graph.tensors) if tensor.kind == "parameter")
+    input_offsets, inputs = _rows(index.inputs)
+    output_offsets, outputs = _rows(index.outputs)
+    devices = problem.topology.devices
+    return {
+        "input_offsets": input_offsets,
+        "inputs": inputs,
+        "output_offsets": output_offsets,
+        "outputs": outputs,
+        "tensor_bytes": _array(index.size),
+        "tensor_stays": _array([t in stays for t in range(len(index.size))]),
+        "tensor_resident": _array([problem.is_resident(t) for t in range(len(index.size))]),
+        "device_memory": _array([d.memory for d in devices]),
+        "device_shares_host_memory": _array([d.shares_host_memory for d in devices]),
+        "device_stream_overhead_ns": _array([round(d.stream_overhead * 1e9) for d in devices]),
+        "device_wait_overhead_ns": _array([round(d.wait_overhead * 1e9) for d in devices]),
+        "operator_ns": _array(problem.costs.operator_ns),
+        "direct_ns": _array(problem.costs.direct_ns),
+        "host_read_ns": _array(problem.host_reads_ns),
+        "number_of_channels": len(problem.topology.channels),
+        "lag_ns": operator_lags(problem),
+        **_routes(problem),
+        **_concurrency(problem),
+    }
+
+
+def _array(values: Any) -> Integers:
+    """A writable contiguous copy, as DLPack wants it."""
+    return np.array(values, dtype=np.int64, order="C")
+
+
+def _rows(rows: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:
+    """Rows of different lengths as offsets and elements."""
+    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    return offsets, np.fromiter((value for row in rows for value in row), dtype=np.int64)
+
+
+def _routes(problem: Problem) -> dict[str, Integers]:
+    """Route of each pair, channels of each route, speed of each route, times by speed and tensor."""
+    places = range(HOST, len(problem.topology.devices))
+    sizes = np.array(problem.graph.index.size, dtype=np.float64)
+    routes: dict[Route, int] = {}
+    speeds: dict[tuple[float, float], Route] = {}
+    pairs = np.full((len(places), len(places)), -1, dtype=np.int64)
+    for source in places:
+        for target in places:
+            route = problem.topology.route(source, target)
+            if route is not None:
+                pairs[source + 1, target + 1] = routes.setdefault(route, len(routes))
+                speeds.setdefault((route.bandwidth, route.latency), route)
+    row = {speed: k for k, speed in enumerate(speeds)}
+    times = np.array([route.nanoseconds_of(sizes) for route in speeds.values()], dtype=np.int64)
+    channel_offsets, channels = _rows([route.channels for route in routes])
+    return {
+        "route": pairs,
+        "channel_offsets": channel_offsets,
+        "channels": channels,
+        "route_speed": np.array([row[route.bandwidth, route.latency] for route in routes], dtype=np.int64),
+        "transfer_ns": times.reshape(len(speeds), len(sizes)),
+    }
+
+
+def _concurrency(problem: Problem) -> dict[str, Any]:
+    """Serial share, utilisation by operator, device and resource, measured pairs, threads of devices, contention.
+
+    There is no resource where nothing is known.
+    """
+    concurrency = problem.costs.concurrency
+    if concurrency is None:
+        none = np.empty(0, dtype=np.int64)
+        return {
+            "serial_share": 0.0, "utilisation": np.empty(0), "threads": none, "excess": np.empty(0), "crowding": np.empty(0),
+            "factor": 1.0, "pair_device": none, "pair_first": none, "pair_second": none, "pair_ns": none,
+        }  # fmt: skip
+    device, first, second, time = np.array(concurrency.pairs, dtype=np.int64).reshape(-1, 4).T
+    return {
+        "serial_share": concurrency.serial_share,
+        "utilisation": np.array(concurrency.utilisation, order="C"),
+        "pair_device": _array(device),
+        "pair_first": _array(first),
+        "pair_second": _array(second),
+        "pair_ns": _array(time),
+        "threads": _array(concurrency.threads),
+        "excess": np.array(concurrency.excess, dtype=np.float64),
+        "crowding": np.array(concurrency.crowding, order="C"),
+        "factor": concurrency.factor,
+    }

@@ -1,0 +1,228 @@
+"""Call the search algorithms of ``cpp/search`` on a problem, and make schedules of their answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from ...errors import InfeasibleError
+from ...problem import Problem
+from ...progress import report_progress
+from ...schedule import ScheduleIndex
+from ...schedule._compiled import compiled
+from .events import Run
+from .partial import PartialSchedule
+
+if TYPE_CHECKING:
+    from ...schedule.native_problem import IosLimits, NativeSchedule
+
+ListMethod = Literal["heft", "peft"]
+"""Rules of list scheduling."""
+
+Mapping = Literal["paths", "records"]
+"""How HIOS chooses devices: HIOS-LP or HIOS-MR."""
+
+SCALES = (1.0, 0.9, 0.75, 0.6)
+"""Shares of the memory with which a schedule that must fit is tried, or repaired: what is held at which time is known only
+afterwards."""
+
+
+class Speed(NamedTuple):
+    """Operators that annealing times in a second on one core of a server, idle; each alone, or in stages, too."""
+
+    alone: int
+    in_stages: int
+
+    @staticmethod
+    def of(problem: Problem) -> Speed:
+        """The usual speed for problems of this kind."""
+        if is_contention_free(problem):
+            return Speed(40_000_000, 20_000_000)
+        if any(problem.graph.index.host_inputs):
+            return Speed(12_000_000, 12_000_000)
+        return Speed(22_000_000, 15_000_000)
+
+
+class Effort(NamedTuple):
+    """How long to search: operators to time in all, a limit that is the same on every machine.
+
+    ``goal`` is a latency in nanoseconds that no schedule beats; ``stage`` is the most operators of a stage; ``deadline`` is
+    `time.monotonic` at which the search ends in any case.
+    """
+
+    operators: int
+    seed: int
+    goal: int
+    stage: int
+    deadline: float
+
+    @staticmethod
+    def of(problem: Problem, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
+        """As much work as takes about this many seconds on an idle machine."""
+        speed = Speed.of(problem)
+        return Effort(int(seconds * (speed.in_stages if stage > 1 else speed.alone)), seed, goal, stage, deadline)
+
+
+def is_contention_free(problem: Problem) -> bool:
+    """Whether nothing has to be loaded and no copy waits for another."""
+    return not any(problem.graph.index.host_inputs) and not problem.topology.channels
+
+
+def list_order(problem: Problem, method: ListMethod) -> ScheduleIndex:
+    """The schedule of HEFT or PEFT, without regard to memory."""
+    return _index(problem, compiled(problem).list_schedule(method))
+
+
+def hios(problem: Problem, mapping: Mapping, window: int) -> ScheduleIndex:
+    """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, without regard to memory."""
+    return _index(problem, _call(compiled(problem).hios, mapping, window, progress=_reporter(mapping)))
+
+
+class TooManyStates(NamedTuple):
+    """A block that IOS refuses: its operators, and about how many states it has, as a power of two."""
+
+    operators: int
+    log2_states: int
+
+
+class Profiled(NamedTuple):
+    """Stages whose time IOS asks for, each once, and nanoseconds of all of them: what measuring them once takes."""
+
+    stages: int
+    time_ns: int
+
+
+def ios(problem: Problem, device: int, limits: IosLimits) -> tuple[ScheduleIndex, Profiled] | TooManyStates:
+    """The schedule of IOS, or why it is refused: a block has more states than ``limits`` allow."""
+    found = _call(compiled(problem).ios, device, limits, progress=_reporter("states"))
+    if found.too_many_states:
+        return TooManyStates(found.block_operators, found.log2_states)
+    return _index(problem, found.schedule), Profiled(found.profiled_stages, found.profiled_ns)
+
+
+def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
+    """The best schedule that simulated annealing finds from the order, the devices and the stages of ``start``.
+
+    Loads and copies are made again, each when its reader is appended. Memory is ignored.
+    """
+    from ...schedule.native_problem import AnnealingEffort  # loads the library
+
+    operators, devices = (np.array(column, dtype=np.int64) for column in (start.operator, start.device))
+    joins = np.array([a == b > 0 for a, b in pairwise([0, *start.stage])], dtype=np.int64)
+    work = AnnealingEffort(
+        operators=effort.operators, seed=effort.seed, goal_ns=effort.goal, stage_operators=effort.stage
+    )
+    begin = time.monotonic()
+
+    def clock(done: int, total: int) -> float:
+        report_progress("annealing", done, total)
+        return (time.monotonic() - begin) / max(effort.deadline - begin, 1e-9)
+
+    return _index(problem, _call(compiled(problem).anneal, operators, devices, joins, work, progress=clock))
+
+
+def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
+    """The best schedule of annealing from several starts, by successive halving: the better half continues each time.
+
+    After Karnin, Koren and Somekh, *Almost optimal exploration in multi-armed bandits* (ICML 2013), but each round has twice
+    the work of the one before, so that more than half of all goes into the last start.
+    """
+    found = list(starts)
+    rounds = max(len(found) - 1, 0).bit_length() + 1
+    now, seconds = time.monotonic(), effort.deadline - time.monotonic()
+    for r in range(rounds):
+        share = 2**r / (2**rounds - 1) / len(found)
+        annealed = []
+        for i, start in enumerate(found):
+            now += share * seconds
+            part = effort._replace(operators=int(share * effort.operators), seed=effort.seed + i, deadline=now)
+            annealed.append(anneal(problem, start, part))
+        annealed.sort(key=lambda index: index.counted_ns)
+        found = annealed[: (len(annealed) + 1) // 2]
+    return found[0]
+
+
+def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int, int], Any]) -> Any:
+    """Call C++ with a callback; what that raises, Ctrl-C above all, comes out as it is, which the boundary does not do."""
+    raised: list[BaseException] = []
+
+    def guarded(done: int, total: int) -> Any:
+        try:
+            return progress(done, total)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    try:
+        return function(*arguments, guarded)
+    except BaseException as error:
+        if raised:
+            raise raised[0] from None
+        if isinstance(error, RuntimeError) and not str(error):
+            # Ctrl-C between the boundary and the first line of the callback, which can catch nothing there.
+            raise KeyboardInterrupt from None
+        raise
+
+
+def _reporter(what: str) -> Callable[[int, int], None]:
+    return lambda done, total: report_progress(what, done, total)
+
+
+def _index(problem: Problem, found: NativeSchedule | None) -> ScheduleIndex:
+    if found is None:
+        raise InfeasibleError("an operator has no device that can run it and that all its inputs can reach")
+    return ScheduleIndex.of_native(problem, found)
+
+
+def fit_into_memory(index: ScheduleIndex) -> ScheduleIndex:
+    """The schedule itself where it fits into memory; otherwise one with the same devices and order that does.
+
+    Raises
+    ------
+    InfeasibleError
+        None was found; the message names the device that is short.
+    """
+    problem, short = index.problem, shortfall(index)
+    if short[0] <= 0:
+        return index
+    runs = [Run(*run) for run in zip(index.operator, index.device, index.direct, strict=True)]
+    for scale in () if any(index.stage) else SCALES:
+        state = PartialSchedule(problem, scale)
+        if not _place_runs(state, runs):
+            continue
+        repaired = state.to_index()
+        if shortfall(repaired)[0] <= 0:
+            return repaired
+    raise InfeasibleError(
+        f"memory does not suffice: device {short[1]!r} is short of {short[0]} bytes in the schedule of this method, which "
+        "does not look at memory; use 'anytime', devices with more memory, or more of them"
+    )
+
+
+def _place_runs(state: PartialSchedule, runs: Sequence[Run]) -> bool:
+    """Append operators in their order with what they miss; False where memory does not suffice."""
+    for run in runs:
+        if not state.needs(*run):
+            state.append(run)
+            continue
+        extension = state.extension(*run)
+        if extension is None:
+            return False
+        state.place(extension)
+    return state.fits()
+
+
+def shortfalls(index: ScheduleIndex) -> list[int]:
+    """Bytes by which each device's memory is too small; 0 or less where it suffices."""
+    devices = index.problem.topology.devices
+    return [int(peak) - device.memory for peak, device in zip(index.peak_memory, devices, strict=True)]
+
+
+def shortfall(index: ScheduleIndex) -> tuple[int, str]:
+    """Bytes that are missing on the device that lacks most, and its name; 0 or less where all fits."""
+    names = (device.name for device in index.problem.topology.devices)
+    return max(zip(shortfalls(index), names, strict=True))

@@ -1,0 +1,51 @@
+"""Least times through groups, over all ways to compute them."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+
+from strategies import SEEDS, problems
+from thorough import examples
+from tvm_sched.bounds import all_bounds, lower_bound, relaxation_of
+from tvm_sched.problem import Alternative, Costs, Group, Operator, Problem, Variants
+from tvm_sched.schedule.simulator import simulate
+from tvm_sched.schedulers import solve
+from tvm_sched.testing import random_schedule, random_variants
+from variant_cases import blocks_in_halves
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_each_block_takes_as_long_as_its_best_way(groups):
+    problem = blocks_in_halves(groups)
+    assert [delay.ns for delay in relaxation_of(problem).given] == [90] * groups
+    assert lower_bound(problem).ns == 20 + 90 * groups
+    schedule = solve(problem, "anytime", {"work": 0.2})
+    assert simulate(problem, schedule).latency_ns == 20 + 90 * groups
+
+
+def test_where_copies_take_long_the_whole_block_is_the_best_way():
+    assert lower_bound(blocks_in_halves(copy_ns=60)).ns == 20 + 120
+
+
+def test_a_way_that_does_not_wait_for_what_the_graph_reads_leaves_nothing_to_say():
+    problem = blocks_in_halves()
+    group = problem.variants.groups[0]
+    alone = Alternative("constant", (Operator("constant", outputs=("y0",)),))
+    group = Group(group.name, group.operators, (*group.alternatives, alone))
+    costs = Costs(np.vstack([problem.variants.costs.operator_ns, [[50, 50]]]))
+    more = Problem(problem.graph, problem.topology, problem.costs, Variants([group], costs))
+    assert relaxation_of(more).given == ()
+    assert lower_bound(more).ns <= 10 + 50
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(problem=problems(max_operators=10, max_devices=4, min_operators=2, memory=("generous",)), seed=SEEDS)
+def test_no_schedule_of_any_choice_is_faster(problem, seed):
+    problem = random_variants(problem, seed, groups=4)
+    assume(problem.variants is not None)
+    bounds = all_bounds(problem)
+    choices = [{}, *({group.name: way} for group in problem.variants.groups for way in group.ways[1:])]
+    for k, choice in enumerate(choices[:6]):
+        chosen = problem.resolve(choice)
+        latency = simulate(chosen, random_schedule(chosen, seed + k)).latency_ns
+        assert all(bound.ns <= latency for bound in bounds)

@@ -1,0 +1,111 @@
+"""Delays between an operator and what it dominates, by hand."""
+
+import numpy as np
+
+from tvm_sched.bounds import lower_bound, region_placement
+from tvm_sched.bounds.dominated_regions import regions_between
+from tvm_sched.bounds.region_placement import Delay, delays
+from tvm_sched.bounds.region_sharing import shared_delays
+from tvm_sched.bounds.region_work import Work, work_delays
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
+
+
+def fan(copy_ns: int, work: int = 100) -> Problem:
+    """A source, two branches, a join; each takes ``work``; tensors take ``copy_ns`` from device to device."""
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}, bus="pcie") for i in range(2))
+    topology = Topology("two", devices, (Bus("pcie", 1e6),), (Link(("gpu0", "gpu1"), 1e9),))
+    reads = {"source": (), "a": ("source",), "b": ("source",), "join": ("a", "b")}
+    operators = tuple(Operator(name, "", read, (name,)) for name, read in reads.items())
+    graph = OpGraph("fan", operators, tuple(Tensor(name, copy_ns) for name in reads), ("join",))
+    return Problem(graph, topology, Costs(np.full((4, 2), work)))
+
+
+def test_branches_share_a_device_or_pay_for_copies():
+    # Copies of 10: a branch elsewhere ends at 110, as the other's copy arrives there for the join. Copies of 110: stay.
+    assert delays(fan(10), np.full((4, 2), 100.0), 0) == [(0, 3, 210.0)]
+    assert delays(fan(110), np.full((4, 2), 100.0), 0) == [(0, 3, 300.0)]
+
+
+def test_branches_that_share_a_device_concurrently():
+    # Each occupies 30 of the device: both branches there end after 100, then the join.
+    assert shared_delays(fan(110), np.full(4, 100.0), np.full(4, 30.0), 0) == [(0, 3, 200.0)]
+
+
+def test_the_bound_is_the_optimum_of_a_fan():
+    assert lower_bound(fan(10)).ns in (309, 310)
+    assert lower_bound(fan(110)).ns in (399, 400)
+
+
+def test_operators_over_which_copies_lead_take_their_time(monkeypatch):
+    # Only the longest share devices: with none of the branches among them each runs beside the other, and the way over a
+    # branch takes its time, and no copy, for it may be where both its neighbours are.
+    monkeypatch.setattr(region_placement, "DECIDED", 1)
+    assert delays(fan(10), np.full((4, 2), 100.0), 0) == [(0, 3, 200.0)]
+
+
+def test_a_slow_device_does_not_help():
+    # The second device takes ten times as long: both branches and the join on the first one.
+    assert delays(fan(10), np.array([[100.0, 1000.0]] * 4), 0) == [(0, 3, 300.0)]
+
+
+def fans(branches: int, rows: int = 1) -> Problem:
+    """Rows of a source, this many branches and a join on two devices; each operator takes 100, copies take nothing."""
+    small = fan(0)
+    operators, last = [Operator("source", "", (), ("source",))], "source"
+    for row in range(rows):
+        names = [f"{row}.{i}" for i in range(branches)]
+        operators += [Operator(name, "", (last,), (name,)) for name in names]
+        last = f"join{row}"
+        operators.append(Operator(last, "", tuple(names), (last,)))
+    graph = OpGraph("fans", tuple(operators), tuple(Tensor(o.name, 0) for o in operators), (last,))
+    return Problem(graph, small.topology, Costs(np.full((len(operators), 2), 100)))
+
+
+def work_of(problem: Problem, exclusive: bool = True) -> Work:
+    times = problem.costs.operator_ns.astype(float)
+    return Work(times.min(axis=1), [times], exclusive)
+
+
+def test_of_three_branches_on_two_devices_two_run_in_turn():
+    # 300 over two devices would be 150, but two of them share a device: 200, then the join.
+    assert work_delays(fans(3), work_of(fans(3)), 0, []) == [(0, 4, 300.0)]
+
+
+def test_regions_in_a_row_add_up():
+    # Five branches on two devices take three rounds, and the join one: in each of six rows, after the source.
+    assert lower_bound(fans(5, rows=6)).ns in (100 + 6 * 400 - 1, 100 + 6 * 400)
+
+
+def test_an_inner_region_counts_in_the_outer():
+    # Source, then beside one branch a fan of five; its delay stands in the way through the outer region.
+    inner = fans(5)
+    operators = [
+        *inner.graph.operators,
+        Operator("beside", "", ("source",), ("beside",)),
+        Operator("end", "", ("join0", "beside"), ("end",)),
+    ]
+    graph = OpGraph("nested", tuple(operators), tuple(Tensor(o.name, 0) for o in operators), ("end",))
+    problem = Problem(graph, inner.topology, Costs(np.full((len(operators), 2), 100)))
+    found = {(delay.first, delay.last): delay.ns for delay in work_delays(problem, work_of(problem), 0, [])}
+    assert found == {(0, 6): 400.0, (0, 8): 500.0}
+
+
+def test_longer_delays_that_were_known_stay():
+    assert work_delays(fans(3), work_of(fans(3)), 0, [Delay(0, 4, 350.0)]) == [(0, 4, 350.0)]
+
+
+def test_regions_that_are_too_wide_are_left_out():
+    assert [members for _, _, members in regions_between(fans(3), 0, 3)] == [[]]
+    assert [members for _, _, members in regions_between(fans(3), 0, 4)] == [[1, 2, 3, 4]]
+
+
+def test_on_many_devices_branches_elsewhere_run_concurrently():
+    # With more devices than the enumeration of places takes, what is not on the source's device runs wherever it likes:
+    # five branches on twenty devices take no longer than one.
+    names = tuple(f"gpu{i}" for i in range(20))
+    devices = tuple(Device(name, 10**6, 1e12, {"float32": 1e12}) for name in names)
+    topology = Topology("many", devices, switches=(Switch("switch", names, 1e12, contention=False),))
+    graph = fans(5).graph
+    problem = Problem(graph, topology, Costs(np.full((len(graph.operators), 20), 100)))
+    assert len(devices) > region_placement.MOST_DEVICES
+    assert lower_bound(problem).ns in (299, 300)

@@ -1,0 +1,166 @@
+"""Heads of attention, products of which one is cut by columns and the next by rows, channels: found, equal, cut to parts."""
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from parallel_models import CONFIG, decoder, forced, given, two_convolutions
+from tvm_sched.problem.decoder_config import DecoderConfig
+from tvm_sched.relax import compile, make_problem
+from tvm_sched.relax.decoders import decoder_module
+from tvm_sched.relax.ir.attributes import get_problem
+from tvm_sched.relax.passes import (
+    EmitExecutor,
+    EstimateLatencies,
+    LowerToKernels,
+    OfferVariants,
+    Place,
+    PrepareKernels,
+    build_rest,
+)
+from tvm_sched.relax.problem.operator_graph import extract_variants
+from tvm_sched.relax.variants import cut_products
+from tvm_sched.schedule import verify, with_choice
+from tvm_sched.schedulers import solve
+
+
+@pytest.fixture(autouse=True)
+def small_weights(monkeypatch):
+    """Weights of any size are worth cutting."""
+    monkeypatch.setattr(cut_products, "LEAST_WEIGHTS", 0)
+
+
+def groups_of(mod, pieces=(2, 4)):
+    return extract_variants(LowerToKernels(libraries=(), after_fusion=[OfferVariants(pieces)])(mod)).groups
+
+
+def test_a_block_is_two_regions_attention_by_heads_and_the_feed_forward_network():
+    attention, feed_forward, head = groups_of(decoder())
+    assert attention.ways == ("fused", "columns/2", "columns/4", "tensor/2", "tensor/4")
+    assert feed_forward.ways == ("fused", "apart", "columns/2", "columns/4", "tensor/2", "tensor/4")
+    assert head.ways == ("whole", "columns/2", "columns/4")
+    assert len(attention.operators) == 11
+    assert len(feed_forward.operators) == 3
+    of = {alternative.name: alternative for alternative in feed_forward.alternatives}
+    assert len(of["tensor/4"].operators) == 4 * 3 + 1  # no kernel puts anything together but the last
+    sizes = {tensor.shape for tensor in of["tensor/4"].tensors if tensor.kind == "parameter"}
+    assert sizes == {(16, 32), (32, 16)}
+
+
+def test_heads_that_cannot_be_divided_are_cut_no_further():
+    attention = groups_of(decoder(DecoderConfig(name="odd", layers=1, hidden=30, heads=3, vocab=48, intermediate=64)))[
+        0
+    ]
+    assert not any(way.startswith("tensor") for way in attention.ways)
+
+
+GPT = DecoderConfig(
+    name="gpt", layers=1, hidden=40, heads=5, vocab=48, intermediate=64, positions=8, norm="layer", gated=False, bias=True,
+    joint_qkv=True,
+)  # fmt: skip
+
+
+def test_one_product_for_queries_keys_and_values_is_cut_by_heads():
+    """Five heads: two parts of two and three, and no four, of which one would have twice its share."""
+    attention = groups_of(decoder(GPT))[0]
+    assert "tensor/2" in attention.ways
+    assert "tensor/4" not in attention.ways
+    assert {"split", "softmax"} < set(attention.operators)
+    (parts,) = (each for each in attention.alternatives if each.name == "tensor/2")
+    assert not any(operator.kind in ("split", "strided_slice") for operator in parts.operators)
+    sizes = sorted(tensor.shape for tensor in parts.tensors if tensor.kind == "parameter" and len(tensor.shape) == 2)
+    assert sizes == sorted([*[(16, 40), (24, 40)] * 3, (40, 16), (40, 24)])
+
+
+def test_uneven_heads_compute_the_same():
+    ids = given(decoder)
+    expected = compile(decoder(GPT), "v100-server", backend="emulated", scheduler="single").run(ids)
+    problem = make_problem(decoder(GPT), "v100-server")
+    made = compile(decoder(GPT), "v100-server", backend="emulated", schedule=forced(problem, "tensor/2"))
+    np.testing.assert_allclose(made.run(ids), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_what_others_read_stays_whole():
+    """The keys and values that a prefill returns are outputs, so heads are cut after them."""
+    mod = decoder_module(CONFIG, 1, 5, phase="prefill")
+    lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,), unbound=True)])
+    found = extract_variants(lower(mod))
+    inside = {name for group in found.groups for name in group.operators[:-1]}
+    made = {name for operator in found.graph.operators if operator.name in inside for name in operator.outputs}
+    assert made
+    assert not made & set(found.graph.outputs)
+    attention = next(group for group in found.groups if "softmax" in group.operators)
+    of = {alternative.name: alternative for alternative in attention.alternatives}
+    assert sum(operator.kind == "strided_slice" for operator in of["tensor/2"].operators) == 4  # keys and values, twice
+
+
+def test_emulated_gpus_compute_the_same():
+    way = "tensor/4"
+    ids = given(decoder)
+    expected = compile(decoder(), "v100-server", backend="emulated", scheduler="single").run(ids)
+    problem = make_problem(decoder(), "v100-server")
+    made = compile(decoder(), "v100-server", backend="emulated", schedule=forced(problem, way))
+    verify(made.problem, made.schedule)
+    np.testing.assert_allclose(made.run(ids), expected, rtol=1e-3, atol=1e-4)
+    shapes = {tuple(spec["shape"]) for spec in made.module.plans()[0]["parameters"]}
+    parts = int(way.rpartition("/")[2])
+    assert {(32 // parts, 32), (32, 32 // parts), (64 // parts, 32), (32, 64 // parts)} <= shapes
+    assert not {(64, 32), (32, 64)} & shapes  # no device loads a whole matrix of the block
+
+
+def test_convolutions_on_emulated_gpus():
+    x = given(two_convolutions)
+    expected = compile(two_convolutions(), "v100-server", backend="emulated", scheduler="single").run(x)
+    problem = make_problem(two_convolutions(), "v100-server")
+    for way in ("channels/4", "tensor/2"):
+        made = compile(two_convolutions(), "v100-server", backend="emulated", schedule=forced(problem, way))
+        np.testing.assert_allclose(made.run(x), expected, rtol=1e-4, atol=1e-4, err_msg=way)
+
+
+@pytest.mark.parametrize(
+    ("make", "ways"),
+    [(decoder, ("fused", "tensor/2")), (two_convolutions, ("whole", "tensor/2", "channels/2"))],
+)
+def test_cores_compute_the_same(make, ways):
+    results = []
+    for chosen in ways:
+        lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,))])
+        passes = [lower, PrepareKernels(), EstimateLatencies("cpu2", "roofline")]
+        mod = tvm.transform.Sequential(passes)(make())
+        mod = Place(schedule=forced(get_problem(mod), chosen))(mod)
+        executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(mod)), "llvm", relax_pipeline=None)
+        machine = relax.VirtualMachine(executable.jit(), tvm.cpu())
+        results.append(machine["main"](tvm.runtime.tensor(given(make))).numpy())
+    for way, result in zip(ways[1:], results[1:], strict=True):
+        np.testing.assert_allclose(result, results[0], rtol=1e-3, atol=1e-4, err_msg=way)
+
+
+def test_pieces_of_equal_shapes_are_put_together_along_axes_of_their_own():
+    """Of a convolution by channels, of a product by columns: both in two parts of 1 x 4 x 4 x 4."""
+    rng = np.random.default_rng(2)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 4, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            kernel = rng.standard_normal((8, 4, 3, 3)).astype("float32")
+            channels = builder.emit(relax.op.nn.conv2d(x, relax.const(kernel), padding=1))
+            columns = builder.emit(relax.op.matmul(x, relax.const(rng.standard_normal((4, 8)).astype("float32"))))
+            result = builder.emit_output((channels, columns))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    image = rng.standard_normal((1, 4, 4, 4)).astype("float32")
+    results = []
+    for ways in ((), ("channels/2", "columns/2")):
+        lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,))])
+        passes = [lower, PrepareKernels(), EstimateLatencies("cpu2", "roofline")]
+        made = tvm.transform.Sequential(passes)(mod)
+        problem = get_problem(made)
+        choice = {group.name: way for group in problem.variants.groups for way in ways if way in group.ways}
+        assert sorted(choice.values()) == sorted(ways)
+        made = Place(schedule=with_choice(problem, solve(problem.resolve(choice), "heft"), choice))(made)
+        executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(made)), "llvm", relax_pipeline=None)
+        found = relax.VirtualMachine(executable.jit(), tvm.cpu())["main"](tvm.runtime.tensor(image))
+        results.append([value.numpy() for value in found])
+    for value, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
