@@ -46,7 +46,7 @@ def verdict(problem: Problem, schedule: Schedule) -> str:
 
     if problem.costs.concurrency is not None:
         return "costs know operators that run together"
-    if problem.resident or (schedule.certificate and schedule.certificate.requests):
+    if schedule.certificate and schedule.certificate.requests:
         return "warm runs"
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("problem.json", "schedule.json", "evidence.json")]

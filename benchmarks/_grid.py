@@ -152,7 +152,7 @@ def predict(case: Case, problem: Problem, spans: bool, progress: Any = None) -> 
     """Schedule a case and price it; with ``spans``, keep the timeline."""
     critical_path = REFERENCES["critical-path"](problem) / 1e9
     try:
-        schedule = solve(problem, case.method.scheduler, case.method.options, progress)
+        schedule = solve(problem, method=case.method.scheduler, options=case.method.options, progress=progress)
     except InfeasibleError as error:
         return Cell(f"out of memory: {error}", critical_path=critical_path)
     except TvmSchedError as error:

@@ -50,7 +50,7 @@ def main() -> None:
         problem = Problem(made.graph, made.topology, Costs(made.costs.operator_ns))
         if len({device.bus for device in problem.topology.devices}) == len(problem.topology.devices):
             continue  # no bus is shared
-        schedule = checked(problem, solve(problem, "anytime", {"time_limit": options.time_limit}))
+        schedule = checked(problem, solve(problem, method="anytime", options={"time_limit": options.time_limit}))
         found = latencies(problem, schedule)
         case = f"{problem.graph.name} on {problem.topology.name}"
         rows += [Row(case, name, ms, "ms", found["schedule's"], "schedule's") for name, ms in found.items()]

@@ -105,7 +105,7 @@ def problems(quick: bool) -> Iterator[Problem]:
 
 def errors(problem: Problem, scheduler: str, options: dict[str, float], resident: float) -> tuple[float, float]:
     """Relative errors of an emulated run's latency, by its record and by the wall clock, in percent."""
-    schedule = solve(problem, scheduler, options)
+    schedule = solve(problem, method=scheduler, options=options)
     calls = ShapesOnly(problem.graph)
     values = tuple(calls.parameters)
     plan = emit_plan(problem, schedule, calls, name="p", backend="emulated", functions={}, values=values)

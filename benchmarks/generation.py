@@ -35,7 +35,7 @@ def phases(model: str, batch: int, tokens: int, server: str) -> list[Problem]:
 
 def rows_of(case: str, method: str, problem: Problem, name: str, options: dict[str, float]) -> list[Row]:
     """The figures of a method."""
-    schedule = checked(problem, solve(problem, name, options))
+    schedule = checked(problem, solve(problem, method=name, options=options))
     assert schedule.certificate is not None
     ends = [part.latency_ns for part in model_latencies(problem, schedule)]
     sizes = {tensor.name: tensor.size for tensor in problem.graph.tensors if tensor.name.startswith("prefill/")}

@@ -62,7 +62,7 @@ class Runner:
     def certified(self, graph: LayeredGraph, devices: int, method: str) -> tuple[float, float, float]:
         """Latency and lower bound in milliseconds, and the seconds of the scheduler."""
         problem = self._problem(graph, devices, method)
-        schedule = checked(problem, solve(problem, method.split()[0], self._options(method)))
+        schedule = checked(problem, solve(problem, method=method.split()[0], options=self._options(method)))
         assert schedule.certificate is not None
         return schedule.certificate.latency * 1e3, schedule.certificate.lower_bound * 1e3, schedule.seconds
 
@@ -168,7 +168,7 @@ def main() -> None:
     given = arguments.parse_args()
     folder = given.instances or (INSTANCES if INSTANCES.is_dir() else None)
     rows = []
-    solve(random_layered(0, 20, 4, 30).problem(2), "heft")  # loads what is loaded once
+    solve(random_layered(0, 20, 4, 30).problem(2), method="heft")  # loads what is loaded once
     rows += time_rows(given.quick)
     if folder is None:
         print("The authors' instances are not here; name their folder with --instances.")

@@ -47,7 +47,7 @@ def with_parameters_in_place() -> Topology:
 def schedule_of(problem: Problem, method: str, seconds: float) -> tuple[Schedule, str]:
     """The schedule of a method, and what its limits were."""
     if method != "ios":
-        return solve(problem, method, {"time_limit": seconds} if method == "anytime" else {}), ""
+        return solve(problem, method=method, options={"time_limit": seconds} if method == "anytime" else {}), ""
     for block in BLOCKS:
         if (found := ios_with(problem, block)) is not None:
             return found, f"blocks of {block}" if block else OWN_BLOCKS
@@ -57,7 +57,7 @@ def schedule_of(problem: Problem, method: str, seconds: float) -> tuple[Schedule
 def ios_with(problem: Problem, block: int) -> Schedule | None:
     """IOS with the paper's groups and blocks of a size; None where one has too many states."""
     with suppress(TooLargeError):
-        return solve(problem, "ios", {"groups": 8, "group_size": 3, "block": block, "states": STATES})
+        return solve(problem, method="ios", options={"groups": 8, "group_size": 3, "block": block, "states": STATES})
     return None
 
 

@@ -19,8 +19,8 @@ from _opara_page import H100, PAPER_GPUS, SWEPT, page
 from opara_gpu import last_first, one_gpu
 
 from tvm_sched.cost_model import occupancy
-from tvm_sched.problem import STREAM_OVERHEAD, WAIT_OVERHEAD, Device, OpGraph, Problem, Topology
-from tvm_sched.schedule import Schedule, ScheduleIndex
+from tvm_sched.problem import STREAM_OVERHEAD, WAIT_OVERHEAD, Device, OpGraph, Problem, Scenario, Topology, Workload
+from tvm_sched.schedule import Schedule, ScheduleIndex, requests_of
 from tvm_sched.schedule.blocks import simulate_blocks
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import ALLOCATORS, LAUNCH_ORDERS, allocate_streams, count_synchronizations, order_launches
@@ -54,8 +54,7 @@ def problem_of(graph: OpGraph, name: str, free: bool = False) -> Problem:
         wait_overhead=0.0 if free else WAIT_OVERHEAD,
     )  # fmt: skip
     topology = Topology(f"one {name}", (device,))
-    problem = Problem(graph, topology, occupancy(graph, topology))
-    return problem.with_resident([tensor.name for tensor in graph.tensors if tensor.kind == "parameter"])
+    return Problem(graph, topology, occupancy(graph, topology))
 
 
 def again(problem: Problem, schedule: Schedule) -> Schedule:
@@ -66,7 +65,9 @@ def again(problem: Problem, schedule: Schedule) -> Schedule:
 def case_of(graph: OpGraph, name: str, batch: int, gpu: str) -> dict[str, Any]:
     """All figures of a model on a GPU."""
     problem, free = problem_of(graph, gpu), problem_of(graph, gpu, free=True)
-    base = solve(problem, "single")
+    warm = requests_of(problem, 1.0)  # all parameters are on the GPU
+    resident = tuple(name for request in warm for name in request.resident)
+    base = solve(problem, Workload(warm), "single")
     case: dict[str, Any] = {"model": name, "batch": batch, "gpu": gpu, "operators": len(graph.operators), "methods": {}}
     for method in (*ALLOCATORS, "best"):
         if method == "best":
@@ -76,24 +77,24 @@ def case_of(graph: OpGraph, name: str, batch: int, gpu: str) -> dict[str, Any]:
         row: dict[str, Any] = {
             "streams": len({placement.stream for placement in found.placements}),
             "waits": count_synchronizations(problem, found),
-            "us": simulate_blocks(problem, found).latency_ns / 1e3,
-            "free_us": simulate_blocks(free, again(free, found)).latency_ns / 1e3,
-            "peak_bytes": int(max(ScheduleIndex.of(problem, found).times.peak_memory)),
+            "us": simulate_blocks(problem, found, resident).latency_ns / 1e3,
+            "free_us": simulate_blocks(free, again(free, found), resident).latency_ns / 1e3,
+            "peak_bytes": int(max(ScheduleIndex.of(Scenario(problem, frozenset(resident)), found).times.peak_memory)),
         }
         if batch == 1 and method != "best":
             row["ms"] = 1e3 * statistics.median(_seconds(problem, base, method) for _ in range(9))
         case["methods"][method] = row
-    case["orders"] = orders_of(problem, base)
+    case["orders"] = orders_of(problem, base, resident)
     return case
 
 
-def orders_of(problem: Problem, base: Schedule) -> dict[str, float]:
+def orders_of(problem: Problem, base: Schedule, resident: tuple[str, ...]) -> dict[str, float]:
     """Microseconds of each launch order with Opara's streams, and of the last of it first, as they were measured."""
     found = {}
     for order in LAUNCH_ORDERS:
         given = allocate_streams(problem, order_launches(problem, base, order), "opara")
         for name, schedule in ((order, given), (f"{order}, last first", last_first(problem, given))):
-            found[name] = simulate_blocks(problem, schedule).latency_ns / 1e3
+            found[name] = simulate_blocks(problem, schedule, resident).latency_ns / 1e3
     return found
 
 

@@ -13,7 +13,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def _prepare(program: Any, target: Path, architecture: str) -> None:
     ]
     mod = tvm.transform.Sequential(passes)(model_with_name(load_model(program)))
     problem, calls = get_problem(mod), extract(mod)
-    problem = problem.with_resident(calls.parameters)  # as from the second run on
+    resident = tuple(calls.parameters)  # as from the second run on
     table, claimed = KernelTable(), claimed_functions(mod)
     functions = table.add(mod, kernel_names(calls.calls, claimed), claimed)
     image = compile_image(table.kernels, [architecture])
@@ -86,7 +86,7 @@ def _prepare(program: Any, target: Path, architecture: str) -> None:
     (target / "nvidia.json").write_text(json.dumps({"version": VERSION, "kernels": library}))
     (target / "problem.json").write_bytes(problem.to_json())
     plans = {}
-    for variant, schedule in schedules(problem).items():
+    for variant, schedule in schedules(problem, resident).items():
         plan, _ = lower(
             mod, calls, problem, schedule, functions, name=variant, backend="cuda", values=tuple(calls.parameters)
         )
@@ -94,17 +94,19 @@ def _prepare(program: Any, target: Path, architecture: str) -> None:
         plans[variant] = {
             "plan": plan,
             "streams": streams,
-            "predicted_us": simulate(problem, schedule).latency_ns / 1e3,
+            "predicted_us": simulate(problem, schedule, resident).latency_ns / 1e3,
         }
     (target / "plans.json").write_text(json.dumps(plans))
 
 
-def schedules(problem: Any) -> dict[str, Any]:
+def schedules(problem: Any, resident: Sequence[str]) -> dict[str, Any]:
     from tvm_sched.errors import TvmSchedError
+    from tvm_sched.problem import Request, Workload
     from tvm_sched.schedulers import solve
     from tvm_sched.streams import allocate_streams, best_launch_order, best_streams, order_launches
 
-    base = solve(problem, "single")
+    workload = Workload((Request(tuple(resident)),) if resident else ())
+    base = solve(problem, workload, "single")
     found = {}
     for variant, (streams, order) in VARIANTS.items():
         found[variant] = allocate_streams(problem, order_launches(problem, base, order), streams)
@@ -113,7 +115,7 @@ def schedules(problem: Any) -> dict[str, Any]:
     found["best by prediction"] = best_launch_order(problem, best_streams(problem, base))
     for scheduler, options in STAGED.items():
         try:
-            found[scheduler] = solve(problem, scheduler, options)
+            found[scheduler] = solve(problem, workload, scheduler, options)
         except TvmSchedError as error:
             print(f"  {scheduler}: {error}")
     return found

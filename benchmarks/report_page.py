@@ -45,7 +45,7 @@ def _write(page: Path, operators: int) -> None:
     graph, topology = random_problem(3, operators, devices=2, memory="generous").graph, load_topology("v100-server")
     problem = Problem(graph, topology, roofline(graph, topology))
     title = f"{operators:,} operators"
-    write_report(page, problem, [Entry(name, solve(problem, name)) for name in ("single", "heft")], title=title)
+    write_report(page, problem, [Entry(name, solve(problem, method=name)) for name in ("single", "heft")], title=title)
 
 
 def _measure(page: Path, folder: Path, repeats: int) -> Iterator[Row]:

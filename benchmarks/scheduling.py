@@ -46,7 +46,7 @@ def problems(options: Any) -> Iterator[tuple[str, Problem]]:
 
 def rows_of(case: str, problem: Problem, scheduler: str, options: dict[str, Any], single: float | None) -> list[Row]:
     try:
-        schedule = checked(problem, solve(problem, scheduler, options))
+        schedule = checked(problem, solve(problem, method=scheduler, options=options))
     except InfeasibleError as error:
         Console(stderr=True).print(f"{case}: {scheduler}: {error}")
         return []

@@ -116,7 +116,7 @@ def median_ms(work: Callable[[], object], repeats: int) -> float:
 
 
 def rows_of(name: str, problem: Problem, repeats: int) -> list[Row]:
-    base = order_launches(problem, solve(problem, "single"), "breadth-first")
+    base = order_launches(problem, solve(problem, method="single"), "breadth-first")
     sequential = simulate(problem, base).latency
     case = f"{name}, {len(problem.graph.operators)} operators"
     rows = []

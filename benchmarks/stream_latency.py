@@ -67,7 +67,7 @@ def ours(model: Any, topology: Any, method: str) -> Callable[[], object]:
     from tvm_sched.streams import allocate_streams, order_launches
 
     problem = make_problem(model, topology, cost_model="occupancy", backend="cuda")
-    schedule = allocate_streams(problem, order_launches(problem, solve(problem, "single")), method)
+    schedule = allocate_streams(problem, order_launches(problem, solve(problem, method="single")), method)
     compiled = compile(model, topology, schedule=schedule, cost_model="occupancy", backend="cuda")
     compiled.module.configure(graph=True, resident=1.0)
     rng = np.random.default_rng(0)

@@ -19,7 +19,7 @@ from _common import Row, parser, report
 
 from tvm_sched.bounds import lower_bound
 from tvm_sched.cost_model import get_cost_model
-from tvm_sched.problem import Group, Problem, load_topology, problem_of
+from tvm_sched.problem import Group, Problem, Workload, load_topology, problem_of
 from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.variants.offer_variants import pieces_for
@@ -79,14 +79,14 @@ def run(options: argparse.Namespace, done: dict[str, Found]) -> Iterator[None]:
             continue
         problem = problem_for(*cell, options.warm)
         requests = requests_of(problem, 1.0 if options.warm else 0.0)
-        bound = lower_bound(problem.with_resident(requests[0].resident) if requests else problem).seconds
+        bound = lower_bound(Workload(requests).scenario(problem)).seconds
         for column in columns:
             if f"{case}: {column}" in done:
                 continue
             of = problem if column == "one device" else with_ways(problem, column)
             requests = requests_of(of, 1.0 if options.warm else 0.0)
             method, limit = ("single", None) if column == "one device" else ("anytime", {"work": options.work})
-            known = checked(of, solve(of, method, limit, requests=requests))
+            known = checked(of, solve(of, method=method, options=limit, workload=Workload(requests)))
             done[f"{case}: {column}"] = Found(known.certificate.latency, bound)
             yield
 

@@ -7,7 +7,7 @@ Run it to see how it compares: ``python examples/round_robin_scheduler.py``. Wha
 import msgspec
 
 from tvm_sched.errors import InfeasibleError
-from tvm_sched.problem import FORBIDDEN, Problem
+from tvm_sched.problem import FORBIDDEN, Problem, Workload
 from tvm_sched.schedule import Placement, Schedule, Transfer
 from tvm_sched.schedulers import register
 
@@ -25,7 +25,7 @@ class RoundRobinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 @register("round-robin", options=RoundRobinOptions)
-def round_robin(problem: Problem, options: RoundRobinOptions) -> Schedule:
+def round_robin(problem: Problem, workload: Workload, options: RoundRobinOptions) -> Schedule:
     """One operator on each device in turn, whatever that costs; everything that it reads is loaded or copied there."""
     graph, index, devices = problem.graph, problem.graph.index, problem.topology.devices
     placements, transfers = [], []
@@ -54,5 +54,5 @@ if __name__ == "__main__":
     from tvm_sched.testing import random_problem
 
     for name in ("single", "round-robin", "anytime"):
-        certificate = solve(random_problem(seed=7, operators=12, devices=3), name).certificate
+        certificate = solve(random_problem(seed=7, operators=12, devices=3), method=name).certificate
         print(f"{name:12} {certificate.latency_ns:6} ns, gap {certificate.gap:.0%}")

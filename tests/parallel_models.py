@@ -62,7 +62,7 @@ def forced(problem, way):
     """A schedule in which each group that can be is computed so, on all devices in turn."""
     choice = {group.name: way for group in problem.variants.groups if way in group.ways}
     assert choice, f"no group can be computed as {way!r}: {[group.ways for group in problem.variants.groups]}"
-    return with_choice(problem, solve(problem.resolve(choice), "heft"), choice)
+    return with_choice(problem, solve(problem.resolve(choice), method="heft"), choice)
 
 
 def given(make):

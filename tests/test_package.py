@@ -31,7 +31,7 @@ def test_a_problem_is_loaded_solved_simulated_and_verified(tmp_path):
 
     random_problem(1).save(tmp_path / "problem.json")
     problem = tvm_sched.load_problem(tmp_path / "problem.json")
-    schedule = tvm_sched.solve(problem, "heft")
+    schedule = tvm_sched.solve(problem, method="heft")
     schedule.save(tmp_path / "schedule.json")
     again = tvm_sched.load_schedule(tmp_path / "schedule.json")
     tvm_sched.verify(problem, again)

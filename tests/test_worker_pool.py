@@ -9,7 +9,8 @@ import pytest
 
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.pipeline import partition
-from tvm_sched.pipeline.programs import bottleneck_guess_bound
+from tvm_sched.pipeline.integer_programs import bottleneck_guess_bound
+from tvm_sched.problem import Workload
 from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers.batch import solve_many
 from tvm_sched.testing import random_problem
@@ -36,7 +37,7 @@ def search():
 def schedules():
     """Submodels of several problems, by two schedulers."""
     problems = [random_problem(seed, operators=14, devices=2, memory="generous") for seed in range(2)]
-    found = solve_many([(problem, name, SMALL[name]) for problem in problems for name in SMALL])
+    found = solve_many([(problem, Workload(), name, SMALL[name]) for problem in problems for name in SMALL])
     return [without_seconds(schedule) for schedule in found]
 
 
@@ -94,10 +95,10 @@ def test_other_processes_schedule_many_problems_the_same():
 
 def test_a_problem_without_a_schedule_does_not_stop_the_others():
     problems = [random_problem(seed, devices=3, memory="tight") for seed in range(4)]
-    found = solve_many([(problem, "single", {}) for problem in problems])
+    found = solve_many([(problem, Workload(), "single", {}) for problem in problems])
     assert {type(made) for made in found} == {Schedule, InfeasibleError}
     with pytest.raises(InputError, match="there is no scheduler 'singel'"):
-        solve_many([(problems[0], "singel", {})])
+        solve_many([(problems[0], Workload(), "singel", {})])
 
 
 def test_a_problem_travels_without_what_was_compiled_of_it():

@@ -13,9 +13,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+
+import msgspec
 
 from .errors import InputError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Answer = TypeVar("Answer")
 StateT = TypeVar("StateT", bound="Incumbent[Any]")
@@ -29,6 +34,41 @@ Status = Literal["optimal", "no better found", "time limit", "interrupted"]
 - ``time limit``: the budget, work or clock, was used up.
 - ``interrupted``: by Ctrl-C; the answer is the best so far.
 """
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a method may search.
+
+    Parameters
+    ----------
+    time_limit : float, optional
+        Seconds by the clock.
+    work : float, optional
+        Seconds of work on an idle core, for methods that count their work.
+
+    Raises
+    ------
+    InputError
+        A limit is below 0, or not a number.
+    """
+
+    time_limit: float | None = None
+    work: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_limits(self.time_limit, self.work)
+
+
+class TimedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of the options of methods whose time is limited."""
+
+    def within(self, limits: Limits) -> Self:
+        """The options with these limits in place of their own; raises `InputError` if the method has no such limit."""
+        raise NotImplementedError
+
+    def part(self, count: int) -> Self:
+        """The options of one of ``count`` searches that share time and work."""
+        raise NotImplementedError
 
 
 class Budget:
@@ -108,15 +148,19 @@ def budget_of(time_limit: float | None, work: float | None, default: float, shar
     InputError
         One of them is less than 0, or not a number; or both leave the work infinite, so that the search has no end.
     """
-    for name, value in (("time_limit", time_limit), ("work", work)):
-        if value is not None and not value >= 0:
-            raise InputError(f"{name} is {value}; a number of seconds from 0 is allowed")
+    _check_limits(time_limit, work)
     if work == math.inf or (work is None and time_limit == math.inf):
         name = "work" if work is not None else "time_limit"
         raise InputError(f"{name} is infinite; give a finite work, with which time_limit may be infinite")
     if time_limit is None:
         time_limit = default if work is None else math.inf
     return Budget(share * time_limit if work is None else work, time.monotonic() + time_limit)
+
+
+def _check_limits(time_limit: float | None, work: float | None) -> None:
+    for name, value in (("time_limit", time_limit), ("work", work)):
+        if value is not None and not value >= 0:
+            raise InputError(f"{name} is {value}; a number of seconds from 0 is allowed")
 
 
 class Incumbent(Generic[Answer]):

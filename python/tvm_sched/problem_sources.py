@@ -18,11 +18,21 @@ from .errors import InputError
 from .files import UNREADABLE
 from .input_shapes import ShapeSet, is_token_shape, one_shape, parse_constants, parse_shapes, token_shapes
 from .late_import import import_when_used
-from .problem import DecoderConfig, Group, OpGraph, Problem, Topology, load_topology, merge_problems, problem_of
+from .problem import (
+    DecoderConfig,
+    Group,
+    OpGraph,
+    Problem,
+    Request,
+    Topology,
+    load_topology,
+    merge_problems,
+    problem_of,
+)
 from .problem.decoder_config import PRESETS, is_config, read_config
 from .progress import Progress
 from .resident_texts import parse_requests
-from .schedule import Request, requests_of
+from .schedule import requests_of
 
 
 class ProblemWarning(UserWarning):
@@ -71,9 +81,9 @@ class SourceOptions:
         """Whether parts by rows are offered also where only warm runs can gain."""
         return bool(self.resident) if self.rows is None else self.rows
 
-    def requests(self, problem: Problem) -> tuple[Request, ...] | None:
-        """The requests to schedule for; None if ``resident`` is not given."""
-        return None if self.resident is None else requests_of(problem, parse_requests(self.resident))
+    def requests(self, problem: Problem) -> tuple[Request, ...]:
+        """The requests to schedule for; none if ``resident`` is not given."""
+        return () if self.resident is None else requests_of(problem, parse_requests(self.resident))
 
 
 def is_problem(path: Path) -> bool:

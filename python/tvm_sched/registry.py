@@ -38,6 +38,8 @@ class Method(Generic[Function]):
         First line of the function's docstring.
     answers_interrupt : bool
         On Ctrl-C it returns the best answer that it has, soon, if it has one.
+    weighs_requests : bool
+        It takes a workload of several requests; otherwise it is called once for each request.
     """
 
     what: str
@@ -46,6 +48,7 @@ class Method(Generic[Function]):
     options: type[msgspec.Struct]
     summary: str
     answers_interrupt: bool = False
+    weighs_requests: bool = False
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -166,7 +169,11 @@ class Methods(Registry[Method[Function]]):
     """Methods of one kind, with options: schedulers, partitioners, allocators."""
 
     def register(
-        self, name: str, options: type[msgspec.Struct] = NoOptions, answers_interrupt: bool = False
+        self,
+        name: str,
+        options: type[msgspec.Struct] = NoOptions,
+        answers_interrupt: bool = False,
+        weighs_requests: bool = False,
     ) -> Callable[[Function], Function]:
         """Decorator that makes a function a method.
 
@@ -176,7 +183,7 @@ class Methods(Registry[Method[Function]]):
             How it is called on the command line and in Python.
         options : type of msgspec.Struct
             Frozen, every field with a default.
-        answers_interrupt : bool
+        answers_interrupt, weighs_requests : bool
             See `Method`.
 
         Raises
@@ -187,7 +194,7 @@ class Methods(Registry[Method[Function]]):
 
         def add(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n")[0]
-            self.add(name, Method(self.what, name, function, options, summary, answers_interrupt))
+            self.add(name, Method(self.what, name, function, options, summary, answers_interrupt, weighs_requests))
             return function
 
         return add

@@ -74,13 +74,13 @@ def test_seeds_of_random_methods(suite, into):
 def faulty(monkeypatch):
     """Schedulers that raise, sleep and crash."""
 
-    def broken(problem, options):
+    def broken(problem, workload, options):
         raise ZeroDivisionError("so what")
 
-    def slow(problem, options):
+    def slow(problem, workload, options):
         time.sleep(60)
 
-    def crash(problem, options):
+    def crash(problem, workload, options):
         os._exit(7)
 
     monkeypatch.setattr(SCHEDULERS, "entries", dict(SCHEDULERS.entries))

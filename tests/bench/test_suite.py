@@ -17,7 +17,7 @@ def test_each_combination_is_an_instance(suite):
         "random/problem-cold", "random/problem-warm", "chain/chain-s2", "workload/workload", "services/huge-model-s0",
     ]  # fmt: skip
     cold, warm = suite.cases[:2]
-    assert cold.digest == warm.digest.removesuffix("-warm")
+    assert warm.digest == f"{cold.digest}-{warm.task.workload.digest}"
     assert warm.task.resident
     assert not cold.task.resident
     assert suite.cases[2].task.stages == 2

@@ -58,7 +58,7 @@ def test_a_model_that_does_not_fit_is_a_cell_too():
     assert cell.error.startswith("out of memory")
     short = int(cell.error.split("short of ")[1].split()[0])
     assert 26_953_662_464 - 24 * 10**9 <= short < 26_953_662_464 - 24 * 10**9 + 10**9  # weights, and some activations
-    spread = solve(p, "anytime", {"work": 0.5})
+    spread = solve(p, method="anytime", options={"work": 0.5})
     assert len({placement.device for placement in spread.placements}) > 1
     record, _ = emulate(p, spread)
     assert record >= 0.999 * spread.certificate.latency  # other work can only make a run longer

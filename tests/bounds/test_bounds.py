@@ -101,7 +101,7 @@ def test_of_a_table_that_is_read_directly_its_rows_cross():
         [[10], [50]],
     )
     for each, latency in ((problem, 30 + 100 + 50), (whole, 1000 + 100 + 50)):
-        certificate = solve(each, "anytime", {"work": 0.1}).certificate
+        certificate = solve(each, method="anytime", options={"work": 0.1}).certificate
         assert (certificate.latency_ns, certificate.status) == (latency, "optimal")
 
 
@@ -120,7 +120,7 @@ def test_no_bound_exceeds_a_good_schedule_of_a_layered_graph(seed, operators, de
     except ValueError:  # more edges than fit between so few layers
         return
     problem = graph.problem(devices, concurrency=stages)
-    latency = solve(problem, "anytime", {"work": 0.05}).certificate.latency_ns
+    latency = solve(problem, method="anytime", options={"work": 0.05}).certificate.latency_ns
     for bound in all_bounds(problem):
         assert bound.ns <= latency, bound
 
@@ -132,7 +132,7 @@ def test_no_bound_exceeds_a_schedule_where_regions_are_simplified(monkeypatch, m
     for seed in range(20):
         problem = random_problem(seed, 12, 3, memory="generous")
         options = {"work": 0.05}
-        latency = solve(problem, "anytime", options).certificate.latency_ns
+        latency = solve(problem, method="anytime", options=options).certificate.latency_ns
         assert all(bound.ns <= latency for bound in all_bounds(problem))
 
 
@@ -153,7 +153,7 @@ def test_path_and_buses_are_weighed_together():
     problem = chain_of_readers(4)
     bounds = {bound.name: bound.ns for bound in all_bounds(problem)}
     assert bounds == {"critical path": 610, "device work": 610, "bus": 610, "path and bus": 618}
-    assert lower_bound(problem).ns <= solve(problem, "anytime", {"work": 0.2}).certificate.latency_ns
+    assert lower_bound(problem).ns <= solve(problem, method="anytime", options={"work": 0.2}).certificate.latency_ns
 
 
 def test_what_takes_too_little_for_the_solver_still_starts_the_path():
@@ -177,7 +177,7 @@ def test_where_no_schedule_exists_there_is_no_bound():
     """Between a source and a join, of two branches each can run on a device of its own alone, and nothing joins these."""
     never, topology = FORBIDDEN, cases.topology(cases.device("d0"), cases.device("d1"))
     problem = Problem(fan(10).graph, topology, Costs([[1, never], [1, never], [never, 1], [1, never]]))
-    for ask in (lower_bound, lambda each: solve(each, "anytime", {"work": 0.01})):
+    for ask in (lower_bound, lambda each: solve(each, method="anytime", options={"work": 0.01})):
         with pytest.raises(InfeasibleError, match="without a route"):
             ask(problem)
 
@@ -187,7 +187,7 @@ def test_a_host_tensor_bound_counts_direct_reads():
     problem = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3, direct))
     bound = lower_bound(problem)
     # 1004 ns on the buses, at least 42 ns of a kernel that reads directly, the join.
-    assert 1004 + 42 + 100 <= bound.ns <= solve(problem, "anytime", {"work": 0.2}).certificate.latency_ns
+    assert 1004 + 42 + 100 <= bound.ns <= solve(problem, method="anytime", options={"work": 0.2}).certificate.latency_ns
 
 
 def test_unequal_devices_share_the_work():

@@ -19,7 +19,7 @@ def test_each_block_takes_as_long_as_its_best_way(groups):
     problem = blocks_in_halves(groups)
     assert [delay.ns for delay in relaxation_of(problem).given] == [90] * groups
     assert lower_bound(problem).ns == 20 + 90 * groups
-    schedule = solve(problem, "anytime", {"work": 0.2})
+    schedule = solve(problem, method="anytime", options={"work": 0.2})
     assert simulate(problem, schedule).latency_ns == 20 + 90 * groups
 
 

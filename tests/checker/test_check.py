@@ -112,7 +112,7 @@ def test_a_changed_lemma_is_refused(folder, what):
 def test_places_by_hand(folder, copy_ns, least):
     """Copies of 10: a branch elsewhere, its copy there and back; of 110: both branches in turn."""
     problem = fan(copy_ns)
-    files = files_of(problem, solve(problem, "single"))
+    files = files_of(problem, solve(problem, method="single"))
     files.evidence["lemmas"] = [placed(least), {"rule": "path", "ns": least + 100}]
     assert files.check(folder).proved_ns == least + 100
     files.evidence["lemmas"] = [placed(least + 1), {"rule": "path", "ns": least + 100}]
@@ -126,7 +126,7 @@ def test_places_by_hand(folder, copy_ns, least):
 def test_buses_by_hand(folder):
     """Both parameters cross the one bus, 150; then the second operator takes 10."""
     problem = bus_problem()
-    files = files_of(problem, solve(problem, "single"))
+    files = files_of(problem, solve(problem, method="single"))
     lemma = {"rule": "bus", "least": 10, "multipliers": {"pcie": 7}, "ns": 160}
     files.evidence["lemmas"] = [lemma]
     assert files.check(folder).proved_ns == 160
@@ -171,7 +171,7 @@ def test_readers_that_less_follows_are_left_out_of_evidence(folder):
 def test_path_and_bus_by_hand(folder):
     """An operator costs a quarter of its time and three of its bus time: 152.5 either way; 10 follow the last byte."""
     problem = chain_of_readers()
-    files = files_of(problem, solve(problem, "single"))
+    files = files_of(problem, solve(problem, method="single"))
     steps = [{"first": f"o{i - 1}", "last": f"o{i}", "multiplier": 1} for i in range(1, 4)]
     steps.insert(0, {"last": "o0", "multiplier": 1})
     lemma = {"rule": "bus", "least": 10, "multipliers": {"pcie": 3}, "steps": steps, "ns": 618}
@@ -211,7 +211,7 @@ def test_a_tensor_counts_for_the_reader_that_takes_most_of_it(folder):
     problem = Problem(
         graph, Topology("one", (device,), (Bus("pcie", 1e9),)), Costs(np.array([[10], [20]]), [[10], [1005]])
     )
-    files = files_of(problem, solve(problem, "single"))
+    files = files_of(problem, solve(problem, method="single"))
     assert files.check(folder).proved_ns == lower_bound(problem).ns
     lemma = {"rule": "bus", "least": 5, "multipliers": {"pcie": 1}}
     files.evidence["lemmas"] = [{**lemma, "ns": 1005}]
@@ -229,7 +229,7 @@ def test_work_and_turns_by_hand(folder):
     problem = Problem(
         graph, Topology("two", devices, links=(Link(("gpu0", "gpu1"), 1e9),)), Costs(np.full((3, 2), 100))
     )
-    files = files_of(problem, solve(problem, "heft"))
+    files = files_of(problem, solve(problem, method="heft"))
     work = {"rule": "work", "by": "start", "operators": ["a", "b", "c"], "multipliers": [1, 1], "ns": 150}
     turns = {"rule": "turns", "operators": ["a", "b", "c"], "ns": 200}
     for lemma in (work, turns):
@@ -250,7 +250,7 @@ def test_devices_that_wait_for_copies_by_hand(folder):
     problem = Problem(
         graph, Topology("two", devices, links=(Link(("gpu0", "gpu1"), 1e9),)), Costs(np.full((3, 2), 100))
     )
-    files = files_of(problem, solve(problem, "heft"))
+    files = files_of(problem, solve(problem, method="heft"))
     work = {"rule": "work", "by": "ramp", "operators": ["first", "a", "b"], "multipliers": [1, 1]}
     # The first device starts at 0, the other one at 110; 300 in all: (0 + 110 + 300) / 2.
     files.evidence["lemmas"] = [work | {"ns": 205}]
@@ -273,7 +273,7 @@ def test_idle_devices_lift_no_bound(folder):
     )
     topology = Topology("three", devices, links=(Link(("gpu0", "gpu1"), 1e9), Link(("gpu1", "gpu2"), 1e9)))
     problem = Problem(graph, topology, Costs(np.repeat([[1], [1000], [1000], [1]], 3, axis=1)))
-    files = files_of(problem, solve(problem, "heft"))
+    files = files_of(problem, solve(problem, method="heft"))
     assert files.check(folder).latency_ns == 1001
     work = {"rule": "work", "by": "start", "operators": ["early", "late"], "multipliers": [1, 1, 1], "ns": 1000}
     files.evidence["lemmas"] = [work]
@@ -286,7 +286,7 @@ def test_idle_devices_lift_no_bound(folder):
 def test_nothing_follows_between_operators_that_do_not_wait_for_each_other(folder, first, last, rule):
     """Not even that none of them ends before the other one has ended, which 0 ns would say."""
     problem = fan(10)
-    files = files_of(problem, solve(problem, "single"))
+    files = files_of(problem, solve(problem, method="single"))
     lemma = {"rule": rule, "first": first, "last": last, "ns": 0, "by": "start", "multipliers": [1, 1]}
     for operators in ([], [last]):
         files.evidence["lemmas"] = [lemma | {"operators": operators}, {"rule": "path", "ns": 1}]
@@ -296,7 +296,7 @@ def test_nothing_follows_between_operators_that_do_not_wait_for_each_other(folde
 
 def test_lemmas_may_not_use_those_behind_them(folder):
     problem = fan(10)
-    files = files_of(problem, solve(problem, "single"))
+    files = files_of(problem, solve(problem, method="single"))
     files.evidence["lemmas"] = [{"rule": "path", "ns": 310}, placed(210)]
     with pytest.raises(Refused):
         files.check(folder)
@@ -308,7 +308,7 @@ def test_lemmas_may_not_use_those_behind_them(folder):
 def test_several_models_are_one_problem(folder):
     merged = merge_problems([fan(10), fan(110)])
     assert json.loads(merged.to_json())["version"] == 4
-    schedule = solve(merged, "heft")
+    schedule = solve(merged, method="heft")
     verdict = files_of(merged, schedule).check(folder)
     assert verdict.latency_ns == schedule.certificate.latency_ns
     assert verdict.all_proved
@@ -316,7 +316,7 @@ def test_several_models_are_one_problem(folder):
 
 def test_a_weaker_proof_is_said_to_be_one(folder):
     problem = fan(10)
-    files = files_of(problem, solve(problem, "single"))
+    files = files_of(problem, solve(problem, method="single"))
     files.evidence["lemmas"] = [{"rule": "path", "ns": 300}]
     verdict = files.check(folder)
     assert not verdict.all_proved
@@ -328,4 +328,4 @@ def test_more_devices_than_regions_are_searched_for(folder):
     devices = tuple(Device(name, 10**6, 1e12, {"float32": 1e12}) for name in names)
     topology = Topology("many", devices, switches=(Switch("switch", names, 1e9, contention=False),))
     problem = Problem(fan(10).graph, topology, Costs(np.full((4, 20), 100)))
-    assert files_of(problem, certified(problem, solve(problem, "heft"))).check(folder).proved_ns == 310
+    assert files_of(problem, certified(problem, solve(problem, method="heft"))).check(folder).proved_ns == 310

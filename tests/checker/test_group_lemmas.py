@@ -14,7 +14,7 @@ from variant_cases import blocks_in_halves
 @pytest.fixture
 def files():
     problem = blocks_in_halves(2)
-    return files_of(problem, certified(problem, solve(problem, "anytime", {"work": 0.2})))
+    return files_of(problem, certified(problem, solve(problem, method="anytime", options={"work": 0.2})))
 
 
 def lemmas_of(files):

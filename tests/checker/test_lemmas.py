@@ -49,7 +49,7 @@ def test_what_is_proved_holds_in_every_schedule(problem, seed):
     schedules = [random_schedule(problem, random.randrange(1 << 30)) for _ in range(6)]
     for method in ("heft", "single"):
         try:
-            schedules.append(solve(problem, method))
+            schedules.append(solve(problem, method=method))
         except TvmSchedError:
             continue  # this method finds none
     times = [ends_of(checked, schedule) for schedule in schedules]

@@ -10,7 +10,7 @@ import pytest
 from checker.cases import Files, bus_problem, fan, files_of, placed
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.errors import InputError
-from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor
+from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor, Workload
 from tvm_sched.schedule import requests_of
 from tvm_sched.schedulers import solve
 from tvm_sched_check import Refused
@@ -20,7 +20,7 @@ from variant_cases import gated
 def test_a_certificate_that_is_wrong_is_refused(folder):
     problem = fan(10)
     for changed in ({"latency_ns": 399}, {"lower_bound_ns": 401}):
-        files = files_of(problem, solve(problem, "single"))
+        files = files_of(problem, solve(problem, method="single"))
         files.schedule["certificate"].update(changed)
         with pytest.raises(Refused, match="the certificate says"):
             files.check(folder)
@@ -29,7 +29,7 @@ def test_a_certificate_that_is_wrong_is_refused(folder):
 def test_a_schedule_without_a_certificate_has_no_bound_that_is_proved(folder):
     """Else one who takes a certificate out would be told that all of it is proved."""
     problem = fan(10)
-    files = files_of(problem, msgspec.structs.replace(solve(problem, "single"), certificate=None))
+    files = files_of(problem, msgspec.structs.replace(solve(problem, method="single"), certificate=None))
     verdict = files.check(folder)
     assert (verdict.latency_ns, verdict.proved_ns, verdict.all_proved) == (400, 310, False)
     assert "no certificate" in verdict.lines[1]
@@ -37,21 +37,19 @@ def test_a_schedule_without_a_certificate_has_no_bound_that_is_proved(folder):
 
 def test_a_certificate_of_warm_runs_is_refused_in_words(folder):
     problem = bus_problem()
-    warm = solve(problem, "single", requests=requests_of(problem, [(["w"], 1)]))
+    warm = solve(problem, method="single", workload=Workload(requests_of(problem, [(["w"], 1)])))
     assert json.loads(warm.to_json())["version"] == 2
     with pytest.raises(Refused, match=r"certificate\.requests"):
         files_of(problem, warm).check(folder)
-    files = files_of(problem, solve(problem, "single"))
+    files = files_of(problem, solve(problem, method="single"))
     files.schedule["certificate"]["requests"] = json.loads(warm.to_json())["certificate"]["requests"]
     with pytest.raises(Refused, match=r"certificate\.requests"):
         files.check(folder)
-    with pytest.raises(InputError, match="resident"):
-        evidence(problem.with_resident(("w",)))
 
 
 def of_another_problem(problem, change):
     """Files of a problem changed as no `Problem` can be, with a schedule and evidence that name it."""
-    files = files_of(problem, msgspec.structs.replace(solve(problem, "single"), certificate=None))
+    files = files_of(problem, msgspec.structs.replace(solve(problem, method="single"), certificate=None))
     document = json.loads(files.problem)
     change(document)
     files.problem = json.dumps(document).encode()
@@ -106,7 +104,7 @@ def test_costs_of_too_few_operators_are_refused(folder):
 @pytest.mark.parametrize("name", ["problem", "schedule", "evidence"])
 def test_a_key_that_stands_twice_is_refused(folder, name):
     """Another reader may take the first of the two."""
-    files = files_of(fan(10), solve(fan(10), "single"))
+    files = files_of(fan(10), solve(fan(10), method="single"))
     document = getattr(files, name)
     text = document if isinstance(document, bytes) else json.dumps(document).encode()
     setattr(files, name, text.replace(b"{", b'{"format": "another", ', 1))
@@ -119,7 +117,7 @@ def test_a_lemma_about_the_places_of_too_many_operators_is_refused(folder):
     operators = [Operator(name, "", names[max(0, i - 1) : i], (name,)) for i, name in enumerate(names)]
     graph = OpGraph("chain", tuple(operators), tuple(Tensor(name, 1) for name in names), names[-1:])
     problem = Problem(graph, fan(10).topology, Costs(np.full((200, 2), 1)))
-    files = files_of(problem, solve(problem, "single"))
+    files = files_of(problem, solve(problem, method="single"))
     files.evidence["lemmas"] = [
         {"rule": "placement", "first": "o0", "last": "o199", "operators": names[1:], "ns": 200},
         {"rule": "path", "ns": 200},
@@ -135,7 +133,7 @@ def test_operators_that_run_together_are_not_covered(folder):
     both = Problem.from_json(json.dumps(concurrent))
     with pytest.raises(InputError, match=r"costs\.concurrency"):
         evidence(both)
-    schedule = msgspec.structs.replace(solve(problem, "single"), problem=both.digest)
+    schedule = msgspec.structs.replace(solve(problem, method="single"), problem=both.digest)
     files = Files(both.to_json(), json.loads(schedule.to_json()), json.loads(evidence(problem).to_json()))
     files.evidence["problem"] = both.digest
     with pytest.raises(Refused, match=r"costs\.concurrency"):
@@ -145,7 +143,7 @@ def test_operators_that_run_together_are_not_covered(folder):
 @pytest.mark.parametrize("name", ["problem", "schedule", "evidence"])
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b'{"format": "tvm_sched.problem", "version": 1}'])
 def test_files_of_another_kind_are_refused_in_a_line(folder, name, content):
-    files = files_of(fan(10), solve(fan(10), "single"))
+    files = files_of(fan(10), solve(fan(10), method="single"))
     setattr(files, name, content)
     with pytest.raises(Refused) as caught:
         files.check(folder)
@@ -153,7 +151,7 @@ def test_files_of_another_kind_are_refused_in_a_line(folder, name, content):
 
 
 def test_files_of_different_problems_are_refused(folder):
-    files = files_of(fan(10), solve(fan(10), "single"))
+    files = files_of(fan(10), solve(fan(10), method="single"))
     files.problem = fan(20).to_json()
     with pytest.raises(Refused, match="the schedule is of problem"):
         files.check(folder)
@@ -223,7 +221,7 @@ def short_of_memory(files):
 )
 def test_schedules_that_the_rules_do_not_allow_are_refused(folder, change, said):
     problem = bus_problem(direct=np.full((2, 2), 200))
-    loaded = solve(bus_problem(), "single")  # it reads nothing directly, though it may
+    loaded = solve(bus_problem(), method="single")  # it reads nothing directly, though it may
     files = files_of(problem, msgspec.structs.replace(loaded, problem=problem.digest, certificate=None))
     files.check(folder)
     change(files)
@@ -251,4 +249,4 @@ def test_a_bound_above_the_schedule_is_to_be_reported(folder, monkeypatch):
     """No rule is known by which this happens."""
     monkeypatch.setattr("tvm_sched_check.verdict.bound_of", lambda problem, lemmas: 401)
     with pytest.raises(Refused, match="please report this"):
-        files_of(fan(10), solve(fan(10), "single")).check(folder)
+        files_of(fan(10), solve(fan(10), method="single")).check(folder)

@@ -89,7 +89,9 @@ def halved():
 def test_the_relaxed_problem_by_hand(folder):
     """Heads of 49 ns and a tail of 2 ns, which are the whole's 100; half its parameter each; half of 150 ns directly."""
     problem = halved()
-    files = files_of(problem, certified(problem, solve(problem.resolve({}), "single").replace(problem=problem.digest)))
+    files = files_of(
+        problem, certified(problem, solve(problem.resolve({}), method="single").replace(problem=problem.digest))
+    )
     claim = files.evidence["relaxed"]
     assert claim["costs"]["operator_ns"] == [[100, 100], [49, 49], [49, 49], [2, 2], [100, 100]]
     assert claim["costs"]["direct_ns"][1:3] == [[74, 74]] * 2

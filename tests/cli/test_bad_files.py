@@ -96,7 +96,7 @@ def test_a_model_of_a_shape_beyond_all_memory(fails, tmp_path):
 def test_simulate_notices_another_problem(problem):
     from tvm_sched.schedulers import solve
 
-    schedule = msgspec.structs.replace(solve(problem, "single"), problem="0" * 16)
+    schedule = msgspec.structs.replace(solve(problem, method="single"), problem="0" * 16)
     with pytest.raises(ScheduleError, match=r"made for problem '0000000000000000', and this is .*other_problem=True"):
         simulate(problem, schedule)
     assert simulate(problem, schedule, other_problem=True).latency_ns > 0

@@ -81,7 +81,7 @@ def folder(tmp_path_factory):
     problem.save(place / "p.json")
     from tvm_sched.schedulers import solve
 
-    solve(problem, "heft").save(place / "s.json")
+    solve(problem, method="heft").save(place / "s.json")
     pytest.importorskip("onnx")
     write_model(place / "two.onnx")
     write_profile(place / "profile.json")

@@ -60,7 +60,7 @@ def test_schedulers_run_small_convolutions_at_once_and_large_ones_not(scheduler)
     stages = {}
     for size in (32, 256):
         problem = problem_of(size)
-        schedule = solve(problem, scheduler)
+        schedule = solve(problem, method=scheduler)
         stages[size] = {placement.stage for placement in schedule.placements} - {0}
         assert lower_bound(problem).ns <= simulate(problem, schedule).latency_ns
         streams = choose_streams(problem, schedule)

@@ -5,7 +5,20 @@ import pytest
 
 from tvm_sched.cost_model.uncertainty import most_useful, sample_latencies
 from tvm_sched.errors import CostsError, InputError
-from tvm_sched.problem import Bus, Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, Uncertainty
+from tvm_sched.problem import (
+    Bus,
+    Concurrency,
+    Costs,
+    Device,
+    Operator,
+    OpGraph,
+    Problem,
+    Request,
+    Tensor,
+    Topology,
+    Uncertainty,
+    Workload,
+)
 from tvm_sched.schedule import Placement, Schedule, requests_of
 from tvm_sched.schedulers import solve
 
@@ -22,7 +35,7 @@ def chain(kinds=("add", "add"), low=(500, 500), high=(2000, 2000), shared=0.0, u
     )
     costs = Costs([[1000], [1000]], source="test", uncertainty=said if uncertain else None)
     problem = Problem(OpGraph("g", operators, tensors, ("t2",)), TOPOLOGY, costs)
-    return problem, solve(problem, "single")
+    return problem, solve(problem, method="single")
 
 
 def test_certain_times_have_no_spread():
@@ -59,10 +72,12 @@ def test_the_spread_is_that_of_the_runs_that_the_schedule_is_for():
     topology = Topology("one", (Device("d", 1 << 20, 1e9, {"float32": 1e9}, bus="bus"),), (Bus("bus", 1e9),))
     certain = Uncertainty(np.array([[1000]]), np.array([[1000]]), np.zeros((1, 1)), np.array([[False]]))
     problem = Problem(graph, topology, Costs([[1000]], source="test", uncertainty=certain))
-    cold, mixed = (solve(problem, "single", requests=requests_of(problem, of)) for of in (0.0, [(0, 1), (1, 3)]))
+    cold, mixed = (
+        solve(problem, method="single", workload=Workload(requests_of(problem, of))) for of in (0.0, [(0, 1), (1, 3)])
+    )
     assert set(sample_latencies(problem, cold, 3).tolist()) == {1400}
     assert set(sample_latencies(problem, mixed, 3).tolist()) == {1100} == {mixed.certificate.latency_ns}
-    assert set(sample_latencies(problem.with_resident(["w"]), cold, 3).tolist()) == {1000}
+    assert set(sample_latencies(problem, cold, 3, workload=Workload([Request(("w",))])).tolist()) == {1000}
 
 
 def test_a_measured_pair_errs_with_its_operators():

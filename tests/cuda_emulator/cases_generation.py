@@ -24,7 +24,7 @@ TOLERANCE = 1e-2  # of the greatest logit of PyTorch's float32
 
 
 @register_scheduler("random")
-def spread(problem, options):
+def spread(problem, workload, options):
     """Operators on any of the devices, with transfers between them."""
     return random_schedule(problem, 5)
 

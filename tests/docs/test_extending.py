@@ -68,7 +68,7 @@ def test_pass():
     problem = some_problem(4, operators=3)  # of which anytime proves at once that its answer is the best
     mod = names["BestOfTwo"]()(tvm.IRModule({}).with_attr(PROBLEM, problem.to_json().decode()))
     assert get_schedule(mod).scheduler == "anytime"
-    assert get_schedule(mod).certificate.latency_ns < solve(problem, "single").certificate.latency_ns
+    assert get_schedule(mod).certificate.latency_ns < solve(problem, method="single").certificate.latency_ns
 
 
 def test_kernel_library(monkeypatch):
@@ -97,6 +97,6 @@ def test_kernel_library(monkeypatch):
 def test_round_robin_gives_feasible_schedules(seed):
     runpy.run_path(str(ROOT / "examples" / "round_robin_scheduler.py"))
     problem = some_problem(seed, devices=3)
-    schedule = solve(problem, "round-robin", {"first": 1})
+    schedule = solve(problem, method="round-robin", options={"first": 1})
     assert schedule.options == {"first": 1}
     assert len({placement.device for placement in schedule.placements}) == 3

@@ -12,7 +12,7 @@ from tvm_sched.bounds.partitions.prices import price_bound
 from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
 from tvm_sched.bounds.partitions.simple import simple_bound
 from tvm_sched.pipeline import PartitionProblem, StageTensor
-from tvm_sched.pipeline.programs import stage_ranges
+from tvm_sched.pipeline.integer_programs import stage_ranges
 from tvm_sched.schedulers.efficient_mip import Instance
 from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
 

@@ -127,7 +127,8 @@ def test_figure_14_ratios_of_remaining_parameters():
     graph, topology = layers(6, 8), load_topology("v100-server")
     problem = Problem(graph, topology, costs(graph, topology))
     schedules = {
-        name: solve(problem, name, {"work": 0.2} if name == "anytime" else {}) for name in ("single", "anytime")
+        name: solve(problem, method=name, options={"work": 0.2} if name == "anytime" else {})
+        for name in ("single", "anytime")
     }
     latencies = {}
     for name, schedule in schedules.items():

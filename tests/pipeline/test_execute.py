@@ -143,5 +143,5 @@ def test_a_stage_is_a_problem_that_takes_its_work():
     stage = stage_problem(problem, plan, 0)
     assert [operator.name for operator in stage.graph.operators] == ["op0", "op1"]
     assert stage.graph.outputs == ("a1",)
-    schedule = solve(stage, "single", {"device": plan.stages[0].device})
+    schedule = solve(stage, method="single", options={"device": plan.stages[0].device})
     assert simulate(stage, schedule).latency_ns == plan.stages[0].work_ns

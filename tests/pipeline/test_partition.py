@@ -21,13 +21,13 @@ from tvm_sched.errors import GraphError, InfeasibleError, InputError, SchedulerE
 from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
 from tvm_sched.pipeline.anytime import AnytimeOptions
 from tvm_sched.pipeline.bound_steps import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
-from tvm_sched.pipeline.partition_state import Annealing, Ideals, Neighbours, PartitionState
-from tvm_sched.pipeline.programs import (
+from tvm_sched.pipeline.integer_programs import (
     bottleneck_bound,
     bottleneck_guess_bound,
     exact_program,
     stage_ranges,
 )
+from tvm_sched.pipeline.partition_state import Annealing, Ideals, Neighbours, PartitionState
 from tvm_sched.pipeline.segments import least_bottleneck, least_sum
 from tvm_sched.testing.regal import regal_like
 
@@ -248,7 +248,7 @@ def test_a_bound_above_the_cost_is_a_fault_that_is_told(monkeypatch):
 def test_what_highs_prints_by_itself_is_not_on_standard_output():
     """It does for this program, though told to be silent; into a pipe that comes out when the process ends."""
     code = (
-        "from tvm_sched.pipeline.programs import exact_program\nfrom tvm_sched.testing.regal import regal_like\n"
+        "from tvm_sched.pipeline.integer_programs import exact_program\nfrom tvm_sched.testing.regal import regal_like\n"
         "exact_program(regal_like(0, 12), 3, seconds=60)\nprint('result')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

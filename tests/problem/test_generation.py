@@ -15,7 +15,9 @@ from tvm_sched.problem import (
     Operator,
     OpGraph,
     Problem,
+    Request,
     Tensor,
+    Workload,
     generation_problem,
     merge_problems,
     problems_of_models,
@@ -60,14 +62,14 @@ def test_parameters_are_shared_and_the_cache_is_an_edge():
 def test_on_one_device_by_hand():
     """Input 10 and parameter 100, then the prefill 50, a nanosecond for the token, and the step 7."""
     made = generation_problem(*phases())
-    schedule = solve(made, "single")
+    schedule = solve(made, method="single")
     assert schedule.certificate.latency_ns == 10 + 100 + 50 + 1 + 7
     assert [(each.model, each.latency_ns) for each in model_latencies(made, schedule)] == [
         ("prefill", 161),
         ("decode", 168),
     ]
-    warm = made.with_resident(["w"])
-    assert solve(warm, "single").certificate.latency_ns == 10 + 50 + 1 + 7
+    warm = Workload([Request(("w",))])
+    assert solve(made, warm, "single").certificate.latency_ns == 10 + 50 + 1 + 7
 
 
 def test_decode_on_another_device_by_hand():
@@ -80,7 +82,7 @@ def test_decode_on_another_device_by_hand():
     )
     verify(made, schedule)
     assert simulate(made, schedule).latency_ns == 160 + 40 + 2 + 7
-    best = solve(made, "anytime", {"work": 0.1})
+    best = solve(made, method="anytime", options={"work": 0.1})
     assert best.certificate.latency_ns == 209
     assert lower_bound(made).ns <= 209
     assert least_latency(made) == 209
@@ -89,7 +91,7 @@ def test_decode_on_another_device_by_hand():
 def test_the_best_of_all_schedules_stays_on_one_device():
     """Where nothing says otherwise: 41 ns less than with a copy of the cache."""
     made = generation_problem(*phases())
-    assert least_latency(made) == solve(made, "anytime", {"work": 0.1}).certificate.latency_ns == 168
+    assert least_latency(made) == solve(made, method="anytime", options={"work": 0.1}).certificate.latency_ns == 168
 
 
 def test_where_each_part_may_be():
@@ -110,7 +112,7 @@ def test_steps_read_what_was_added_before():
     assert reads["decode.2/d"] == ("decode.2/x", "w", "prefill/k", "decode/n")
     assert reads["decode.3/d"] == ("decode.3/x", "w", "prefill/k", "decode/n", "decode.2/n")
     assert reads["decode.2/next_token"] == ("decode.2/l",)
-    assert solve(made, "single").certificate.latency_ns == 160 + 3 * (1 + 7)
+    assert solve(made, method="single").certificate.latency_ns == 160 + 3 * (1 + 7)
 
 
 def test_a_step_may_return_the_whole_cache():
@@ -145,7 +147,7 @@ def test_submodels_follow_each_other():
     made = generation_problem(*phases(), steps=2)
     names = [[made.graph.operators[o].name for o in group] for group in split(made, 1, 48)]
     assert [name.split("/")[0] for group in names for name in group] == ["prefill"] * 2 + ["decode"] * 2 + ["decode.2"]
-    found = solve(made, "sortinghat", {"time_limit": 0.0, "total_time_limit": 0.0})
+    found = solve(made, method="sortinghat", options={"time_limit": 0.0, "total_time_limit": 0.0})
     assert found.certificate.latency_ns <= 176
     with pytest.raises(InputError, match="leave weights out"):
         split(made, 1, 48, [1.0, 2.0, 3.0])
@@ -212,7 +214,7 @@ def test_random_phases_are_ordinary_problems(seed, steps, variants):
     made = generation_problem(prefill, decode, steps, {"cache": "made"})
     assert len(made.graph.models) == steps + 1
     for name, options in (("heft", {}), ("anytime", {"work": 0.02}), ("sortinghat", {"total_time_limit": 0.0})):
-        schedule = solve(made, name, options)
+        schedule = solve(made, method=name, options=options)
         assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
     assert Problem.from_json(made.to_json()).digest == made.digest
 

@@ -12,13 +12,16 @@ from tvm_sched.problem import (
     Operator,
     OpGraph,
     Problem,
+    Request,
+    Scenario,
     Tensor,
     load_topology,
     merge_graphs,
     merge_problems,
+    merge_scenarios,
     problems_of_models,
 )
-from tvm_sched.schedule import simulate
+from tvm_sched.schedule import requests_of_part, simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem
 from tvm_sched.testing.variants import random_variants
@@ -46,8 +49,8 @@ def test_names_costs_and_outputs_of_both():
 def test_models_on_two_devices_run_concurrently():
     """By hand: 20 ns on one device beside 40 ns on the other; on one device 60 ns."""
     merged = merge_problems([chain("one", 10), chain("two", 20)])
-    assert simulate(merged, solve(merged, "single")).latency_ns == 60
-    best = solve(merged, "anytime", {"time_limit": 5})
+    assert simulate(merged, solve(merged, method="single")).latency_ns == 60
+    best = solve(merged, method="anytime", options={"time_limit": 5})
     assert best.certificate.latency_ns == 40
     assert best.certificate.lower_bound_ns <= 40
 
@@ -96,12 +99,14 @@ def test_a_models_name_may_begin_like_anothers():
 
 
 def test_what_is_resident_in_one_is_resident_in_the_whole():
-    warm = random_problem(1, 5, 2, memory="generous")
-    warm = warm.with_resident(tensor.name for tensor in warm.graph.tensors if tensor.kind == "parameter")
-    merged = merge_problems([warm, warm.cold])
-    first, second = problems_of_models(merged)
-    assert len(warm.resident) == len(merged.resident) == len(first.resident) > 0
-    assert not second.resident
+    problem = random_problem(1, 5, 2, memory="generous")
+    warm = Scenario(problem, [tensor.name for tensor in problem.graph.tensors if tensor.kind == "parameter"])
+    merged = merge_scenarios([warm, Scenario(problem)])
+    first, second = (
+        requests_of_part(part, merged.workload.requests)[0].resident for part in problems_of_models(merged.problem)
+    )
+    assert len(warm.resident) == len(merged.resident) == len(first) > 0
+    assert not second
 
 
 def test_an_operator_is_of_some_model():
@@ -133,8 +138,8 @@ def test_the_problems_of_the_models_are_those_that_were_merged(seed, variants):
         assert bool(part.variants) == bool(problem.variants)
         if part.variants:
             assert part.variants.costs.operator_ns.tolist() == problem.variants.costs.operator_ns.tolist()
-    warm = merged.with_resident([t.name for t in merged.graph.tensors if t.kind == "parameter"])
-    assert [len(part.resident) for part in problems_of_models(warm)] == [
+    warm = Request(tuple(t.name for t in merged.graph.tensors if t.kind == "parameter"))
+    assert [len(requests_of_part(part, [warm])[0].resident) for part in problems_of_models(merged)] == [
         sum(tensor.kind == "parameter" for tensor in problem.graph.tensors) for problem in problems
     ]
 

@@ -10,7 +10,7 @@ import tvm
 from relax import cases
 from relax.onnx_models import small_model
 from tvm_sched.errors import InputError
-from tvm_sched.problem import Concurrency, Costs, Problem, load_topology
+from tvm_sched.problem import Concurrency, Costs, Problem, Workload, load_topology
 from tvm_sched.relax import CompileOptions, compile, make_problem, passes, target
 from tvm_sched.relax.ir.attributes import PROBLEM, SCHEDULE, get_schedule, leave
 from tvm_sched.relax.passes import decision_passes, emit_passes, problem_passes
@@ -111,7 +111,7 @@ def test_a_targets_name_takes_options_as_on_the_command_line():
 
 
 def test_a_given_schedule_changes_as_far_as_is_asked():
-    schedule = solve(overlapping(), "single")
+    schedule = solve(overlapping(), method="single")
     for settings, expected in (
         ({}, []),
         ({"streams": "opara"}, [passes.AllocateStreams]),
@@ -130,7 +130,7 @@ def test_a_launch_order_of_no_streams_is_refused_where_schedules_are_measured():
 
 def test_passes_take_their_methods_from_the_options_of_the_target():
     problem = overlapping()
-    schedule = solve(problem, "single")
+    schedule = solve(problem, method="single")
     mod = leave(tvm.IRModule({}), PROBLEM, problem)
     for streams, order in (("wavefront", "breadth-first"), ("one", "depth-first")):
         chosen = read_target(target("cpu2", streams=streams, launch_order=order))
@@ -198,7 +198,7 @@ def test_submodels_must_hold_each_operator_once():
     names = [problem.graph.operators[o].name for o in problem.graph.index.order]
     for wrong, message in (([names[:-1]], "each operator"), ([["x"]], "'x', which the problem does not have")):
         with pytest.raises(InputError, match=message):
-            solve(problem, "single", submodels=wrong)
+            solve(problem, method="single", workload=Workload(submodels=wrong))
 
 
 def overlapping():
@@ -212,7 +212,7 @@ def overlapping():
 
 def test_streams_are_decided_in_their_pass_and_never_lose():
     problem = overlapping()
-    placed = solve(problem, "heft")
+    placed = solve(problem, method="heft")
     chosen = best_launch_order(problem, best_streams(problem, placed))
     assert chosen.certificate.latency_ns <= placed.certificate.latency_ns
     mod = leave(leave(tvm.IRModule({}), PROBLEM, problem), SCHEDULE, placed)
@@ -224,7 +224,7 @@ def test_streams_are_decided_in_their_pass_and_never_lose():
 
 def test_where_streams_have_no_effect_the_schedule_stays():
     problem = random_problem(5, operators=8, devices=2, memory="generous")
-    placed = solve(problem, "heft")
+    placed = solve(problem, method="heft")
     assert best_streams(problem, placed) is placed
     assert best_launch_order(problem, placed) is placed
 

@@ -17,9 +17,9 @@ def problem():
 
 @pytest.fixture(scope="session")
 def single(problem):
-    return solve(problem, "single")
+    return solve(problem, method="single")
 
 
 @pytest.fixture(scope="session")
 def exact(problem):
-    return solve(problem, "anytime", {"work": 0.3})
+    return solve(problem, method="anytime", options={"work": 0.3})

@@ -35,7 +35,7 @@ def driver(tmp_path_factory):
 def pages(tmp_path_factory, problem, single):
     """A page of each kind."""
     folder = tmp_path_factory.mktemp("pages")
-    heft = solve(problem, "heft")
+    heft = solve(problem, method="heft")
     measured = msgspec.structs.replace(simulate(problem, heft), source="measured")
     entries = [Entry("one device", single), Entry("heft", heft, [simulate(problem, heft), measured])]
     write_report(folder / "schedule.html", problem, entries)
@@ -269,7 +269,7 @@ def test_ten_thousand_operators(driver, tmp_path):
     topology = load_topology("v100-server")
     graph = random_problem(3, operators=10_000, devices=2, memory="generous").graph
     problem = Problem(graph, topology, roofline(graph, topology))
-    schedule = solve(problem, "single")
+    schedule = solve(problem, method="single")
     file = tmp_path / "large.html"
     write_report(file, problem, [Entry("a", schedule), Entry("b", schedule)])
     assert file.stat().st_size < 10e6

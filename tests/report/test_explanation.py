@@ -27,14 +27,14 @@ def one_bus(operator_ns, table=1000):
 
 
 def test_what_the_buses_carry():
-    told = "\n".join(explain(problem := one_bus([[10], [10]]), solve(problem, "single")))
+    told = "\n".join(explain(problem := one_bus([[10], [10]]), solve(problem, method="single")))
     assert "pair on one, latencies by hand, 2 operators" in told
     assert "cannot end before 2.01 µs: the buses carry what it and all before it read" in told
 
 
 @pytest.mark.parametrize(("times", "words"), [([[10], [5000]], "second"), ([[9000], [10]], "first -> second")])
 def test_the_path(times, words):
-    told = explain(problem := one_bus(times), solve(problem, "single"))
+    told = explain(problem := one_bus(times), solve(problem, method="single"))
     assert any("the longest path takes" in line and words in line for line in told)
 
 
@@ -45,7 +45,7 @@ def test_a_lemma_that_is_a_path_names_no_operators():
 
 def test_path_and_bus():
     problem = chain_of_readers()
-    told = explain(problem, solve(problem, "single"))
+    told = explain(problem, solve(problem, method="single"))
     assert "Counted with 25.0% of its time on the paths and 75.0% of its time on pcie, whichever is less" in told[-3]
     assert "all operators take 618 ns" in told[-3]
     assert told[-2].endswith("The path that counts most: o0 -> o1 -> o2 -> o3.")
@@ -53,7 +53,7 @@ def test_path_and_bus():
 
 def test_variants_are_explained_for_the_choice():
     problem = gated()
-    schedule = solve(problem, "anytime", {"time_limit": 1})
+    schedule = solve(problem, method="anytime", options={"time_limit": 1})
     assert schedule.choice == CHOICE
     told = explain(problem, schedule)
     assert "groups of them that can be computed in several ways: 1" in told[0]
@@ -65,12 +65,14 @@ def test_costs_that_know_operators_together_have_no_lemmas():
     document = json.loads(one_bus([[10], [10]]).to_json())
     document["costs"]["concurrency"] = {"utilisation": [[[0.5]], [[0.5]]]}
     problem = Problem.from_json(json.dumps(document))
-    assert any("What the bound rests on cannot be told" in line for line in explain(problem, solve(problem, "single")))
+    assert any(
+        "What the bound rests on cannot be told" in line for line in explain(problem, solve(problem, method="single"))
+    )
 
 
 def test_a_model_that_computes_nothing():
     graph = OpGraph("empty", (), (Tensor("x", 4, "input"),), ("x",))
     problem = Problem(graph, one_bus([[10], [10]]).topology, Costs(np.zeros((0, 1), dtype=np.int64)))
-    told = explain(problem, solve(problem, "single"))
+    told = explain(problem, solve(problem, method="single"))
     assert "takes 0 s" in told[1]
     assert not any(line.startswith("Why") for line in told)

@@ -7,7 +7,7 @@ import pytest
 
 from report.parsed import Page
 from tvm_sched.errors import TvmSchedError
-from tvm_sched.problem import Operator, OpGraph, Problem, Tensor
+from tvm_sched.problem import Operator, OpGraph, Problem, Tensor, Workload
 from tvm_sched.report.html import Entry, write_report
 from tvm_sched.schedule import Placement, Schedule, Timeline, requests_of
 from tvm_sched.schedule.simulator import memory_profile, simulate
@@ -101,8 +101,8 @@ def test_what_variants_gained_counts_as_a_speedup(tmp_path):
     problem = gated()
     fused, apart = problem.resolve({}), problem.resolve(CHOICE)
     entries = [
-        Entry("fused", solve(fused, "single"), problem=fused),
-        Entry("apart", solve(apart, "anytime", {"work": 0.1}), problem=apart),
+        Entry("fused", solve(fused, method="single"), problem=fused),
+        Entry("apart", solve(apart, method="anytime", options={"work": 0.1}), problem=apart),
     ]
     text, page = report(tmp_path / "r.html", problem, entries)
     assert f"{200 / 115:.2f}×" in text
@@ -111,7 +111,10 @@ def test_what_variants_gained_counts_as_a_speedup(tmp_path):
 
 def test_each_request_has_an_entry_with_its_own_latency_and_bound(tmp_path):
     problem = random_problem(0, 8, 3, memory="generous", style="bus")
-    made = [solve(problem, name, requests=requests_of(problem, [(0, 1), (1, 9)])) for name in ("single", "heft")]
+    made = [
+        solve(problem, method=name, workload=Workload(requests_of(problem, [(0, 1), (1, 9)])))
+        for name in ("single", "heft")
+    ]
     text, page = report(tmp_path / "r.html", problem, [Entry(each.scheduler, each) for each in made])
     said = [(chart["latency"], chart["bound"]) for chart in page.data(text)["entries"]]
     assert said == [(r.latency_ns, r.lower_bound_ns) for each in made for r in each.certificate.requests]
@@ -153,7 +156,7 @@ def test_several_problems_in_one_report(tmp_path, problem, single):
 
     topology = load_topology("a40x2")
     other = Problem(problem.graph, topology, roofline_of(problem.graph, topology))
-    entries = [Entry("a", single), Entry("b", solve(other, "single"), (), other)]
+    entries = [Entry("a", single), Entry("b", solve(other, method="single"), (), other)]
     text, page = report(tmp_path / "r.html", problem, entries)
     assert text.count('class="topology-of"') == 2
     assert page.data(text)["entries"][1]["lanes"][0] in [f"{device.name}/0" for device in topology.devices]

@@ -34,7 +34,7 @@ def pipeline(
     for s in range(len(plan.stages)):
         part = stage_problem(problem, plan, s, apart=True)
         graph = ShapesOnly(part.graph)
-        schedule = solve(part, "single")
+        schedule = solve(part, method="single")
         emitted = emit_plan(
             part, schedule, graph, name="stage", backend="cuda", functions={}, values=tuple(graph.parameters)
         )

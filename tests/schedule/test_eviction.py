@@ -105,7 +105,7 @@ def test_agrees_with_the_reference(pair, seed):
 
 def test_what_is_evicted_does_not_remain():
     p = chain(1000)
-    s = evicting(solve(p, "pipelined"), "w1")
+    s = evicting(solve(p, method="pipelined"), "w1")
     assert moved_parameters(p, s) == ["w0", "w2", "w3"]
     assert resident_parameters(p, s, 1.0) == {"w0", "w2", "w3"}
     assert resident_parameters(p, s, ["w0", "w1"]) == {"w0"}
@@ -116,20 +116,20 @@ def test_a_model_larger_than_the_memory_runs_on_one_device():
     """Two parameters and three activations are there at most: 220 bytes. The 50 ns of a kernel hide behind a load."""
     p = chain(220, operators=10)
     with pytest.raises(InfeasibleError, match="short of 800 bytes"):
-        solve(p, "single")
+        solve(p, method="single")
     with pytest.raises(InfeasibleError, match="short of 800 bytes"):
-        solve(p, "pipelined", {"evict": False})
-    s = solve(p, "pipelined")
+        solve(p, method="pipelined", options={"evict": False})
+    s = solve(p, method="pipelined")
     assert s.certificate.latency_ns == 10 * BYTES + 50
     assert s.certificate.gap < 0.001
     assert all(t.evict for t in s.transfers)
-    assert not any(t.evict for t in solve(chain(2000, operators=10), "pipelined").transfers)
+    assert not any(t.evict for t in solve(chain(2000, operators=10), method="pipelined").transfers)
     with pytest.raises(InfeasibleError, match="short of 1 bytes"):
-        solve(chain(219, operators=10), "pipelined")
+        solve(chain(219, operators=10), method="pipelined")
 
 
 def test_exact_streams_where_nothing_else_fits():
-    s = solve(chain(220, operators=10), "anytime", {"time_limit": 5})
+    s = solve(chain(220, operators=10), method="anytime", options={"time_limit": 5})
     assert s.certificate.latency_ns == 10 * BYTES + 50
 
 
@@ -142,7 +142,7 @@ def test_the_executor_streams_within_the_memory():
     p = chain(64 * 8, operators=10, ns=90)  # buffers begin at multiples of 64 bytes
     tensors = tuple(msgspec.structs.replace(t, shape=(t.size,), dtype="uint8") for t in p.graph.tensors)
     p = Problem(msgspec.structs.replace(p.graph, tensors=tensors), p.topology, p.costs)
-    s = solve(p, "pipelined")
+    s = solve(p, method="pipelined")
     plan = plan_of(p, s)
     assert plan["devices"][0]["arena_bytes"] <= 64 * 8
     module = ScheduledModule(make_module([plan], {}))

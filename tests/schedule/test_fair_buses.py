@@ -51,7 +51,7 @@ def test_a_direct_read_and_a_load_share_the_bus():
 def test_one_device_on_a_bus_of_its_own_is_as_the_simulator_has_it(seed, operators, name):
     problem = random_problem(seed, operators, 1, memory="generous")
     try:
-        schedule = solve(problem, name)
+        schedule = solve(problem, method=name)
     except InfeasibleError:
         return
     if any(transfer.evict or transfer.kind == "host_read" for transfer in schedule.transfers):

@@ -18,4 +18,4 @@ def test_it_is_the_sum_and_no_other_bound_is_above(seed):
     assert bound.name == "device work"
     assert bound.ns <= times.sum() <= optimality_threshold(bound.ns)
     assert bound.ns == max(other.ns for other in all_bounds(problem))
-    assert solve(problem, "single").certificate.status == "optimal"
+    assert solve(problem, method="single").certificate.status == "optimal"

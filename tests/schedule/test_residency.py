@@ -7,14 +7,26 @@ from hypothesis import strategies as st
 
 from strategies import SEEDS, scheduled_problems
 from tvm_sched.bounds import all_bounds, lower_bound
-from tvm_sched.errors import InputError, ScheduleError
-from tvm_sched.problem import Alternative, Costs, Group, Link, Operator, Problem, Tensor, Variants
+from tvm_sched.errors import InputError
+from tvm_sched.problem import (
+    Alternative,
+    Costs,
+    Group,
+    Link,
+    Operator,
+    Problem,
+    Request,
+    Scenario,
+    Tensor,
+    Variants,
+    Workload,
+)
 from tvm_sched.schedule import (
     Certificate,
-    Request,
+    RequestLatency,
     Schedule,
     ScheduleIndex,
-    priced,
+    evaluate,
     requests_of,
     simulate,
     verify,
@@ -22,7 +34,7 @@ from tvm_sched.schedule import (
 )
 from tvm_sched.schedulers.common.greedy import list_schedule, priorities
 from tvm_sched.schedulers.common.partial import PartialSchedule
-from tvm_sched.schedulers.registry import certificate
+from tvm_sched.schedulers.latency import certificate
 from tvm_sched.testing import random_problem, random_schedule
 from tvm_sched.testing.variants import random_variants
 
@@ -54,41 +66,45 @@ def some_of(problem, seed):
 def test_loads_of_resident_parameters_take_no_time_and_no_bus(resident, latency):
     problem = chain()
     schedule = cases.schedule(problem, ["p d0", "q d0"], ["load w1 d0", "load w2 d0"])
-    warm = problem.with_resident(resident)
-    assert simulate(warm, schedule).latency_ns == simulate(problem, schedule, resident).latency_ns == latency
-    assert {e.name for e in simulate(warm, schedule).events if e.kind == "load"} == {"w1", "w2"} - set(resident)
-    assert warm.digest == problem.digest
-    assert warm.cold is problem
-    assert problem.with_resident(()) is problem
+    warm = Scenario(problem, resident)
+    run = simulate(problem, schedule, resident)
+    assert ScheduleIndex.of(warm, schedule).times.latency_ns == run.latency_ns == latency
+    assert {e.name for e in run.events if e.kind == "load"} == {"w1", "w2"} - set(resident)
+    assert warm.problem is problem
+    assert warm.with_resident(()) == Scenario(problem)
 
 
 def test_a_copy_of_a_resident_parameter_takes_no_time_and_an_evicted_one_is_loaded():
     problem = chain()
-    warm = problem.with_resident(["w1", "w2"])
+    warm = Scenario(problem, ["w1", "w2"])
     through = cases.schedule(problem, ["p d0", "q d0"], ["load w1 d1", "copy w1 d1 d0", "load w2 d0"])
-    assert simulate(warm, through).latency_ns == 100
+    assert simulate(problem, through, warm.resident).latency_ns == 100
     assert warm.load_ns(0, 0) == warm.copy_ns(0, 0, 1) == 0
     assert problem.load_ns(0, 0) == 100
     evicting = through.replace(
         transfers=tuple(msgspec.structs.replace(t, evict=t.tensor == "w1") for t in through.transfers)
     )
-    assert simulate(warm, evicting).latency_ns == simulate(problem, evicting, resident=["w2"]).latency_ns == 300
+    assert (
+        simulate(problem, evicting, warm.resident).latency_ns
+        == simulate(problem, evicting, resident=["w2"]).latency_ns
+        == 300
+    )
 
 
 def test_a_direct_read_of_a_resident_parameter_uses_the_bus():
     problem = chain()
     schedule = cases.schedule(problem, ["p d0 direct", "q d0"], ["host_read p d0", "load w2 d0"])
-    assert simulate(problem.with_resident(["w1"]), schedule).latency_ns == 250
-    assert simulate(problem.with_resident(["w1", "w2"]), schedule).latency_ns == 180
+    assert simulate(problem, schedule, ["w1"]).latency_ns == 250
+    assert simulate(problem, schedule, ["w1", "w2"]).latency_ns == 180
 
 
 def test_what_is_resident_takes_memory_from_the_start():
     problem = chain(memory=215)
     schedule = cases.schedule(problem, ["p d0", "q d0"], ["load w1 d0", "load w2 d0"])
-    index = ScheduleIndex.of(problem.with_resident(["w1", "w2"]), schedule)
+    index = ScheduleIndex.of(Scenario(problem, ["w1", "w2"]), schedule)
     assert index.times.peak_memory.tolist() == [220, 0]
     assert "of a warm run with 2 parameters there" in violations(problem, schedule, resident=1.0)[-1].message
-    assert violations(problem.with_resident(["w1", "w2"]), schedule)[-1].rule == "memory"
+    assert violations(problem, schedule, resident=["w1", "w2"])[-1].rule == "memory"
 
 
 @settings(max_examples=80, deadline=None)
@@ -96,8 +112,8 @@ def test_what_is_resident_takes_memory_from_the_start():
 def test_a_warm_problem_is_priced_like_a_warm_run_and_no_bound_exceeds_it(drawn, seed):
     problem, schedule = drawn
     names = some_of(problem, seed)
-    warm = problem.with_resident(names)
-    latency = simulate(warm, schedule).latency_ns
+    warm = Scenario(problem, names)
+    latency = ScheduleIndex.of(warm, schedule).times.latency_ns
     assert latency == simulate(problem, schedule, resident=names).latency_ns
     if problem.graph.operators:
         for bound in all_bounds(warm):
@@ -108,10 +124,10 @@ def test_a_warm_problem_is_priced_like_a_warm_run_and_no_bound_exceeds_it(drawn,
 @given(seed=st.integers(0, 10_000), operators=st.integers(1, 20), devices=st.integers(1, 6), chosen=SEEDS)
 def test_what_searches_believe_of_a_warm_problem_is_what_the_simulator_says(seed, operators, devices, chosen):
     problem = random_problem(seed, operators, devices, memory="generous")
-    warm = problem.with_resident(some_of(problem, chosen))
+    warm = Scenario(problem, some_of(problem, chosen))
     state = PartialSchedule(warm)
     list_schedule(state, range(operators), priorities(problem))
-    assert simulate(warm, state.to_index().to_schedule()).latency_ns == state.latency
+    assert simulate(problem, state.to_index().to_schedule(), warm.resident).latency_ns == state.latency
 
 
 @settings(max_examples=30, deadline=None)
@@ -120,14 +136,15 @@ def test_bounds_of_warm_problems_with_variants_hold_for_every_choice(seed, opera
     problem = random_variants(random_problem(seed, operators, devices, memory="generous"), seed)
     for part in (0.5, 1.0):
         (request,) = requests_of(problem, part) or (Request(()),)
-        warm = problem.with_resident(request.resident)
+        warm = Scenario(problem, request.resident)
         bound = lower_bound(warm)
         ways = problem.variants.groups[0].ways if problem.variants else ("",)
         for way in ways:
             choice = {problem.variants.groups[0].name: way} if problem.variants else {}
             chosen = warm.resolve(choice)
-            assert chosen.cold is problem.resolve(choice)
-            assert bound.ns <= simulate(chosen, random_schedule(chosen, seed)).latency_ns
+            assert chosen.problem is problem.resolve(choice)
+            schedule = random_schedule(chosen.problem, seed)
+            assert bound.ns <= simulate(chosen.problem, schedule, chosen.resident).latency_ns
 
 
 def test_a_part_takes_the_parameters_that_are_needed_first():
@@ -172,22 +189,22 @@ def test_the_certificate_says_for_which_requests_it_is():
     problem = chain()
     schedule = cases.schedule(problem, ["p d0", "q d0"], ["load w1 d0", "load w2 d0"])
     asked = requests_of(problem, [(0, 1), (1, 3)])
-    made = certificate(problem, schedule, asked)
+    made = certificate(problem, schedule, Workload(asked))
     assert [(r.latency_ns, r.lower_bound_ns) for r in made.requests] == [(250, 230), (100, 100)]
     assert (made.latency_ns, made.lower_bound_ns) == ((250 + 3 * 100) // 4, (230 + 3 * 100) // 4)
     certified = schedule.replace(certificate=made)
     verify(problem, certified)
-    assert priced(problem, certified, made.requests)[0] == made.latency_ns
+    assert evaluate(problem, certified, Workload(made.requests))[0] == made.latency_ns
     assert b'"version": 2,' in certified.to_json()
     assert b'"version": 1,' in schedule.to_json()
     assert Schedule.from_json(certified.to_json()) == certified
-    cold = schedule.replace(certificate=certificate(problem, schedule, ()))
+    cold = schedule.replace(certificate=certificate(problem, schedule, Workload()))
     assert b"requests" not in cold.to_json()
     assert Schedule.from_json(cold.to_json()) == cold
     wrong = msgspec.structs.replace(made.requests[1], latency_ns=99)
     false = certified.replace(certificate=msgspec.structs.replace(made, requests=(made.requests[0], wrong)))
     assert "for request 2" in violations(problem, false)[0].message
-    unknown = Certificate(250, 0, requests=(Request(("nothing",)),))
+    unknown = Certificate(250, 0, requests=(RequestLatency(("nothing",)),))
     assert "nothing" in violations(problem, schedule.replace(certificate=unknown))[0].message
-    with pytest.raises(ScheduleError, match="weight"):
+    with pytest.raises(InputError, match="weight"):
         Request((), 0.0)

@@ -190,7 +190,9 @@ def test_a_table_that_is_also_weights_is_brought_once():
     halves = lower_bound(with_a_table("columns")).ns
     assert 50_000 <= halves <= 50_400
     choice = {"product": "parts"}
-    schedule = with_choice(with_a_table("columns"), solve(with_a_table("columns").resolve(choice), "heft"), choice)
+    schedule = with_choice(
+        with_a_table("columns"), solve(with_a_table("columns").resolve(choice), method="heft"), choice
+    )
     assert halves <= simulate(with_a_table("columns"), schedule).latency_ns
 
 
@@ -201,7 +203,7 @@ def test_parts_by_rows_need_all_weights_but_no_bus_brings_them_twice():
     for choice in ({}, {"product": "parts"}):
         for method in ("single", "heft", "peft"):
             chosen = problem.resolve(choice)
-            assert bound <= simulate(chosen, solve(chosen, method)).latency_ns
+            assert bound <= simulate(chosen, solve(chosen, method=method)).latency_ns
 
 
 def test_the_relaxed_problem_has_names_of_its_own():
@@ -219,14 +221,14 @@ def test_the_relaxed_problem_has_names_of_its_own():
 @pytest.mark.parametrize("scheduler", ["anytime", "heft", "peft", "sortinghat"])
 def test_schedulers_choose(scheduler):
     options = {"work": 0.1} if scheduler == "anytime" else {}
-    schedule = solve(gated(), scheduler, options)
+    schedule = solve(gated(), method=scheduler, options=options)
     assert schedule.choice == CHOICE
     assert schedule.certificate.latency_ns == 115
 
 
 @pytest.mark.parametrize("scheduler", ["single", "hios-lp", "pipelined"])
 def test_others_take_the_way_of_the_graph_and_have_the_bound_over_all(scheduler):
-    schedule = solve(gated(), scheduler)
+    schedule = solve(gated(), method=scheduler)
     assert not schedule.choice
     assert schedule.certificate.latency_ns == 200
     assert schedule.certificate.lower_bound_ns == lower_bound(gated()).ns
@@ -241,7 +243,7 @@ def test_no_bound_exceeds_a_schedule_of_any_choice(seed, operators, devices, gro
     bound = lower_bound(problem).ns
     for ways in itertools.islice(itertools.product(*(group.ways for group in problem.variants.groups)), 16):
         chosen = problem.resolve({g.name: way for g, way in zip(problem.variants.groups, ways, strict=True)})
-        for schedule in (solve(chosen, "peft"), random_schedule(chosen, seed)):
+        for schedule in (solve(chosen, method="peft"), random_schedule(chosen, seed)):
             assert bound <= simulate(chosen, schedule).latency_ns
 
 
@@ -284,7 +286,7 @@ def test_an_interrupted_choice_gives_the_best_so_far(monkeypatch):
         return True
 
     monkeypatch.setattr(ChoiceSearch, "step", step)
-    schedule = solve(gated(), "anytime", {"work": 5.0})
+    schedule = solve(gated(), method="anytime", options={"work": 5.0})
     assert schedule.certificate.status == "interrupted"
     assert schedule.choice == CHOICE
 
@@ -295,11 +297,11 @@ def test_an_interrupt_in_the_race_is_said_of_the_best_of_all(monkeypatch):
     def interrupted_without_choice(state, turns, budget):
         status = improve(state, turns, budget)
         state.bound = 0.0  # so that it is not proved
-        return "interrupted" if "gate" in state.problem.graph.index.operator_id else status
+        return "interrupted" if "gate" in state.scenario.graph.index.operator_id else status
 
     monkeypatch.setattr(scheduler, "promising_choices", lambda *_: ([CHOICE, {}], False))
     monkeypatch.setattr(race, "improve", interrupted_without_choice)
-    schedule = solve(gated(), "anytime", {"work": 0.1})
+    schedule = solve(gated(), method="anytime", options={"work": 0.1})
     assert schedule.choice == CHOICE
     assert schedule.certificate.status == "interrupted"
 
@@ -308,7 +310,7 @@ def test_an_interrupt_before_the_second_choice_has_a_schedule_keeps_that_of_the_
     """Ctrl-C in the first quick method of the graph's own ways."""
 
     def interrupted_without_choice(state, turns, budget):
-        if "gate" in state.problem.graph.index.operator_id:
+        if "gate" in state.scenario.graph.index.operator_id:
             raise KeyboardInterrupt
         status = improve(state, turns, budget)
         state.bound = 0.0  # so that it is not proved
@@ -316,11 +318,11 @@ def test_an_interrupt_before_the_second_choice_has_a_schedule_keeps_that_of_the_
 
     monkeypatch.setattr(race, "improve", interrupted_without_choice)
     monkeypatch.setattr(scheduler, "promising_choices", lambda *_: ([CHOICE, {}], False))
-    schedule = solve(gated(), "anytime", {"work": 0.1})
+    schedule = solve(gated(), method="anytime", options={"work": 0.1})
     assert (schedule.choice, schedule.certificate.status) == (CHOICE, "interrupted")
     monkeypatch.setattr(scheduler, "promising_choices", lambda *_: ([{}, CHOICE], False))
     with pytest.raises(KeyboardInterrupt):
-        solve(gated(), "anytime", {"work": 0.1})
+        solve(gated(), method="anytime", options={"work": 0.1})
 
 
 def test_no_choice_enters_a_race_after_its_deadline():
@@ -352,7 +354,7 @@ def test_the_graphs_own_ways_are_searched_where_no_other_fits(monkeypatch):
 
     monkeypatch.setattr(scheduler, "promising_choices", lambda *_: ([CHOICE], False))
     monkeypatch.setattr(scheduler, "turns", only_for_the_graph)
-    schedule = solve(gated(), "anytime", {"work": 0.1})
+    schedule = solve(gated(), method="anytime", options={"work": 0.1})
     assert not schedule.choice
     assert schedule.certificate.latency_ns == 200
 
@@ -468,8 +470,8 @@ def test_no_bound_exceeds_a_schedule_of_operators_in_parts(seed, operators, devi
     for way in group.ways:
         chosen = problem.resolve({group.name: way})
         for schedule in (
-            solve(chosen, "peft"),
-            solve(chosen, "anytime", {"work": 0.05}),
+            solve(chosen, method="peft"),
+            solve(chosen, method="anytime", options={"work": 0.05}),
             random_schedule(chosen, seed),
         ):
             assert bound <= simulate(chosen, schedule).latency_ns

@@ -47,7 +47,7 @@ def problems(draw):
 
 def check(problem, name):
     try:
-        schedule = solve(problem, name, QUICK.get(name))
+        schedule = solve(problem, method=name, options=QUICK.get(name))
     except InfeasibleError:
         return False
     verify(problem, schedule)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from checker.cases import bus_problem, chain_of_readers
 from strategies import problems
 from tvm_sched.anytime import Budget
-from tvm_sched.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, merge_problems, with_lags
+from tvm_sched.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, Scenario, as_scenario, merge_problems
 from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.direct_reads import DirectReads, candidate_sets, with_direct_reads
@@ -24,13 +24,13 @@ def test_as_many_read_directly_as_balance_path_and_buses():
 
 def test_what_can_run_in_no_other_way_keeps_its_way():
     problem = bus_problem(direct=np.array([[110, FORBIDDEN], [60, 60]]))
-    kept = with_direct_reads(problem, frozenset([0])).costs
+    kept = with_direct_reads(as_scenario(problem), frozenset([0])).costs
     assert kept.operator_ns.tolist() == [[FORBIDDEN, 10], [10, 10]]
     assert kept.direct_ns.tolist() == [[110, FORBIDDEN], [FORBIDDEN, FORBIDDEN]]
-    assert with_direct_reads(problem.with_resident(["w"]), frozenset()).resident == {"w"}
+    assert with_direct_reads(Scenario(problem, ["w"]), frozenset()).resident == {"w"}
     chain = chain_of_readers(2)
     only_directly = Problem(chain.graph, chain.topology, Costs(np.array([[FORBIDDEN], [10]]), chain.costs.direct_ns))
-    assert with_direct_reads(only_directly, frozenset()).costs.direct_ns.tolist() == [[160], [FORBIDDEN]]
+    assert with_direct_reads(as_scenario(only_directly), frozenset()).costs.direct_ns.tolist() == [[160], [FORBIDDEN]]
 
 
 def test_what_can_only_read_directly_hides_no_set():
@@ -52,14 +52,14 @@ def test_measured_pairs_disturb_nobody():
     problem = Problem(
         chain.graph, chain.topology, Costs(chain.costs.operator_ns, chain.costs.direct_ns, concurrency=together)
     )
-    assert with_direct_reads(problem, frozenset([0])).costs.operator_ns[0, 0] == FORBIDDEN
-    schedule = solve(problem, "anytime", {"work": 0.05})
-    assert schedule.certificate.latency_ns <= solve(problem, "heft").certificate.latency_ns
+    assert with_direct_reads(as_scenario(problem), frozenset([0])).costs.operator_ns[0, 0] == FORBIDDEN
+    schedule = solve(problem, method="anytime", options={"work": 0.05})
+    assert schedule.certificate.latency_ns <= solve(problem, method="heft").certificate.latency_ns
 
 
 def test_lags_of_models_stay():
-    problem = with_lags(merge_problems([chain_of_readers(2), chain_of_readers(2)]), [0, 7])
-    assert with_direct_reads(problem, frozenset([0])).lags_ns == (0, 7)
+    problem = Scenario(merge_problems([chain_of_readers(2), chain_of_readers(2)]), lags_ns=(0, 7))
+    assert with_direct_reads(as_scenario(problem), frozenset([0])).lags_ns == (0, 7)
     warm = problem.with_resident(["chain/o0 a"])
     assert with_direct_reads(warm, frozenset([0])).lags_ns == (0, 7)
     assert with_direct_reads(warm, frozenset([0])).resident == {"chain/o0 a"}
@@ -68,7 +68,7 @@ def test_lags_of_models_stay():
 @settings(max_examples=25, deadline=None)
 @given(problem=problems(max_operators=12, min_operators=1, styles=("bus", "mixed")))
 def test_what_is_found_is_a_schedule_of_the_problem(problem):
-    state, improver, budget = ScheduleState(problem, 0), DirectReads(), Budget(0.02)
+    state, improver, budget = ScheduleState(as_scenario(problem), 0), DirectReads(), Budget(0.02)
     while improver.step(state, budget):
         pass
     if state.best is not None:
@@ -78,6 +78,6 @@ def test_what_is_found_is_a_schedule_of_the_problem(problem):
 def test_anytime_finds_that_many_read_directly():
     """By list schedules 8010 ns; one operator more or fewer that reads directly would not get there from them."""
     problem = chain_of_readers(40)
-    schedule = solve(problem, "anytime", {"work": 0.3})
+    schedule = solve(problem, method="anytime", options={"work": 0.3})
     assert sum(placement.direct_host_access for placement in schedule.placements) > 20
     assert schedule.certificate.latency_ns <= 6400

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from schedule import cases
 from thorough import examples
 from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.problem import merge_problems, operator_lags, with_lags
+from tvm_sched.problem import Scenario, Workload, merge_problems
 from tvm_sched.schedule import ScheduleIndex, model_latencies, requests_of, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.compiled_methods import Effort, anneal, list_order
@@ -34,7 +34,7 @@ def short_and_long():
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_the_short_model_comes_first(name):
     """After the long one it would take 11 times as long as alone; the long one after it takes 1.1 times as long."""
-    schedule, fairness = solve_fairly(short_and_long(), name, OPTIONS.get(name))
+    schedule, fairness = solve_fairly(short_and_long(), fair(), name, OPTIONS.get(name))
     assert fairness.alone_ns == [100, 1000]
     assert fairness.latency_ns == [100, 1100]
     assert fairness.largest == pytest.approx(1.1)
@@ -46,7 +46,7 @@ def test_the_short_model_comes_first(name):
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_weights_decide_otherwise(name):
     """The long one first: 20 * 1 and 11; the short one first: 1 and 20 * 1.1."""
-    _, fairness = solve_fairly(short_and_long(), name, OPTIONS.get(name), weights=[1, 20])
+    _, fairness = solve_fairly(short_and_long(), fair([1, 20]), name, OPTIONS.get(name))
     assert fairness.latency_ns == [1100, 1000]
     assert fairness.largest == fairness.lower_bound == pytest.approx(20)
 
@@ -55,11 +55,11 @@ def test_weights_decide_otherwise(name):
 @pytest.mark.parametrize("scale", [1e-100, 1e-19, 1e19, 1e100])
 def test_weights_of_any_size(name, scale):
     """Of equal ones none matters; beside a much larger one the other does not, whose lag would not fit into 64 bits."""
-    _, fairness = solve_fairly(short_and_long(), name, OPTIONS.get(name), weights=[scale, scale])
+    _, fairness = solve_fairly(short_and_long(), fair([scale, scale]), name, OPTIONS.get(name))
     assert fairness.latency_ns == [100, 1100]
     assert fairness.largest == fairness.lower_bound == pytest.approx(1.1 * scale)
     for weights in ([1, scale], [scale, 1]):
-        _, fairness = solve_fairly(short_and_long(), name, OPTIONS.get(name), weights=weights)
+        _, fairness = solve_fairly(short_and_long(), fair(weights), name, OPTIONS.get(name))
         assert fairness.latency_ns == ([100, 1100] if weights[0] > weights[1] else [1100, 1000])
         assert fairness.largest == pytest.approx(max(weights))
 
@@ -76,7 +76,7 @@ def test_lags_reach_no_further_than_schedules():
 def test_three_models_and_the_bound_of_the_two_shortest():
     """Of 100, 100 and 10,000 the two short ones take 200 together, so that one of them takes twice as long as alone."""
     problem = merge_problems([one_operator(100), one_operator(100), one_operator(10_000)])
-    _, fairness = solve_fairly(problem, "heft")
+    _, fairness = solve_fairly(problem, fair(), "heft")
     assert fairness.largest == fairness.lower_bound == pytest.approx(2.0)
 
 
@@ -84,29 +84,34 @@ def test_a_warm_run_has_its_own_times_alone():
     graph = cases.graph({"x": 1, "w": 400, "t": 1}, [("o", "x w", "t")], outputs=("t",))
     topology = cases.topology(cases.device("d", "b"), buses=(cases.bus("b"),))
     problem = merge_problems([cases.problem(graph, topology, [[100]]), cases.problem(graph, topology, [[500]])])
-    _, cold = solve_fairly(problem, "heft")
+    _, cold = solve_fairly(problem, fair(), "heft")
     assert cold.alone_ns == [501, 901]
-    _, warm = solve_fairly(problem, "heft", requests=requests_of(problem, 1.0))
+    _, warm = solve_fairly(problem, fair(requests=requests_of(problem, 1.0)), "heft")
     assert warm.alone_ns == [101, 501]
     assert warm.lower_bound <= warm.largest == pytest.approx(601 / 501)
-    _, mix = solve_fairly(problem, "heft", requests=requests_of(problem, [(0, 1), (1, 1)]))
+    _, mix = solve_fairly(problem, fair(requests=requests_of(problem, [(0, 1), (1, 1)])), "heft")
     assert mix.alone_ns == [301, 701]
     assert mix.lower_bound <= mix.largest
+
+
+def fair(weights=(), requests=()):
+    """A workload whose objective is the largest slowdown."""
+    return Workload(requests, objective="slowdown", model_weights=weights)
 
 
 def test_wrong_questions_are_refused():
     problem = short_and_long()
     with pytest.raises(InputError, match="schedulers anytime, heft, peft, and not for 'single'"):
-        solve_fairly(problem, "single")
+        solve_fairly(problem, fair(), "single")
     with pytest.raises(InputError, match="is one model"):
-        solve_fairly(one_operator(100), "heft")
+        solve_fairly(one_operator(100), fair(), "heft")
     for weights in ([1], [1, 0], [1, -1], [1, 1e-101], [1e308, 1], [1, float("nan")], [1, float("inf")]):
         with pytest.raises(InputError, match=r"from 1e-100 to 1e\+100 for each of 2 models"):
-            solve_fairly(problem, "heft", weights=weights)
+            solve_fairly(problem, fair(weights), "heft")
     with pytest.raises(InputError, match="from 0 for each of 2 models"):
-        with_lags(problem, [1])
-    with pytest.raises(InputError, match="from 0 for each of 2 models"):
-        with_lags(problem, [1, -1])
+        Scenario(problem, lags_ns=(1,))
+    with pytest.raises(InputError, match=r"lags_ns are \[1, -1\]; whole numbers from 0"):
+        Scenario(problem, lags_ns=(1, -1))
 
 
 def two_models(seed, operators, devices):
@@ -125,7 +130,7 @@ def test_no_schedule_is_below_the_bound(seed, operators, devices, name, weight):
     problem = two_models(seed, operators, devices)
     try:
         schedule, fairness = solve_fairly(
-            problem, name, {"work": 0.02} if name == "anytime" else None, weights=[1, weight]
+            problem, fair([1, weight]), name, {"work": 0.02} if name == "anytime" else None
         )
     except InfeasibleError:
         return
@@ -134,7 +139,7 @@ def test_no_schedule_is_below_the_bound(seed, operators, devices, name, weight):
     assert all(alone <= end for alone, end in zip(fairness.alone_ns, fairness.latency_ns, strict=True))
     assert fairness.lower_bound <= fairness.largest
     for other in ("heft", "peft"):
-        ends = [each.latency_ns for each in model_latencies(problem, solve(problem, other))]
+        ends = [each.latency_ns for each in model_latencies(problem, solve(problem, method=other))]
         alone = zip(ends, fairness.alone_ns, [1, weight], strict=True)
         bound = slowdown_bound(problem, fairness.alone_ns, [1, weight])
         assert max(w * end / ns for end, ns, w in alone) >= bound * (1 - 1e-12)
@@ -143,7 +148,7 @@ def test_no_schedule_is_below_the_bound(seed, operators, devices, name, weight):
 @settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(1, 6), devices=st.integers(1, 3), lag=st.integers(0, 10**6))
 def test_list_scheduling_and_local_search_count_lags(seed, operators, devices, lag):
-    problem = with_lags(two_models(seed, operators, devices), [0, lag])
+    problem = Scenario(two_models(seed, operators, devices), lags_ns=(0, lag))
     searches = Searches(problem)
     count = len(problem.graph.operators)
     found = searches.construct([Choice(range(devices))], [0] * count)
@@ -151,13 +156,13 @@ def test_list_scheduling_and_local_search_count_lags(seed, operators, devices, l
         return
     sequence, latency = found
     index = ScheduleIndex.of_sequence(problem, sequence)
-    lags = operator_lags(problem) if lag else [0] * count
-    assert latency == index.counted_ns
-    assert index.counted_ns == max(end + lags[o] for o, end in zip(index.operator, index.times.end_ns, strict=True))
+    lags = problem.operator_lags_ns if lag else [0] * count
+    assert latency == index.objective_ns
+    assert index.objective_ns == max(end + lags[o] for o, end in zip(index.operator, index.times.end_ns, strict=True))
     search = searches.improve(sequence, 1.0, seed, 0)
     search.step(20_000)
     if len(search.best):
-        assert search.latency_ns == ScheduleIndex.of_sequence(problem, search.best).counted_ns <= latency
+        assert search.latency_ns == ScheduleIndex.of_sequence(problem, search.best).objective_ns <= latency
 
 
 @pytest.mark.parametrize("bus", ["", "b"])
@@ -169,18 +174,18 @@ def test_annealing_counts_lags(bus):
         topology = cases.topology(cases.device("d"))
         parts = [cases.problem(graph, topology, [[each], [each]]) for each in (50, 500)]
     problem = merge_problems(parts)
-    lagged = with_lags(problem, [9900, 0])
+    lagged = Scenario(problem, lags_ns=(9900, 0))
     found = anneal(lagged, list_order(problem, "heft"), Effort(20_000, 0, 0, 1, time.monotonic() + 20.0))
     short = 101 if bus else 100
-    assert found.counted_ns == 9900 + short
+    assert found.objective_ns == 9900 + short
 
 
 def test_lags_stay_with_what_is_made_of_a_problem():
     graph = cases.graph({"x": 1, "w": 400, "t": 1}, [("o", "x w", "t")], outputs=("t",))
     topology = cases.topology(cases.device("d", "b"), buses=(cases.bus("b"),))
-    problem = with_lags(merge_problems([cases.problem(graph, topology, [[100]])] * 2), [7, 0])
+    problem = Scenario(merge_problems([cases.problem(graph, topology, [[100]])] * 2), lags_ns=(7, 0))
     warm = problem.with_resident(["case/w"])
-    assert warm.lags_ns == warm.cold.lags_ns == (7, 0)
-    assert with_lags(warm, [0, 3]).resident == {"case/w"}
-    assert list(operator_lags(warm)) == [7, 0]
-    assert problem.digest == with_lags(problem, [0, 0]).digest
+    assert warm.lags_ns == problem.lags_ns == (7, 0)
+    assert warm.resident == {"case/w"}
+    assert list(warm.operator_lags_ns) == [7, 0]
+    assert warm.workload.scenario(warm.problem) == warm

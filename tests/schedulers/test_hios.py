@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import problems
 from thorough import examples
 from tvm_sched.errors import InfeasibleError, TooLargeError
-from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
+from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology, Workload
 from tvm_sched.schedule import Schedule, simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.starts import quick_methods
@@ -67,7 +67,7 @@ FIGURE_4 = hand_made(
 def test_figure_4_the_paths_one_after_another():
     # P1 on GPU 1: 16. P2 = (v3, v5), not (v3, v5, v7), in whose middle v5 leads to v6: on GPU 1 18, on GPU 2 16, for its
     # copy is there at 6. P3 = (v7): on GPU 1 18, on GPU 2 it ends at 7 and its copy at 8: 16.
-    schedule = solve(FIGURE_4, "hios-lp-inter")
+    schedule = solve(FIGURE_4, method="hios-lp-inter")
     assert where(schedule) == {"gpu1": ["v1", "v2", "v4", "v6", "v8"], "gpu2": ["v3", "v5", "v7"]}
     assert simulate(FIGURE_4, schedule).latency_ns == 16
 
@@ -96,8 +96,8 @@ def figure_5():
 
 def test_figure_5_the_window_groups_neighbours_that_gain():
     problem = figure_5()
-    alone = solve(problem, "hios-lp", {"window": 1})
-    grouped = solve(problem, "hios-lp")
+    alone = solve(problem, method="hios-lp", options={"window": 1})
+    grouped = solve(problem, method="hios-lp")
     assert simulate(problem, alone).latency_ns == 18
     assert simulate(problem, grouped).latency_ns == 16
     stages = {}
@@ -111,7 +111,7 @@ def test_figure_6_the_table_of_mapping_recording():
     # v1 (2) leads to v2 (3) and v3 (3), these to v4 (2); transfers take 1. By priority v1, v2, v3, v4. Rows of the table:
     # v2 beside v1 5, elsewhere 6; v3 beside both 8, elsewhere than v2 6; v4 beside v3, as v2's copy comes at 6, 8.
     problem = hand_made([2, 3, 3, 2], {(1, 2): 1, (1, 3): 1, (2, 4): 1, (3, 4): 1})
-    schedule = solve(problem, "hios-mr-inter")
+    schedule = solve(problem, method="hios-mr-inter")
     assert simulate(problem, schedule).latency_ns == 8
     assert sorted(where(schedule).values()) == [["v1", "v2"], ["v3", "v4"]]
 
@@ -119,14 +119,14 @@ def test_figure_6_the_table_of_mapping_recording():
 def test_ios_takes_the_best_stages():
     # Two chains of two, each operator 100 and a third of the device: both chains together take 200, not 400.
     problem = hand_made([100] * 4, {(1, 3): 1, (2, 4): 1}, devices=1, pairs={(1, 2): 100}, utilisation=1 / 3)
-    schedule = solve(problem, "ios")
+    schedule = solve(problem, method="ios")
     assert simulate(problem, schedule).latency_ns == 200
-    assert simulate(problem, solve(problem, "sequential")).latency_ns == 400
+    assert simulate(problem, solve(problem, method="sequential")).latency_ns == 400
 
 
 def test_ios_does_not_group_what_loses():
     problem = hand_made([100] * 2, {}, devices=1, pairs={(1, 2): 210})
-    schedule = solve(problem, "ios")
+    schedule = solve(problem, method="ios")
     assert [placement.stage for placement in schedule.placements] == [0, 0]
 
 
@@ -154,7 +154,7 @@ def brute_force(problem, groups):
 @given(st.integers(0, 10_000), st.integers(4, 9))
 def test_ios_is_optimal_among_stages_of_independent_operators(seed, operators):
     problem = random_layered(seed, operators, 3, operators).problem(1)
-    schedule = solve(problem, "ios", {"group_size": 1, "groups": 3})
+    schedule = solve(problem, method="ios", options={"group_size": 1, "groups": 3})
     assert simulate(problem, schedule).latency_ns == brute_force(problem, 3)
 
 
@@ -164,17 +164,17 @@ def test_ios_estimates_the_states_that_it_refuses(operators, log2):
     with pytest.raises(
         TooLargeError, match=rf"a block of {operators} operators has more than 1000 states, about 2\^{log2},"
     ):
-        solve(problem, "ios", {"states": 1000})
-    asked = [(problem, "ios", {"states": 1000}), (problem, "single", {})]
+        solve(problem, method="ios", options={"states": 1000})
+    asked = [(problem, Workload(), "ios", {"states": 1000}), (problem, Workload(), "single", {})]
     assert isinstance(solve_many(asked)[0], TooLargeError)  # and the others are solved
 
 
 def test_ios_refuses_what_would_take_hours():
     problem = random_layered(0).problem(1)
     with pytest.raises(TooLargeError, match=r"a block of \d+ operators has more than 200000 states, about 2\^\d+"):
-        solve(problem, "ios")
-    cut = solve(problem, "ios", {"block": 10, "groups": 2})
-    assert simulate(problem, cut).latency_ns < simulate(problem, solve(problem, "sequential")).latency_ns
+        solve(problem, method="ios")
+    cut = solve(problem, method="ios", options={"block": 10, "groups": 2})
+    assert simulate(problem, cut).latency_ns < simulate(problem, solve(problem, method="sequential")).latency_ns
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -184,7 +184,7 @@ def test_ios_refuses_what_would_take_hours():
 )
 def test_list_schedulers_are_feasible_or_say_why(problem, method):
     try:
-        schedule = solve(problem, method)  # which verifies it
+        schedule = solve(problem, method=method)  # which verifies it
     except InfeasibleError:
         return
     assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
@@ -194,7 +194,9 @@ def test_list_schedulers_are_feasible_or_say_why(problem, method):
 def test_all_methods_on_a_layered_graph(devices):
     problem = random_layered(3, 60, 8, 120).problem(devices)
     latencies = {
-        name: solve(problem, name, {"block": 10, "groups": 2} if name == "ios" else None).certificate.latency_ns
+        name: solve(
+            problem, method=name, options={"block": 10, "groups": 2} if name == "ios" else None
+        ).certificate.latency_ns
         for name in ("sequential", "heft", "peft", "ios", "hios-lp-inter", "hios-lp", "hios-mr-inter", "hios-mr")
     }
     assert latencies["hios-lp"] <= latencies["hios-lp-inter"]
@@ -205,7 +207,7 @@ def test_all_methods_on_a_layered_graph(devices):
 def test_heft_takes_gaps():
     # v1 (10) on gpu1; v3 waits on gpu2 for v1's copy until 20; v4 (5), of least rank, starts before it there.
     problem = hand_made([10, 40, 30, 5], {(1, 2): 30, (1, 3): 10})
-    schedule = solve(problem, "heft")
+    schedule = solve(problem, method="heft")
     events = {e.name: e for e in simulate(problem, schedule).events if e.kind == "kernel"}
     assert events["v3"].lanes == events["v4"].lanes != events["v2"].lanes
     assert (events["v4"].end_ns, events["v3"].start_ns, events["v2"].end_ns) == (5, 20, 50)
@@ -213,7 +215,7 @@ def test_heft_takes_gaps():
 
 def test_anytime_is_no_worse_than_any_and_says_what_it_tried():
     problem = random_layered(5, 60, 8, 120).problem(4)
-    schedule = solve(problem, "anytime", {"time_limit": 1.0})
+    schedule = solve(problem, method="anytime", options={"time_limit": 1.0})
     tried = schedule.notes["tried"]
     assert {"heft", "hios-lp", "annealing"} <= set(tried)
     assert schedule.certificate.latency == pytest.approx(min(tried.values()))
@@ -224,12 +226,12 @@ def test_anytime_is_no_worse_than_any_and_says_what_it_tried():
 @given(problems(max_operators=14, max_devices=4, memory=("generous",)), st.integers(0, 2))
 def test_anytime_is_never_above_a_heuristic(problem, seed):
     try:
-        latency = solve(problem, "anytime", {"work": 0.05, "seed": seed}).certificate.latency_ns
+        latency = solve(problem, method="anytime", options={"work": 0.05, "seed": seed}).certificate.latency_ns
     except InfeasibleError:
         return
     for method in ("single", "heft", "peft", "hios-lp", "hios-mr"):
         try:
-            assert latency <= solve(problem, method).certificate.latency_ns, method
+            assert latency <= solve(problem, method=method).certificate.latency_ns, method
         except InfeasibleError:
             continue
 
@@ -250,22 +252,22 @@ def annealed(problem):
 @pytest.mark.parametrize(("method", "what"), [("hios-mr", "records"), ("hios-lp", "paths")])
 def test_an_interrupt_ends_the_work(method, what):
     with pytest.raises(KeyboardInterrupt):
-        solve(random_layered(0).problem(2), method, progress=interrupted(what))
+        solve(random_layered(0).problem(2), method=method, progress=interrupted(what))
 
 
 def test_anytime_leaves_out_what_would_take_its_time():
     problem = random_layered(0, 2000, 40, 3000).problem(32)
     assert not {"hios-lp", "hios-mr"} & set(quick_methods(problem, work=0.3))
     assert {"hios-lp", "hios-mr"} <= set(quick_methods(problem, work=10.0))
-    small = solve(random_layered(0, 20, 4, 40).problem(2), "anytime", {"work": 0.01})
+    small = solve(random_layered(0, 20, 4, 40).problem(2), method="anytime", options={"work": 0.01})
     assert {"heft", "hios-lp", "hios-mr"} <= small.notes["tried"].keys()
 
 
 @pytest.mark.parametrize("what", ["list scheduling", "annealing"])
 def test_after_an_interrupt_anytime_has_the_best_so_far(what):
     problem = random_layered(0, 60, 8, 120).problem(3)
-    schedule = solve(problem, "anytime", {"time_limit": 2.0}, progress=interrupted(what))
-    assert schedule.certificate.latency_ns <= solve(problem, "heft").certificate.latency_ns
+    schedule = solve(problem, method="anytime", options={"time_limit": 2.0}, progress=interrupted(what))
+    assert schedule.certificate.latency_ns <= solve(problem, method="heft").certificate.latency_ns
 
 
 def interrupted(what):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from thorough import examples
 from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
 from tvm_sched.schedule import simulate, verify
 from tvm_sched.schedule.critical_path import critical_path
 from tvm_sched.schedulers import solve
@@ -48,7 +48,7 @@ def one_bus(graph, costs):
 
 def test_sortinghat_sends_parameters_through_the_neighbour():
     problem = Problem(layers(), two_gpus(), Costs([[100, 100]] * 2))
-    schedule = solve(problem, "sortinghat", {"dominators": 2})
+    schedule = solve(problem, method="sortinghat", options={"dominators": 2})
     # Each bus brings 1000 bytes in 1000 ns; the second operator follows its input (10 bytes) to the other device.
     assert schedule.certificate.latency_ns == 1000 + 100 + 10 + 100
 
@@ -56,14 +56,14 @@ def test_sortinghat_sends_parameters_through_the_neighbour():
 @pytest.mark.slow
 def test_sortinghat_uses_both_devices():
     problem = Problem(diamonds(1), two_gpus(), Costs([[1000, 1000]] * 3))
-    schedule = solve(problem, "sortinghat", {"dominators": 3})
-    assert schedule.certificate.latency_ns < solve(problem, "single").certificate.latency_ns
+    schedule = solve(problem, method="sortinghat", options={"dominators": 3})
+    assert schedule.certificate.latency_ns < solve(problem, method="single").certificate.latency_ns
     assert {placement.device for placement in schedule.placements} == {"gpu0", "gpu1"}
 
 
 def test_sortinghat_says_what_decided_each_submodel():
     problem = Problem(diamonds(2), two_gpus(), Costs([[1000, 1000]] * 6))
-    schedule = solve(problem, "sortinghat", {"q": 2})
+    schedule = solve(problem, method="sortinghat", options={"q": 2})
     told = schedule.notes["submodels"]
     assert sum(each["operators"] for each in told) == 6
     end = {event.name: event.end_ns for event in simulate(problem, schedule).events if event.kind == "kernel"}
@@ -80,7 +80,7 @@ def test_sortinghat_says_what_decided_each_submodel():
     assert schedule.notes["decided_by_solver"] == sum(each["decided_by"] == "solver" for each in told)
     assert schedule.notes["total_latency_ns"] == max(each["total_ns"] for each in told)
     assert max(each["simulated_ns"] for each in told) == schedule.certificate.latency_ns
-    unasked = solve(problem, "sortinghat", {"q": 2, "total_time_limit": 0}).notes
+    unasked = solve(problem, method="sortinghat", options={"q": 2, "total_time_limit": 0}).notes
     assert {(each["status"], each["decided_by"], each["objective_ns"]) for each in unasked["submodels"]} == {
         ("not asked", "start", None)
     }
@@ -88,7 +88,7 @@ def test_sortinghat_says_what_decided_each_submodel():
 
 def test_sortinghat_hands_its_state_on():
     problem = Problem(diamonds(2), two_gpus(), Costs([[100, 100]] * 6))
-    state = State(problem, Latencies(problem, Adjustments()), 2)
+    state = State(as_scenario(problem), Latencies(as_scenario(problem), Adjustments()), 2)
     s, nodes = state.submodel([0, 1, 2])
     assert (s.fixed, s.transfers_end, s.device_end, s.memory_used) == ({}, [0, 0], [0, 0], [0, 0])
     assignment = [2] * len(s.nodes)
@@ -107,8 +107,8 @@ def test_sortinghat_hands_its_state_on():
 def test_adjustments_and_ablations():
     costs = Costs([[100, 300]] * 3, [[1200, 1300], [1200, 1300], [FORBIDDEN] * 2])
     problem = one_bus(diamonds(1), costs)
-    plain = Latencies(problem, Adjustments(False, False, False))
-    paper = Latencies(problem, Adjustments())
+    plain = Latencies(as_scenario(problem), Adjustments(False, False, False))
+    paper = Latencies(as_scenario(problem), Adjustments())
     w = problem.graph.index.tensor_id["w0a"]
     assert plain.direct[0] == [1200, 1300]
     assert paper.direct[0] == [4 * 1200, 4 * 1300]  # twice the two devices on the bus
@@ -116,24 +116,24 @@ def test_adjustments_and_ablations():
     assert (plain.copy(w, 0, 1), paper.copy(w, 0, 1)) == (1000, 1500)  # a link
     without = Topology("no links", problem.topology.devices, problem.topology.buses)
     shared = Problem(problem.graph, without, costs)
-    plain, paper = (Latencies(shared, a) for a in (Adjustments(False, False, False), Adjustments()))
+    plain, paper = (Latencies(as_scenario(shared), a) for a in (Adjustments(False, False, False), Adjustments()))
     assert paper.copy(w, 0, 1) == 2 * plain.copy(w, 0, 1)  # buses that both devices use
     assert paper.buses == [[0, 1]]
-    assert Latencies(problem, Adjustments(contention=False)).buses == [[0], [1]]
-    assert Latencies(problem, Adjustments(topology_aware=False)).kernel[0] == [200, 200]
+    assert Latencies(as_scenario(problem), Adjustments(contention=False)).buses == [[0], [1]]
+    assert Latencies(as_scenario(problem), Adjustments(topology_aware=False)).kernel[0] == [200, 200]
 
 
 @pytest.mark.parametrize("options", [{"contention": False}, {"topology_aware": False}, {"direct_contention": False}])
 def test_ablations_give_schedules(options):
     problem = random_problem(11, 8, 3, memory="generous", style="bus")
-    verify(problem, solve(problem, "sortinghat", {**options, "time_limit": 0.2, "q": 2}))
+    verify(problem, solve(problem, method="sortinghat", options={**options, "time_limit": 0.2, "q": 2}))
 
 
 def test_same_seed_same_schedule():
     problem = Problem(diamonds(2), two_gpus(), Costs([[300, 500]] * 6))
     for name in ("sortinghat", "efficient-mip", "deepplan"):
         options = {} if name == "deepplan" else {"node_limit": 1, "q": 2}
-        first, second = solve(problem, name, options), solve(problem, name, options)
+        first, second = solve(problem, method=name, options=options), solve(problem, method=name, options=options)
         assert (first.placements, first.transfers) == (second.placements, second.transfers)
 
 
@@ -147,7 +147,7 @@ def test_same_seed_same_schedule():
 )
 def test_interrupts_and_time_limits_leave_the_rest_to_the_heuristic(name, solver, monkeypatch):
     problem = Problem(diamonds(3), two_gpus(), Costs([[100, 100]] * 9))
-    verify(problem, solve(problem, name, {"total_time_limit": 0}))
+    verify(problem, solve(problem, method=name, options={"total_time_limit": 0}))
     asked = []
 
     def interrupt(*arguments):
@@ -155,7 +155,7 @@ def test_interrupts_and_time_limits_leave_the_rest_to_the_heuristic(name, solver
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f"tvm_sched.schedulers.{solver}", interrupt)
-    verify(problem, solve(problem, name))
+    verify(problem, solve(problem, method=name))
     assert len(asked) == 1
 
 
@@ -172,7 +172,7 @@ def test_interrupts_and_time_limits_leave_the_rest_to_the_heuristic(name, solver
 )
 def test_wrong_options(name, options, message):
     with pytest.raises(InputError, match=message):
-        solve(Problem(layers(), two_gpus(), Costs([[100, 100]] * 2)), name, options)
+        solve(Problem(layers(), two_gpus(), Costs([[100, 100]] * 2)), method=name, options=options)
 
 
 def test_a_solver_that_is_not_there(monkeypatch):
@@ -182,7 +182,7 @@ def test_a_solver_that_is_not_there(monkeypatch):
     monkeypatch.setattr("ortools.math_opt.python.mathopt.solve", solve_nothing)
     problem = Problem(layers(), two_gpus(), Costs([[100, 100]] * 2))
     with pytest.raises(InputError, match="solver 'gurobi' cannot be used here"):
-        solve(problem, "sortinghat", {"solver": "gurobi"})
+        solve(problem, method="sortinghat", options={"solver": "gurobi"})
 
 
 # efficient-mip
@@ -283,7 +283,7 @@ def test_placements_are_solutions_of_the_program(seed, operators):
 
 def test_efficient_mip_knows_one_speed_and_leaves_parameters_out():
     problem = Problem(diamonds(1), two_gpus(), Costs([[1000, 1000]] * 3))
-    schedule = solve(problem, "efficient-mip", {"dominators": 3})
+    schedule = solve(problem, method="efficient-mip", options={"dominators": 3})
     assert {placement.device for placement in schedule.placements} == {"gpu0", "gpu1"}
     assert not any(placement.direct_host_access for placement in schedule.placements)
     sources = {transfer.tensor for transfer in schedule.transfers if transfer.kind == "copy"}
@@ -296,23 +296,25 @@ def test_efficient_mip_knows_one_speed_and_leaves_parameters_out():
 def test_deepplan_overlaps_loads_and_kernels_on_one_device():
     problem = Problem(layers(), two_gpus(), Costs([[600, 600]] * 2))
     alone = {"direct_host_access": False, "parallel_transmission": False}
-    assert solve(problem, "deepplan", alone).certificate.latency_ns == 1000 + 1000 + 600
+    assert solve(problem, method="deepplan", options=alone).certificate.latency_ns == 1000 + 1000 + 600
 
 
 def test_deepplan_sends_the_second_half_through_the_neighbour():
     problem = Problem(layers(), two_gpus(), Costs([[600, 600]] * 2))
-    schedule = solve(problem, "deepplan", {"direct_host_access": False})
+    schedule = solve(problem, method="deepplan", options={"direct_host_access": False})
     # The second parameter is at the neighbour at 1000, and here at 2000; the first operator is done by then.
     assert schedule.certificate.latency_ns == 2000 + 600
     fast = Topology("fast", two_gpus().devices, two_gpus().buses, (Link(("gpu0", "gpu1"), 1e10),))
-    schedule = solve(Problem(layers(), fast, Costs([[600, 600]] * 2)), "deepplan", {"direct_host_access": False})
+    schedule = solve(
+        Problem(layers(), fast, Costs([[600, 600]] * 2)), method="deepplan", options={"direct_host_access": False}
+    )
     assert schedule.certificate.latency_ns == 1000 + 600 + 600
     assert len({placement.device for placement in schedule.placements}) == 1
 
 
 def test_deepplan_reads_directly_where_that_is_faster():
     problem = Problem(layers(), two_gpus(), Costs([[600, 600]] * 2, [[1050, 1050]] * 2))
-    schedule = solve(problem, "deepplan", {"parallel_transmission": False})
+    schedule = solve(problem, method="deepplan", options={"parallel_transmission": False})
     # Read while it computes (1050, the bus busy for 1000), and the second parameter behind it: loaded at 2000.
     assert schedule.certificate.latency_ns == min(1050 + 1050, 2000 + 600)
 
@@ -320,7 +322,7 @@ def test_deepplan_reads_directly_where_that_is_faster():
 def test_deepplan_refuses_what_fits_no_device():
     problem = Problem(diamonds(3), two_gpus(memory=3500), Costs([[10, 10]] * 9))
     with pytest.raises(InfeasibleError, match=r"short of \d+ bytes"):
-        solve(problem, "deepplan")
+        solve(problem, method="deepplan")
 
 
 def test_critical_path_by_hand():

@@ -27,23 +27,23 @@ def test_a_name_is_taken_once():
     with pytest.raises(InputError, match="'single' is registered already"):
 
         @register("single")
-        def other(problem, options):
+        def other(problem, workload, options):
             """Another."""
 
 
 def test_an_answer_that_breaks_a_rule_is_the_schedulers_fault():
     @register("forgetful")
-    def forgetful(problem, options):
+    def forgetful(problem, workload, options):
         """Schedules nothing."""
         return Schedule(problem.digest, ())
 
     with pytest.raises(SchedulerError, match="scheduler 'forgetful' breaks a rule"):
-        solve(random_problem(0), "forgetful")
+        solve(random_problem(0), method="forgetful")
 
 
 def test_a_method_goes_before_an_old_name_of_another(recwarn):
     @register("exact")
-    def exact(problem, options):
+    def exact(problem, workload, options):
         """A plug-in's."""
 
     assert get("exact").function is exact
@@ -53,16 +53,16 @@ def test_a_method_goes_before_an_old_name_of_another(recwarn):
 @pytest.mark.parametrize("options", [get("heft").options(), get("single").options(), 3])
 def test_options_of_another_method_are_refused(options):
     with pytest.raises(InputError, match=r"options of scheduler 'anytime' are a \w+; a mapping or AnytimeOptions is"):
-        solve(random_problem(0), "anytime", options)
+        solve(random_problem(0), method="anytime", options=options)
 
 
 def test_an_answer_that_is_no_schedule():
     @register("mute")
-    def mute(problem, options):
+    def mute(problem, workload, options):
         """Returns nothing."""
 
     with pytest.raises(SchedulerError, match="returned a NoneType"):
-        solve(random_problem(0), "mute")
+        solve(random_problem(0), method="mute")
 
 
 def test_a_broken_entry_point_is_named_and_does_no_harm(monkeypatch):
@@ -79,14 +79,14 @@ def test_a_broken_entry_point_is_named_and_does_no_harm(monkeypatch):
 
 
 def test_the_certificate_is_not_the_schedulers_word():
-    schedule = solve(random_problem(1), "anytime", {"work": 0.1})
+    schedule = solve(random_problem(1), method="anytime", options={"work": 0.1})
     boasting = msgspec.structs.replace(schedule, certificate=Certificate(1, 1, "boast", "optimal"))
 
     @register("boasting")
-    def boast(problem, options):
+    def boast(problem, workload, options):
         """Another one's answer."""
         return boasting
 
-    certificate = solve(random_problem(1), "boasting").certificate
+    certificate = solve(random_problem(1), method="boasting").certificate
     assert certificate.latency_ns > certificate.lower_bound_ns
     assert certificate == msgspec.structs.replace(schedule.certificate, status="no better found")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from schedule import cases
 from schedule.test_residency import chain
 from tvm_sched.errors import InfeasibleError, InputError, SchedulerError
-from tvm_sched.problem import Link
-from tvm_sched.schedule import Request, Schedule, ScheduleIndex, priced, requests_of, simulate, verify
+from tvm_sched.problem import Link, Request, Scenario, Workload
+from tvm_sched.schedule import Schedule, ScheduleIndex, evaluate, requests_of, simulate, verify
 from tvm_sched.schedulers import NoOptions, get, names, register, solve
 from tvm_sched.schedulers.common.events import sequence_of
 from tvm_sched.schedulers.common.search import Choice, Searches
@@ -45,7 +45,7 @@ def costly_copies():
 def test_warm_no_method_is_slower_than_one_device(name):
     problem = costly_copies()
     options = QUICK.get(name)
-    schedule = solve(problem, name, options, requests=requests_of(problem, 1.0))
+    schedule = solve(problem, method=name, options=options, workload=Workload(requests_of(problem, 1.0)))
     assert schedule.certificate.latency_ns == 211, "the input is loaded, then 100 + 100 + 10"
     assert simulate(problem, schedule, resident=1.0).latency_ns == 211
     assert schedule.certificate.requests[0].resident == ("w1", "w2")
@@ -53,9 +53,8 @@ def test_warm_no_method_is_slower_than_one_device(name):
 
 def test_cold_the_same_methods_use_both_buses():
     problem = costly_copies()
-    assert {name: solve(problem, name, QUICK.get(name)).certificate.latency_ns < 2700 for name in ("heft", "anytime")} == {
-        "heft": True, "anytime": True,
-    }  # fmt: skip
+    for name in ("heft", "anytime"):
+        assert solve(problem, method=name, options=QUICK.get(name)).certificate.latency_ns < 2700
 
 
 def test_a_method_that_loses_says_what_stands_in_its_place(clean_registry):
@@ -65,14 +64,14 @@ def test_a_method_that_loses_says_what_stands_in_its_place(clean_registry):
     )
 
     @register("always-spread")
-    def always_spread(problem, options: NoOptions) -> Schedule:
+    def always_spread(problem, workload, options: NoOptions) -> Schedule:
         return spread
 
-    warm = solve(problem, "always-spread", requests=requests_of(problem, 1.0))
+    warm = solve(problem, method="always-spread", workload=Workload(requests_of(problem, 1.0)))
     assert "one device" in warm.notes["instead"]
     assert warm.scheduler == "always-spread"
     assert len({placement.device for placement in warm.placements}) == 1
-    mixed = solve(problem, "always-spread", requests=requests_of(problem, [(0, 1), (1, 1)]))
+    mixed = solve(problem, method="always-spread", workload=Workload(requests_of(problem, [(0, 1), (1, 1)])))
     assert "instead" not in mixed.notes
     assert mixed.placements == spread.placements
 
@@ -91,7 +90,7 @@ def test_answers_obey_the_rules_in_every_run_and_are_no_slower_than_one_device(
         problem = random_variants(problem, seed)
     requests = requests_of(problem, part)
     try:
-        schedule = solve(problem, name, QUICK.get(name), requests=requests)
+        schedule = solve(problem, method=name, options=QUICK.get(name), workload=Workload(requests))
     except InfeasibleError:
         return
     verify(problem, schedule)
@@ -100,7 +99,7 @@ def test_answers_obey_the_rules_in_every_run_and_are_no_slower_than_one_device(
     assert [request.resident for request in certificate.requests] == [request.resident for request in requests]
     if requests:
         try:
-            alone = solve(problem, "single", requests=requests)
+            alone = solve(problem, method="single", workload=Workload(requests))
         except InfeasibleError:
             return
         assert certificate.latency_ns <= alone.certificate.latency_ns
@@ -113,10 +112,10 @@ def test_anytime_weighs_all_requests(seed, operators, devices):
     problem = random_problem(seed, operators, devices, memory="generous")
     requests = requests_of(problem, [(0, 1), (1, 2)])
     assume(len(requests) == 2)
-    best = solve(problem, "anytime", {"work": 0.02}, requests=requests).certificate.latency_ns
+    best = solve(problem, method="anytime", options={"work": 0.02}, workload=Workload(requests)).certificate.latency_ns
     for request, method in product(requests, ("peft", "heft")):
-        one = solve(problem, method, requests=[request])
-        assert best <= priced(problem, one, requests)[0], "not judged by all requests"
+        one = solve(problem, method=method, workload=Workload([request]))
+        assert best <= evaluate(problem, one, Workload(requests))[0], "not judged by all requests"
 
 
 @pytest.mark.parametrize(("warm", "devices"), [(1, 2), (100, 1)])
@@ -124,23 +123,23 @@ def test_anytime_takes_what_is_best_for_the_mix(warm, devices):
     """Cold two devices save 1,500 ns of loads, warm they cost two copies: it depends on how many runs are warm."""
     problem = costly_copies()
     mix = requests_of(problem, [(0, 1), (1, warm)])
-    best = solve(problem, "anytime", {"work": 0.05}, requests=mix)
+    best = solve(problem, method="anytime", options={"work": 0.05}, workload=Workload(mix))
     assert len({placement.device for placement in best.placements}) == devices
     for request in mix:
-        alone = solve(problem, "anytime", {"work": 0.05}, requests=[request])
-        assert best.certificate.latency_ns <= priced(problem, alone, mix)[0]
+        alone = solve(problem, method="anytime", options={"work": 0.05}, workload=Workload([request]))
+        assert best.certificate.latency_ns <= evaluate(problem, alone, Workload(mix))[0]
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(1, 12), devices=st.integers(1, 4))
 def test_local_search_counts_the_mean_of_all_runs(seed, operators, devices):
     problem = random_problem(seed, operators, devices, memory="generous")
-    warm = problem.with_resident([t.name for t in problem.graph.tensors if t.kind == "parameter"])
-    heft = solve(problem, "heft")
+    warm = Scenario(problem, [t.name for t in problem.graph.tensors if t.kind == "parameter"])
+    heft = solve(problem, method="heft")
     search = Searches(problem).improve(sequence_of(ScheduleIndex.of(problem, heft)), 1.0, seed, 0, [(warm, 0.75)])
     search.step(2000)
     found = ScheduleIndex.of_sequence(problem, search.best).to_schedule()
-    mean = 0.25 * simulate(problem, found).latency_ns + 0.75 * simulate(warm, found).latency_ns
+    mean = 0.25 * simulate(problem, found).latency_ns + 0.75 * simulate(problem, found, warm.resident).latency_ns
     assert search.latency_ns == int(mean)
 
 
@@ -155,20 +154,21 @@ def test_what_is_not_a_schedule_and_what_is_not_there_are_refused(clean_registry
     problem = costly_copies()
 
     @register("gives-nothing")
-    def gives_nothing(problem, options: NoOptions):
+    def gives_nothing(problem, workload, options: NoOptions):
         return None
 
     with pytest.raises(SchedulerError, match="NoneType"):
-        solve(problem, "gives-nothing", requests=requests_of(problem, 1.0))
+        solve(problem, method="gives-nothing", workload=Workload(requests_of(problem, 1.0)))
     with pytest.raises(InputError, match="nothing"):
-        solve(problem, "single", requests=[Request(("nothing",))])
+        solve(problem, method="single", workload=Workload([Request(("nothing",))]))
 
 
-def test_a_warm_problem_is_a_request_of_its_own():
-    problem = costly_copies().with_resident(["w1"])
-    assert solve(problem, "single").certificate.requests[0].resident == ("w1",)
-    assert solve(problem, "single", requests=()).certificate.requests == ()
-    assert get("single").function(problem, get("single").read_options(None)).certificate is None
+def test_a_method_makes_no_certificate():
+    problem = costly_copies()
+    warm = Workload([Request(("w1",))])
+    assert solve(problem, warm, "single").certificate.requests[0].resident == ("w1",)
+    assert solve(problem, Workload(), "single").certificate.requests == ()
+    assert get("single").function(problem, warm, get("single").read_options(None)).certificate is None
 
 
 def test_memory_that_does_not_suffice_is_refused(clean_registry):
@@ -176,9 +176,14 @@ def test_memory_that_does_not_suffice_is_refused(clean_registry):
     schedule = cases.schedule(problem, ["p d0", "q d0"], ["load w1 d0", "load w2 d0"])
 
     @register("always-there")
-    def always_there(problem, options: NoOptions) -> Schedule:
+    def always_there(problem, workload, options: NoOptions) -> Schedule:
         return schedule
 
     with pytest.raises(InfeasibleError, match="the runs of all requests"):
-        solve(problem, "always-there", requests=requests_of(problem, 1.0))
-    assert solve(problem, "anytime", {"work": 0.1}, requests=requests_of(problem, 1.0)).certificate.latency_ns == 110
+        solve(problem, method="always-there", workload=Workload(requests_of(problem, 1.0)))
+    assert (
+        solve(
+            problem, method="anytime", options={"work": 0.1}, workload=Workload(requests_of(problem, 1.0))
+        ).certificate.latency_ns
+        == 110
+    )

@@ -154,20 +154,20 @@ def test_relabelling_changes_no_time(seed):
 
 def test_it_is_a_scheduler_of_its_own_name():
     problem = random_problem(3, 6, 2, memory="generous")
-    schedule = solve_problem(problem, "sortinghat-cpsat", {"time_limit": 2})
+    schedule = solve_problem(problem, None, "sortinghat-cpsat", {"time_limit": 2})
     assert schedule.scheduler == "sortinghat-cpsat"
     assert {each["status"] for each in schedule.notes["submodels"]} == {"optimal"}
     assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
     with pytest.raises(InputError, match="solver"):
-        solve_problem(problem, "sortinghat-cpsat", {"solver": "highs"})
+        solve_problem(problem, None, "sortinghat-cpsat", {"solver": "highs"})
 
 
 @settings(max_examples=examples(9), deadline=None)
 @given(seed=st.integers(0, 10**4), name=st.sampled_from(["sortinghat", "sortinghat-cpsat"]))
 def test_variants_are_those_that_list_scheduling_chooses(seed, name):
     problem = random_variants(random_problem(seed, 5, 2, memory="generous"), seed)
-    schedule = solve_problem(problem, name, {"total_time_limit": 0.0})
-    assert schedule.choice == solve_problem(problem, "heft").choice
+    schedule = solve_problem(problem, None, name, {"total_time_limit": 0.0})
+    assert schedule.choice == solve_problem(problem, method="heft").choice
     assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
 
 
@@ -175,11 +175,11 @@ def test_variants_are_those_that_list_scheduling_chooses(seed, name):
     ("end", "status"), [(InfeasibleError("no room"), "no better found"), (KeyboardInterrupt(), "interrupted")]
 )
 def test_where_list_scheduling_chooses_nothing_the_graphs_ways_are_taken(monkeypatch, end, status):
-    def nothing(problem, options):
+    def nothing(problem, workload, options):
         raise end
 
     monkeypatch.setattr(scheduler, "heft", nothing)
     problem = random_variants(random_problem(3, 5, 2, memory="generous"), 3)
     assert problem.variants
-    schedule = solve_problem(problem, "sortinghat", {"total_time_limit": 0.0})
+    schedule = solve_problem(problem, None, "sortinghat", {"total_time_limit": 0.0})
     assert (schedule.choice, schedule.certificate.status) == ({}, status)

@@ -138,7 +138,7 @@ def layers(count):
 @pytest.mark.parametrize("scheduler", ["sortinghat", "sortinghat-cpsat"])
 def test_equal_layers_are_solved_once(scheduler):
     options = {"q": 2, "time_limit": 5.0}
-    found = solve(layers(12), scheduler, options)
+    found = solve(layers(12), method=scheduler, options=options)
     told = found.notes["submodels"]
     assert len(told) == 12
     assert found.notes["programs"] == sum(each["same_as"] is None for each in told) <= 6
@@ -154,5 +154,5 @@ def test_equal_layers_are_placed_once(monkeypatch):
     monkeypatch.setattr(
         scheduler, "place", lambda instance, *rest: instances.append(instance) or place(instance, *rest)
     )
-    solve(layers(12), "efficient-mip", {"q": 2})
+    solve(layers(12), method="efficient-mip", options={"q": 2})
     assert 1 <= len(instances) <= 3

@@ -12,7 +12,7 @@ from ..cost_model import default_cost_model, get_cost_model
 from ..errors import InputError, did_you_mean
 from ..pipeline.instances import load_graph
 from ..pipeline.partition_relaxation import relax
-from ..problem import Problem, load_topology, problem_of
+from ..problem import Problem, Scenario, load_topology, problem_of
 from ..registry import Registry
 from ..schedulers.efficient_mip import Instance, read_workload
 from ..testing.hios import random_layered
@@ -23,32 +23,32 @@ from ..testing.task_graphs import FAMILIES, task_graph
 from .kinds.throughput import Pipeline
 
 
-def _tasks(graph: str, topology: str, seed: int = 0) -> Problem:
+def _tasks(graph: str, topology: str, seed: int = 0) -> Scenario:
     """A graph of `task_graphs.FAMILIES` on a preset topology, times by its default cost model."""
     if graph not in FAMILIES:
         raise InputError(
             f"there is no task graph {graph!r}{did_you_mean(graph, FAMILIES)}; there are {', '.join(FAMILIES)}"
         )
     machine = load_topology(topology)
-    return problem_of(task_graph(graph, seed), (), machine, get_cost_model(default_cost_model(machine)))
+    return Scenario(problem_of(task_graph(graph, seed), (), machine, get_cost_model(default_cost_model(machine))))
 
 
-def _hios(devices: int, seed: int, stages: bool = False) -> Problem:
+def _hios(devices: int, seed: int, stages: bool = False) -> Scenario:
     """HIOS's random layered graphs on equal devices; ``stages``: operators may run together."""
-    return random_layered(seed).problem(devices, concurrency=stages)
+    return Scenario(random_layered(seed).problem(devices, concurrency=stages))
 
 
-def _problem(path: Path, run: str = "cold") -> Problem:
+def _problem(path: Path, run: str = "cold") -> Scenario:
     """A problem file; of a ``warm`` run all parameters are resident."""
-    found = Problem.load(path)
+    problem = Problem.load(path)
     if run not in ("cold", "warm"):
         raise InputError(f"run is {run!r}; 'cold' and 'warm' are allowed")
     if run == "cold":
-        return found
-    return found.with_resident(tensor.name for tensor in found.graph.tensors if tensor.kind == "parameter")
+        return Scenario(problem)
+    return Scenario(problem, frozenset(tensor.name for tensor in problem.graph.tensors if tensor.kind == "parameter"))
 
 
-def _decoder(model: str, shape: str, topology: str) -> Problem:
+def _decoder(model: str, shape: str, topology: str) -> Scenario:
     """A language model on a preset topology, as SortingHat's grid has it: fused kernels, no variants."""
     from ..problem.decoder_config import PRESETS
 
@@ -63,7 +63,12 @@ def _decoder(model: str, shape: str, topology: str) -> Problem:
 
     machine = load_topology(topology)
     graph = decoder_graph(PRESETS[model], int(batch), int(tokens))
-    return problem_of(graph, (), machine, get_cost_model(default_cost_model(machine)))
+    return Scenario(problem_of(graph, (), machine, get_cost_model(default_cost_model(machine))))
+
+
+def _moirai(path: Path) -> Scenario:
+    """A sample graph of Moirai on its devices."""
+    return Scenario(read_moirai(path))
 
 
 def _regal(seed: int, stages: int) -> Pipeline:
@@ -83,7 +88,7 @@ def _throughput(path: Path, stages: int) -> Pipeline:
 
 def _model(path: Path, stages: int) -> Pipeline:
     """The model of a problem file as a pipeline on the equal devices of its machine; costs in nanoseconds."""
-    problem = _problem(path).resolve({})
+    problem = Problem.load(path).resolve({})
     return Pipeline(relax(problem, np.arange(len(problem.topology.devices)).tolist()), stages)
 
 
@@ -100,7 +105,7 @@ SOURCES: Registry[Callable[..., Any]] = Registry(
         "hios": _hios,
         "problem": _problem,
         "decoder": _decoder,
-        "moirai": read_moirai,
+        "moirai": _moirai,
         "regal": _regal,
         "graph": _graph,
         "throughput": _throughput,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InfeasibleError
-from ..problem import Problem
+from ..problem import Problem, Scenario, as_scenario
 from .bus import bus_bound
 from .critical_path import critical_path_bound
 from .device_work import device_work_bound
@@ -50,10 +50,10 @@ def optimality_threshold(bound_ns: int) -> int:
     return int(bound_ns * (1 + 2 * MARGIN))
 
 
-_known: weakref.WeakKeyDictionary[Problem, Bound] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Problem, dict[frozenset[str], Bound]] = weakref.WeakKeyDictionary()
 
 
-def lower_bound(problem: Problem) -> Bound:
+def lower_bound(problem: Problem | Scenario) -> Bound:
     """Return the strongest of all bounds of a problem; computed on the first call for each problem.
 
     If the problem has variants, the bound holds for every choice (``docs/proofs/variants.md``). If parameters are
@@ -61,7 +61,8 @@ def lower_bound(problem: Problem) -> Bound:
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or Scenario
+        A problem in one run; a `Problem` is a cold run. Lags do not count.
 
     Returns
     -------
@@ -74,9 +75,12 @@ def lower_bound(problem: Problem) -> Bound:
     InfeasibleError
         The bound is infinite: no schedule exists.
     """
-    bound = _known.get(problem)
+    scenario = as_scenario(problem)
+    known = _known.setdefault(scenario.problem, {})
+    bound = known.get(scenario.resident)
     if bound is None:
-        bound = _known[problem] = _single_device_bound(problem) or max(all_bounds(problem), key=lambda each: each.ns)
+        bound = _single_device_bound(scenario.problem) or max(all_bounds(scenario), key=lambda each: each.ns)
+        known[scenario.resident] = bound
     return bound
 
 
@@ -95,7 +99,7 @@ def _single_device_bound(problem: Problem) -> Bound | None:
     return Bound(whole_ns(float(shortest.sum(dtype=np.float64))), "device work")
 
 
-def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
+def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
     """Return the bounds critical path, device work and bus, and path and bus if it is stronger than path and bus alone.
 
     Raises
@@ -103,7 +107,7 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
     InfeasibleError
         As `lower_bound`.
     """
-    if isinstance(relaxation, Problem):
+    if not isinstance(relaxation, Relaxation):
         relaxation = relaxation_of(relaxation)
         if not relaxation.problem.graph.operators:
             return [Bound(0, "critical path")]
@@ -121,9 +125,10 @@ def all_bounds(relaxation: Relaxation | Problem) -> list[Bound]:
     return bounds if weighed is None else [*bounds, Bound(whole_ns(weighed.ns), "path and bus")]
 
 
-def relaxation_of(problem: Problem) -> Relaxation:
+def relaxation_of(problem: Problem | Scenario) -> Relaxation:
     """Return the least times of the relaxed problem: without variants and without resident parameters."""
-    cold = without_resident(problem)
+    scenario = as_scenario(problem)
+    cold = without_resident(scenario.problem, scenario.resident)
     if cold.variants is None:
         return Relaxation(cold)
     no_harder = relaxed(cold)

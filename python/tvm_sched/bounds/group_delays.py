@@ -154,6 +154,6 @@ class _Finder:
         graph = OpGraph("alternative", tuple(operators), tuple(Tensor(new, sizes[old]) for old, new in called.items()))
         key = times.tobytes(), graph.operators, graph.tensors
         if key not in self.known:
-            problem = Problem._unchecked(graph, self.problem.topology, Costs(times, np.full_like(times, FORBIDDEN)))
+            problem = Problem.derive(graph, self.problem.topology, Costs(times, np.full_like(times, FORBIDDEN)))
             self.known[key] = problem, max(self.least(problem) - SOURCE_NS, 0)
         return self.known[key]

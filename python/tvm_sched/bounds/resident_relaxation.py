@@ -10,21 +10,19 @@ from ..problem import Operator, OpGraph, Problem
 from ..problem.variants import Variants
 
 
-def without_resident(problem: Problem) -> Problem:
+def without_resident(problem: Problem, resident: Collection[str]) -> Problem:
     """Return the problem in which no operator reads resident parameters; the problem itself if none are resident.
 
     Proof that its bounds hold for warm runs: Lemma 1 of ``docs/proofs/resident_parameters.md``.
     """
-    if not problem.resident:
+    if not resident:
         return problem
 
     def reduced(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
-        return tuple(without_inputs(problem.resident, operator) for operator in operators)
+        return tuple(without_inputs(resident, operator) for operator in operators)
 
     graph, known = problem.graph, problem.variants
-    relaxed = Problem._unchecked(
-        OpGraph(graph.name, reduced(graph.operators), graph.tensors, graph.outputs), problem.topology, problem.costs
-    )
+    variants = None
     if known is not None:
         replace = msgspec.structs.replace
         groups = [
@@ -34,8 +32,9 @@ def without_resident(problem: Problem) -> Problem:
             )
             for group in known.groups
         ]
-        relaxed.variants = Variants(groups, known.costs)
-    return relaxed
+        variants = Variants(groups, known.costs)
+    read = OpGraph(graph.name, reduced(graph.operators), graph.tensors, graph.outputs)
+    return Problem.derive(read, problem.topology, problem.costs, variants)
 
 
 def without_inputs(gone: Collection[str], operator: Operator) -> Operator:

@@ -81,7 +81,7 @@ def relaxed(problem: Problem) -> Relaxed:
     costs = Costs(np.array(normal).reshape(shape), np.array(direct).reshape(shape), problem.costs.source)
     devices = tuple(msgspec.structs.replace(device, memory=1 << 60) for device in problem.topology.devices)
     runs = {group.name: parts[group.operators[0]].runs for group in problem.variants.groups}
-    return Relaxed(Problem._unchecked(graph, msgspec.structs.replace(problem.topology, devices=devices), costs), runs)
+    return Relaxed(Problem.derive(graph, msgspec.structs.replace(problem.topology, devices=devices), costs), runs)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +19,9 @@ from .output import FAILURE, Output
 from .registration import app, command
 
 if TYPE_CHECKING:
+    from ..problem import Problem, Workload
     from ..schedule import Schedule
-    from ..schedulers.batch import SolveRequest
+    from ..schedulers.batch import SolveCall
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def compare(
     $ tvm-sched compare problem.json --option anytime.work=10 --time-limit 20 --report report.html
     $ tvm-sched compare problems/*.json --each --schedulers single,sortinghat,anytime --json
     """
+    from ..problem import Workload
+
     if each and report:
         raise InputError("--report is of one problem; leave --each away, or ask for one report after the other")
     given = replace(given, **offered)
@@ -89,9 +93,9 @@ def compare(
     apart = [[source] for source in sources] if each else [sources]
     problems = [load_problem(out, group, topology, given) for group in apart]
     with workers_of(workers):
-        wanted = [given.requests(made) for made in problems]
-        solves: list[SolveRequest] = [
-            (made, name, options[name], of) for made, of in zip(problems, wanted, strict=True) for name in names
+        wanted = [Workload(given.requests(made)) for made in problems]
+        solves: list[SolveCall] = [
+            (made, of, name, options[name]) for made, of in zip(problems, wanted, strict=True) for name in names
         ]
         answers = _solve_all(out, solves)
     from ..report.comparison import Comparison, Comparisons
@@ -116,7 +120,7 @@ def compare(
         raise typer.Exit(FAILURE)
 
 
-def _solve_all(out: Output, solves: list[SolveRequest]) -> list[Schedule | TvmSchedError]:
+def _solve_all(out: Output, solves: list[SolveCall]) -> list[Schedule | TvmSchedError]:
     """The schedule of each problem and scheduler, or why there is none; all at once where there are workers."""
     from ..schedulers.batch import solve_many
     from ..worker_pool import have_workers
@@ -127,9 +131,11 @@ def _solve_all(out: Output, solves: list[SolveRequest]) -> list[Schedule | TvmSc
         return solve_many(solves)
 
 
-def _solve_here(out: Output, *request: Any) -> Schedule | TvmSchedError:
+def _solve_here(
+    out: Output, made: Problem, workload: Workload, scheduler: str, options: Mapping[str, Any]
+) -> Schedule | TvmSchedError:
     try:
-        return solve_with_progress(out, *request)
+        return solve_with_progress(out, made, scheduler, options, workload.requests)
     except InputError:
         raise
     except TvmSchedError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +13,9 @@ from .interrupt import stoppable
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..problem import Problem
+    from ..problem import Problem, Request
     from ..registry import Method
-    from ..schedule import Request, Schedule
+    from ..schedule import Schedule
 
 Options = Annotated[
     list[str] | None,
@@ -70,14 +70,15 @@ def solve_with_progress(
     out: Output,
     made: Problem,
     scheduler: str,
-    options: dict[str, Any],
-    requests: tuple[Request, ...] | None = None,
+    options: Mapping[str, Any],
+    requests: tuple[Request, ...] = (),
 ) -> Schedule:
     """Schedule a problem with progress on standard error; after Ctrl-C, return the best schedule so far."""
+    from ..problem import Workload
     from ..schedulers import get, solve
 
     with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
-        return solve(made, scheduler, options, progress=step, requests=requests)
+        return solve(made, Workload(requests), scheduler, options, progress=step)
 
 
 def parse_options(texts: Iterable[str] | None) -> dict[str, str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ..problem import Problem
-    from ..schedule import Request, Schedule
+    from ..problem import Problem, Request
+    from ..schedule import Schedule
 
 ResidentParameters = Annotated[
     str | None,
@@ -37,8 +37,8 @@ def resident_of(text: str | None) -> float | list[str] | None:
     return resident_of(text)
 
 
-def requests_from(problem: Problem, text: str | None) -> tuple[Request, ...] | None:
-    """The requests to schedule for, none of a cold run; None where the option is not given.
+def requests_from(problem: Problem, text: str | None) -> tuple[Request, ...]:
+    """The requests to schedule for; none of a cold run, or if the option is not given.
 
     Raises
     ------
@@ -49,13 +49,12 @@ def requests_from(problem: Problem, text: str | None) -> tuple[Request, ...] | N
     from ..schedule import requests_of
 
     if text is None:
-        return None
+        return ()
     return requests_of(problem, parse_requests(text))
 
 
 def requests_for(problem: Problem, schedule: Schedule, text: str | None) -> tuple[Request, ...]:
     """The requests to price a schedule for: those of the option, else those that it was made for."""
-    asked = requests_from(problem, text)
-    if asked is not None:
-        return asked
+    if text is not None:
+        return requests_from(problem, text)
     return schedule.certificate.requests if schedule.certificate else ()

@@ -35,9 +35,9 @@ from .residency import ResidentParameters, ResidentRequests, requests_for, resid
 from .views import ViewOptions
 
 if TYPE_CHECKING:
-    from ..problem import Problem
+    from ..problem import Problem, Request
     from ..report.summaries import LatencySample
-    from ..schedule import ModelLatency, Request, Schedule, Timeline
+    from ..schedule import ModelLatency, Schedule, Timeline
     from ..schedulers.fairness import Fairness
 
 LaunchSettings = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("streams", "launch_order"))]
@@ -105,7 +105,7 @@ class SeveralModels:
     ] = None
 
     def solve(
-        self, out: Output, made: Problem, scheduler: str, options: dict[str, Any], requests: tuple[Request, ...] | None
+        self, out: Output, made: Problem, scheduler: str, options: dict[str, Any], requests: tuple[Request, ...]
     ) -> tuple[Schedule, Fairness | None]:
         """Schedule a problem for the objective; return also how its models share the machine if that is the objective.
 
@@ -115,11 +115,13 @@ class SeveralModels:
             There is no such objective, or weights are no numbers or for another objective.
         """
         if self.objective == "slowdown":
+            from ..problem import Workload
             from ..schedulers import get
             from ..schedulers.fairness import solve_fairly
 
+            workload = Workload(requests, objective="slowdown", model_weights=tuple(_numbers(self.weights)))
             with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
-                return solve_fairly(made, scheduler, options, step, requests, _numbers(self.weights))
+                return solve_fairly(made, workload, scheduler, options, progress=step)
         if self.objective != "latency":
             raise InputError(f"--objective {self.objective!r}: latency and slowdown are allowed")
         if self.weights is not None:
@@ -132,12 +134,12 @@ class SeveralModels:
         self, out: Output, made: Problem, chosen: Schedule, options: dict[str, Any], fairness: Fairness | None
     ) -> dict[str, Any]:
         """Show when each model ends; the same as fields of `ScheduledModels`. Nothing of one model."""
+        from ..problem import Workload
         from ..report.summaries import ModelEnd
         from ..report.tables import models_table
         from ..schedule import model_latencies
 
-        requests = _requests(chosen)
-        known = model_latencies(made, chosen, requests)
+        known = model_latencies(made, chosen, Workload(_requests(chosen)))
         if not known:
             return {}
         if fairness is not None:
@@ -381,9 +383,10 @@ def _certified(made: Problem, chosen: Schedule, requests: tuple[Request, ...]) -
     """The schedule with a certificate computed here: what its file says may be wrong, or of an older bound."""
     import msgspec
 
-    from ..schedulers.registry import certificate
+    from ..problem import Workload
+    from ..schedulers.latency import certificate
 
-    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen, requests))
+    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen, Workload(requests)))
 
 
 @command(app, "verify", ".report.summaries:Verdict", panel=PLAN)

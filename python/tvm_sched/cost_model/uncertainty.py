@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from ..problem import FORBIDDEN, Concurrency, Costs, Problem, Uncertainty
-from ..schedule import Schedule, priced
+from ..problem import FORBIDDEN, Concurrency, Costs, Problem, Uncertainty, Workload
+from ..schedule import Schedule, evaluate
 from .features import family_of
 from .signature import signatures
 
@@ -46,10 +46,11 @@ def sample_latencies(
     samples: int = 200,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
+    workload: Workload | None = None,
 ) -> npt.NDArray[np.int64]:
     """Latencies of a schedule in nanoseconds when operators take times drawn from their intervals.
 
-    They are for the runs of its certificate: means over its requests, or a run of the problem as it is.
+    They are means over the requests of the workload, by default those of the schedule's certificate.
 
     Errors are drawn once for each kernel on each model of device, so equal kernels err alike; a part of the error is
     common to all kernels of a family there (`Uncertainty.shared`), so that errors do not just cancel out. What operators
@@ -78,7 +79,8 @@ def sample_latencies(
         np.log(np.where(intervals.high_ns == FORBIDDEN, 1, end / begin)) / _DEVIATIONS
         for begin, end in ((costs.operator_ns, intervals.high_ns), (intervals.low_ns, costs.operator_ns))
     )
-    requests = schedule.certificate.requests if schedule.certificate else ()
+    if workload is None:
+        workload = Workload(schedule.certificate.requests if schedule.certificate else ())
     rng = np.random.default_rng(seed)
     result = np.empty(samples, dtype=np.int64)
     for n in range(samples):
@@ -87,8 +89,8 @@ def sample_latencies(
         z = np.sqrt(intervals.shared) * rng.standard_normal(common.max(initial=0) + 1)[common]
         z += np.sqrt(1 - intervals.shared) * rng.standard_normal(own.max(initial=0) + 1)[own]
         factor = _contention_factor(together, rng)
-        drawn = _scaled(problem, np.exp(z * np.where(z > 0, up, down)), factor).with_resident(problem.resident)
-        result[n] = priced(drawn, schedule, requests)[0]
+        drawn = _scaled(problem, np.exp(z * np.where(z > 0, up, down)), factor)
+        result[n] = evaluate(drawn, schedule, workload)[0]
     return result
 
 

@@ -77,12 +77,8 @@ def evidence(
     Raises
     ------
     InputError
-        The plan has no certificate, or parameters are resident.
+        The plan has no certificate.
     """
-    if problem.resident:
-        raise InputError(
-            "parameters are resident: evidence of pipelines is of problems in which all lies in host memory"
-        )
     if plan.certificate is None:
         raise InputError("the plan has no certificate, so that there is nothing to give evidence of")
     known = tuple(device.name for device in problem.topology.devices) if devices is None else tuple(devices)

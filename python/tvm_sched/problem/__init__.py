@@ -8,14 +8,15 @@ from .demand import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, mu
 from .from_graph import problem_of
 from .generation import generation_problem
 from .graph import GraphIndex, Operator, OpGraph, Tensor
-from .lags import operator_lags, with_lags
-from .merge import merge_graphs, merge_problems, problems_of_models
+from .merge import merge_graphs, merge_problems, merge_scenarios, problems_of_models
 from .problem import Problem
 from .topology import HOST, STREAM_OVERHEAD, WAIT_OVERHEAD, Bus, Device, Link, Route, Switch, Topology
 from .topology_file import format_topology, load_topology, parse_topology, preset_names, read_topology, write_topology
 from .variants import Alternative, Group, Variants, all_ways, choose_graph
+from .workload import COLD, Objective, Request, Scenario, Workload, as_scenario, check_resident
 
 __all__ = [
+    "COLD",
     "FORBIDDEN",
     "HOST",
     "MEASURED",
@@ -34,16 +35,22 @@ __all__ = [
     "KernelResources",
     "Link",
     "Multiprocessor",
+    "Objective",
     "OpGraph",
     "Operator",
     "Problem",
+    "Request",
     "Route",
+    "Scenario",
     "Switch",
     "Tensor",
     "Topology",
     "Uncertainty",
     "Variants",
+    "Workload",
     "all_ways",
+    "as_scenario",
+    "check_resident",
     "choose_graph",
     "cpu_topology",
     "format_topology",
@@ -51,13 +58,12 @@ __all__ = [
     "load_topology",
     "merge_graphs",
     "merge_problems",
+    "merge_scenarios",
     "multiprocessors_of",
-    "operator_lags",
     "parse_topology",
     "preset_names",
     "problem_of",
     "problems_of_models",
     "read_topology",
-    "with_lags",
     "write_topology",
 ]

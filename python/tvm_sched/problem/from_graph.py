@@ -31,6 +31,6 @@ def problem_of(
     costs, variants = Variants.split(groups, len(graph.operators), both)
     if costs.concurrency is not None:
         return Problem(graph, topology, costs)
-    together = Problem._unchecked(every, topology, both)
-    fits = [together._fits(o) for o in range(len(graph.operators), len(every.operators))]
+    together = Problem.derive(every, topology, both)
+    fits = [together.fits(o) for o in range(len(graph.operators), len(every.operators))]
     return Problem(graph, topology, costs, variants.only(fits))

@@ -12,6 +12,7 @@ from .costs import concatenate_costs
 from .graph import Operator, OpGraph, Tensor
 from .problem import Problem
 from .variants import Group, Variants
+from .workload import Scenario
 
 
 def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
@@ -42,7 +43,7 @@ def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
 def merge_problems(problems: Sequence[Problem]) -> Problem:
     """Merge problems on the same machine into one: all models run at once, and the latency is that of the last.
 
-    What is resident in one of them is resident in it.
+    Names of operators and tensors begin with the name of their model and a slash.
 
     Raises
     ------
@@ -68,8 +69,23 @@ def merge_problems(problems: Sequence[Problem]) -> Problem:
         groups = [renamed_group(group, name, _prefix(name)) for each, name in known for group in each.groups]
         variants = Variants(groups, concatenate_costs([each.costs for each, _ in known]))
     costs = concatenate_costs([problem.costs for problem in problems])
-    resident = [f"{name}/{each}" for problem, name in zip(problems, names, strict=True) for each in problem.resident]
-    return Problem(merge_graphs(graphs), first.topology, costs, variants).with_resident(resident)
+    return Problem(merge_graphs(graphs), first.topology, costs, variants)
+
+
+def merge_scenarios(scenarios: Sequence[Scenario]) -> Scenario:
+    """The run of the merged problem (`merge_problems`) in which is resident what is resident in one of the runs.
+
+    Raises
+    ------
+    InputError
+        As `merge_problems`.
+    """
+    merged = merge_problems([scenario.problem for scenario in scenarios])
+    if len(scenarios) == 1:
+        return Scenario(merged, scenarios[0].resident)
+    names = _model_names([scenario.graph for scenario in scenarios])
+    resident = [f"{name}/{each}" for one, name in zip(scenarios, names, strict=True) for each in one.resident]
+    return Scenario(merged, frozenset(resident))
 
 
 def problems_of_models(problem: Problem) -> list[Problem]:
@@ -90,7 +106,7 @@ def problems_of_models(problem: Problem) -> list[Problem]:
             f"{graph.name!r}: {', '.join(graph.models)} follow each other, so that none of them can be scheduled alone; "
             "schedule their own problem files instead"
         )
-    found: list[Problem] = []
+    parts: list[Problem] = []
     for name, members in zip(graph.models, graph.operators_of_models, strict=True):
         operators = tuple(graph.operators[o] for o in members)
         own = {operator.name for operator in operators}
@@ -100,9 +116,8 @@ def problems_of_models(problem: Problem) -> list[Problem]:
         part = Problem(
             OpGraph(name, operators, tensors, outputs), problem.topology, problem.costs.rows(members), variants
         )
-        there = {tensor.name for tensor in (*tensors, *part.own_tensors)}
-        found.append(part.with_resident(problem.resident & there))
-    return found
+        parts.append(part)
+    return parts
 
 
 def _model_names(graphs: Sequence[OpGraph]) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,12 +22,14 @@ from .variants import Group, Variants, all_ways
 
 FORMAT, VERSION = "tvm_sched.problem", 6
 
-MOST_WARM = 16
-"""Sets of resident parameters of which a problem remembers the warm problem."""
 
-
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem:
-    """Graph, topology and costs that fit together.
+    """Graph, topology, costs and variants that fit together. It does not change.
+
+    `derive` makes a problem of parts that are checked already.
+
+    What a schedule is judged by beside it is a `Workload`.
 
     Parameters
     ----------
@@ -36,11 +39,6 @@ class Problem:
         Groups of operators that can be computed in other ways than the graph's. What looks at ``graph`` alone schedules the
         graph's own ways; a schedule that chooses others names them (`Schedule.choice`), and is one of `resolve`'s problem.
 
-    Attributes
-    ----------
-    resident : frozenset of str
-        Parameters that are on the devices when a run begins, wherever a schedule brings them; see `with_resident`.
-
     Raises
     ------
     ProblemError
@@ -48,11 +46,17 @@ class Problem:
         host access faster than the bus that carries its bytes, variants that do not fit the graph.
     """
 
-    def __init__(self, graph: OpGraph, topology: Topology, costs: Costs, variants: Variants | None = None) -> None:
-        shape = (len(graph.operators), len(topology.devices))
+    graph: OpGraph
+    topology: Topology
+    costs: Costs
+    variants: Variants | None = None
+
+    def __post_init__(self) -> None:
+        graph, costs = self.graph, self.costs
+        shape = (len(graph.operators), len(self.topology.devices))
         if not graph.operators and costs.operator_ns.shape[0] == 0:  # no rows in a file, so no columns either
             costs = Costs(np.empty(shape, dtype=np.int64), source=costs.source)
-        self.graph, self.topology, self.costs = graph, topology, costs
+            object.__setattr__(self, "costs", costs)
         if costs.operator_ns.shape != shape:
             raise ProblemError(
                 f"costs are for {costs.operator_ns.shape[0]} operators and {costs.operator_ns.shape[1]} devices, "
@@ -61,54 +65,30 @@ class Problem:
         for o, operator in enumerate(graph.operators):
             self._check_operator(o, operator.name)
         self._check_total()
-        self.variants = variants if variants is not None and variants.groups else None
-        self._know_nothing()
+        if self.variants is not None and not self.variants.groups:
+            object.__setattr__(self, "variants", None)
         if self.variants is not None:
             self.variants.check(graph, costs)
-            Problem(all_ways(graph, self.variants.groups), topology, concatenate_costs([costs, self.variants.costs]))
+            Problem(
+                all_ways(graph, self.variants.groups), self.topology, concatenate_costs([costs, self.variants.costs])
+            )
 
-    def _know_nothing(self) -> None:
-        self.resident: frozenset[str] = frozenset()
-        self._cold: Problem | None = None
-        self._resolved: tuple[dict[str, str], Problem] | None = None  # the last choice
-        self._warm: dict[frozenset[str], Problem] = {}  # the last sets of parameters
-        self.lags_ns: tuple[int, ...] = ()  # see `with_lags`
+    @staticmethod
+    def derive(graph: OpGraph, topology: Topology, costs: Costs, variants: Variants | None = None) -> Problem:
+        """Make a problem of parts that are known to fit together, since they derive from a checked problem.
 
-    @property
-    def cold(self) -> Problem:
-        """The problem in which no parameter is resident."""
-        return self if self._cold is None else self._cold
-
-    def with_resident(self, names: Iterable[str]) -> Problem:
-        """The problem of a warm run: these parameters remain from the previous run (``docs/model.md``).
-
-        A resident parameter lies on each device to which a schedule brings it: its loads and copies take no time and no
-        channel; only its memory counts, and evicted parameters are loaded again. Nothing else differs, so that a schedule
-        of it is one of this problem: the digest is the same, and files hold the problem without it.
-
-        Parameters
-        ----------
-        names : iterable of str
-            Of parameters of the graph, or of an alternative.
-
-        Raises
-        ------
-        InputError
-            A name is no parameter's.
+        The parts are those of `Problem`. They are not checked again, which takes seconds for thousands of operators; so a
+        relaxation may also have parts that no machine could have, such as an operator without inputs that reads directly.
         """
-        cold, resident = self.cold, frozenset(names)
-        if not resident:
-            return cold
-        if resident not in cold._warm:
-            known = {tensor.name for tensor in (*self.graph.tensors, *self.own_tensors) if tensor.kind == "parameter"}
-            if unknown := sorted(resident - known):
-                raise InputError(f"resident names {unknown}; a list of the graph's parameters is allowed")
-            if len(cold._warm) == MOST_WARM:
-                del cold._warm[next(iter(cold._warm))]
-            warm = Problem._unchecked(cold.graph, cold.topology, cold.costs)
-            warm.variants, warm.resident, warm._cold, warm.lags_ns = cold.variants, resident, cold, cold.lags_ns
-            cold._warm[resident] = warm
-        return cold._warm[resident]
+        problem = object.__new__(Problem)
+        for name, value in (("graph", graph), ("topology", topology), ("costs", costs), ("variants", variants)):
+            object.__setattr__(problem, name, value)
+        return problem
+
+    @cached_property
+    def parameters(self) -> frozenset[str]:
+        """Names of the parameters, those of alternatives included."""
+        return frozenset(t.name for t in (*self.graph.tensors, *self.own_tensors) if t.kind == "parameter")
 
     @property
     def own_tensors(self) -> list[Tensor]:
@@ -140,24 +120,11 @@ class Problem:
             if wanted:
                 raise ProblemError(f"the choice names group {next(iter(wanted))!r}; the problem has no variants")
             return self
-        if self._resolved is None or self._resolved[0] != wanted:
-            if self._cold is None:
-                graph, costs = self.variants.choose(self.graph, self.costs, wanted)
-                chosen = Problem._unchecked(graph, self.topology, costs)  # checked when this was made
-                chosen.lags_ns = self.lags_ns
-            else:
-                chosen = self._cold.resolve(wanted)
-                chosen = chosen.with_resident(self.resident & chosen.graph.index.tensor_id.keys())
-            self._resolved = wanted, chosen
-        return self._resolved[1]
-
-    @staticmethod
-    def _unchecked(graph: OpGraph, topology: Topology, costs: Costs) -> Problem:
-        problem = Problem.__new__(Problem)
-        problem.graph, problem.topology, problem.costs = graph, topology, costs
-        problem.variants = None
-        problem._know_nothing()
-        return problem
+        last = self.__dict__.get("_last_resolved")  # kept, since a search asks for the same one many times
+        if last is None or last[0] != wanted:
+            graph, costs = self.variants.choose(self.graph, self.costs, wanted)
+            last = self.__dict__["_last_resolved"] = wanted, Problem.derive(graph, self.topology, costs)
+        return last[1]
 
     def _check_total(self) -> None:
         """No sum of times can leave 64 bits, whatever a schedule does."""
@@ -196,7 +163,7 @@ class Problem:
                     f"faster than the bus, which carries its {self.host_bytes(o)} bytes in {self.host_read_ns(o, d)} ns"
                 )
         smallest = min(self._working_set(o, d) for d in runnable)
-        if not self._fits(o):
+        if not self.fits(o):
             largest = max((*index.inputs[o], *index.outputs[o]), key=lambda t: index.size[t])
             raise ProblemError(
                 f"operator {name!r} needs {smallest} bytes at once (largest tensor "
@@ -204,7 +171,7 @@ class Problem:
                 f"have at most {room} bytes of memory"
             )
 
-    def _fits(self, o: int) -> bool:
+    def fits(self, o: int) -> bool:
         """Whether some device can run operator ``o`` and has memory for its tensors."""
         devices = enumerate(self.topology.devices)
         return any(self.runs_on(o, d) and self._working_set(o, d) <= device.memory for d, device in devices)
@@ -223,10 +190,6 @@ class Problem:
     def reads_host_in_place(self, d: int) -> bool:
         """Whether device ``d`` shares host memory, so that inputs and parameters are there from the start."""
         return self.topology.devices[d].shares_host_memory
-
-    def is_resident(self, t: int) -> bool:
-        """Whether tensor ``t`` need not be brought to a device (`with_resident`)."""
-        return bool(self.resident) and self.graph.tensors[t].name in self.resident
 
     def host_bytes(self, o: int) -> int:
         """Bytes that operator ``o`` reads of graph inputs and parameters; of a table, those of the rows that it takes."""
@@ -249,20 +212,19 @@ class Problem:
         return result
 
     def load_ns(self, t: int, d: int) -> int:
-        """Time of loading host tensor ``t`` into device ``d``; 0 where that shares host memory, or ``t`` is resident."""
+        """Time of loading host tensor ``t`` into device ``d``; 0 if that shares host memory."""
         route = self.topology.route(HOST, d)
-        return 0 if route is None or self.is_resident(t) else route.nanoseconds(self.graph.index.size[t])
+        return 0 if route is None else route.nanoseconds(self.graph.index.size[t])
 
     def copy_ns(self, t: int, source: int, target: int) -> int:
-        """Time of a peer copy of tensor ``t``; 0 where it is resident.
+        """Time of a peer copy of tensor ``t``.
 
         Raises
         ------
         ProblemError
             Nothing joins the two devices.
         """
-        route = self.route(source, target)
-        return 0 if self.is_resident(t) else route.nanoseconds(self.graph.index.size[t])
+        return self.route(source, target).nanoseconds(self.graph.index.size[t])
 
     def route(self, source: int, target: int) -> Route:
         """`Topology.route` that must exist."""
@@ -327,8 +289,7 @@ class Problem:
         return Problem.from_json(read_bytes(path), os.fspath(path))
 
     def __repr__(self) -> str:
-        warm = f", {len(self.resident)} parameters resident" if self.resident else ""
-        return f"Problem({self.graph.name!r}: {len(self.graph.operators)} operators, {self.topology.name!r}{warm})"
+        return f"Problem({self.graph.name!r}: {len(self.graph.operators)} operators, {self.topology.name!r})"
 
 
 class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):

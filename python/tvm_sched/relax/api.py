@@ -17,6 +17,7 @@ from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes, StaticShapes
 
 from .._library import use_cores
+from ..cost_model.roofline_model import SlowKernel
 from ..errors import InputError
 from ..pipeline import PipelinePlan
 from ..problem import Problem, Topology
@@ -32,7 +33,7 @@ from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, ge
 from .models import load_model, open_model
 from .options import CompileOptions
 from .passes import build_rest, compile_target, decision_passes, pass_list, problem_passes
-from .profiling.slow_kernels import SlowKernel, slow_kernels
+from .profiling.slow_kernels import slow_kernels
 from .toolchain.failures import explained
 from .toolchain.linking import load_executable
 from .toolchain.nvcc import architectures, check_architectures

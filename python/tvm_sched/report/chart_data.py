@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ..pipeline import PipelinePlan
@@ -23,7 +23,13 @@ MOST_STEPS = 2000
 """Steps of a device's memory that are drawn; with more, each is the most that was held in its part of the time."""
 
 
-def chart_data(problem: Problem, schedule: Schedule, predicted: Timeline, others: Sequence[Timeline]) -> dict[str, Any]:
+def chart_data(
+    problem: Problem,
+    schedule: Schedule,
+    predicted: Timeline,
+    others: Sequence[Timeline],
+    resident: Collection[str] = (),
+) -> dict[str, Any]:
     """Data of one entry: ``lanes``, ``groups`` (what bars are coloured by), ``timelines``, ``memory``, ``marks``."""
     timelines = [predicted, *others]
     lanes = ordered_lanes(problem.topology, timelines)
@@ -35,7 +41,7 @@ def chart_data(problem: Problem, schedule: Schedule, predicted: Timeline, others
         "lanes": lanes,
         "groups": [*groups, *TRANSFERS],
         "timelines": [_columns(timeline, lanes, _operators(kinds, groups, submodels)) for timeline in timelines],
-        "memory": _memory(problem, schedule, predicted),
+        "memory": _memory(problem, schedule, predicted, resident),
         "submodels": len(set(submodels.values())),
         "latency": predicted.latency_ns,
         "bound": certificate.lower_bound_ns if certificate else None,
@@ -120,10 +126,13 @@ class _Table(dict[str, int]):
         return self[key]
 
 
-def _memory(problem: Problem, schedule: Schedule, predicted: Timeline) -> list[dict[str, Any]]:
+def _memory(
+    problem: Problem, schedule: Schedule, predicted: Timeline, resident: Collection[str]
+) -> list[dict[str, Any]]:
     """Steps of each device's memory: from ``times[i]`` on it holds ``sizes[i]`` bytes."""
     lines = []
-    for steps, device in zip(memory_profile(problem, schedule), problem.topology.devices, strict=True):
+    profile = memory_profile(problem, schedule, problem.parameters & set(resident))
+    for steps, device in zip(profile, problem.topology.devices, strict=True):
         times = [0, *(time for time, _ in steps), max(predicted.latency_ns, steps[-1][0] if steps else 0)]
         sizes = [0, *(held for _, held in steps), steps[-1][1] if steps else 0]
         peak = format_bytes(max(sizes))

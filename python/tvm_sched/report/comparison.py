@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 from rich.table import Table
 
-from ..problem import Problem
+from ..problem import Problem, Workload
 from ..schedule import Schedule
 from ..schedule.schedule import weighted_mean
 from ..schedulers import REFERENCES
@@ -59,7 +59,7 @@ class Comparison(msgspec.Struct, frozen=True):
         ]  # fmt: skip
         rows += [ComparedSchedule(name, error=message) for name, message in failed.items()]
         requests = next((c.requests for c in certificates.values()), ())
-        runs = [problem.with_resident(request.resident) for request in requests] or [problem]
+        runs = Workload(requests).scenarios(problem)
         references = [
             ReferenceLatency(name, weighted_mean(requests, [ns(run) for run in runs]))
             for name, ns in REFERENCES.items()

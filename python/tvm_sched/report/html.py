@@ -75,7 +75,7 @@ def write_report(
         [view.posed for view in views],
         summary=summary_table(views),
         entries=[entry_section(n, view) for n, view in enumerate(views)],
-        charts=[chart_data(view.problem, view.schedule, view.predicted, view.others) for view in views],
+        charts=[chart_data(view.problem, view.schedule, view.predicted, view.others, view.resident) for view in views],
         first=most_telling(views),
         options=options,
     )
@@ -86,26 +86,26 @@ def _views(entry: Entry, default: Problem) -> list[View]:
     posed = entry.problem or default
     predicted = [timeline for timeline in entry.timelines if timeline.source == "simulated"]
     others = tuple(timeline for timeline in entry.timelines if timeline.source != "simulated")
-    runs = _runs(entry, posed)
+    runs = _runs(entry)
     if len(predicted) < len(runs):
-        predicted = [simulate(warm, schedule) for _, schedule, warm in runs]
+        predicted = [simulate(posed, schedule, resident) for _, schedule, resident in runs]
     return [
-        View(title, schedule, problem, timeline, others, warm)
-        for (title, made, warm), timeline in zip(runs, predicted, strict=False)
-        for problem, schedule in [resolved(warm, made)]
+        View(title, schedule, problem, timeline, others, posed, frozenset(resident))
+        for (title, made, resident), timeline in zip(runs, predicted, strict=False)
+        for problem, schedule in [resolved(posed, made)]
     ]
 
 
-def _runs(entry: Entry, posed: Problem) -> list[tuple[str, Schedule, Problem]]:
-    """Title, schedule with its certificate, and problem of each kind of run that a schedule is for."""
+def _runs(entry: Entry) -> list[tuple[str, Schedule, tuple[str, ...]]]:
+    """Title, schedule with its certificate, and resident parameters of each kind of run that a schedule is for."""
     certificate = entry.schedule.certificate
     if certificate is None or not certificate.requests:
-        return [(entry.title, entry.schedule, posed)]
+        return [(entry.title, entry.schedule, ())]
     runs = []
     for k, r in enumerate(certificate.requests, 1):
         title = f"{entry.title}, request {k} (weight {r.weight:g}): {len(r.resident)} parameters resident"
         own = msgspec.structs.replace(
             certificate, latency_ns=r.latency_ns, lower_bound_ns=r.lower_bound_ns, requests=()
         )
-        runs.append((title, entry.schedule.replace(certificate=own), posed.with_resident(r.resident)))
+        runs.append((title, entry.schedule.replace(certificate=own), r.resident))
     return runs

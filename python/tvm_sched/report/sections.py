@@ -23,6 +23,7 @@ class View(NamedTuple):
     """An entry with all that is drawn: its problem, the simulated timeline, and the others.
 
     Of a problem with variants, ``problem`` and ``schedule`` are what was chosen; ``posed`` is the problem that was posed.
+    ``resident`` are the parameters that are on the devices when the run begins.
     """
 
     title: str
@@ -31,6 +32,7 @@ class View(NamedTuple):
     predicted: Timeline
     others: tuple[Timeline, ...]
     posed: Problem
+    resident: frozenset[str]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", numbers: int = 1) -> str:
@@ -100,7 +102,7 @@ def _case(view: View) -> tuple[Any, ...]:
     """
     graph = view.posed.graph
     inputs = ((t.name, t.shape, t.size) for t in graph.tensors if t.kind == "input")
-    return graph.name, view.posed.topology.name, tuple(sorted(inputs)), view.posed.resident
+    return graph.name, view.posed.topology.name, tuple(sorted(inputs)), view.resident
 
 
 def _bar(latency: int, bound: int, longest: int) -> str:
@@ -123,7 +125,7 @@ def entry_section(n: int, view: View) -> str:
 </div>
 {timeline_chart(f"Timeline of {view.title}")}
 <div class="columns">
-<div><h3>Devices</h3>{_devices(problem, schedule, view.predicted)}
+<div><h3>Devices</h3>{_devices(view)}
 <h3>Scheduler</h3>{_options(schedule)}</div>
 <div><h3>Buses and links</h3>{_channels(problem, view.predicted)}</div>
 </div>
@@ -205,7 +207,9 @@ def _against(timeline: Timeline, predicted: Timeline) -> str:
     )
 
 
-def _devices(problem: Problem, schedule: Schedule, predicted: Timeline) -> str:
+def _devices(view: View) -> str:
+    problem, schedule, predicted = view.problem, view.schedule, view.predicted
+    profiles = memory_profile(problem, schedule, view.resident & problem.parameters)
     lanes = [
         lane
         for lane in ordered_lanes(problem.topology, [predicted])
@@ -227,7 +231,7 @@ def _devices(problem: Problem, schedule: Schedule, predicted: Timeline) -> str:
             format_bytes(max((held for _, held in profile), default=0)),
             format_bytes(device.memory),
         ]
-        for device, profile in zip(problem.topology.devices, memory_profile(problem, schedule), strict=True)
+        for device, profile in zip(problem.topology.devices, profiles, strict=True)
     ]
     return table(["Device", "Operators", "Busy", "of latency", "Peak memory", "Memory"], rows)
 

@@ -3,9 +3,9 @@
 from .indexed import ScheduleIndex, Times
 from .models import ModelLatency, model_latencies
 from .residency import Requests, Resident, moved_parameters, requests_of, requests_of_part, resident_parameters
-from .resolve import counted, in_requests, priced, resolved, with_choice
+from .resolve import evaluate, in_scenarios, objective_ns, resolved, resolved_scenario, with_choice
 from .rules import RULES, Violation
-from .schedule import ENDED, INTERRUPTED, Certificate, Placement, Request, Schedule, Transfer
+from .schedule import ENDED, INTERRUPTED, Certificate, Placement, RequestLatency, Schedule, Transfer
 from .simulator import memory_profile, simulate
 from .timeline import Event, Timeline
 from .verifier import verify, violations
@@ -18,7 +18,7 @@ __all__ = [
     "Event",
     "ModelLatency",
     "Placement",
-    "Request",
+    "RequestLatency",
     "Requests",
     "Resident",
     "Schedule",
@@ -27,16 +27,17 @@ __all__ = [
     "Times",
     "Transfer",
     "Violation",
-    "counted",
-    "in_requests",
+    "evaluate",
+    "in_scenarios",
     "memory_profile",
     "model_latencies",
     "moved_parameters",
-    "priced",
+    "objective_ns",
     "requests_of",
     "requests_of_part",
     "resident_parameters",
     "resolved",
+    "resolved_scenario",
     "simulate",
     "verify",
     "violations",

@@ -1,26 +1,40 @@
-"""A problem in C++ (`NativeProblem`), made once for each problem."""
+"""Problems in C++ (`NativeProblem`), made once for each run of a problem."""
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from ..problem import Problem
+from ..problem import Problem, Scenario, as_scenario
 
 if TYPE_CHECKING:
     from .native_problem import NativeProblem
 
-_compiled: weakref.WeakKeyDictionary[Problem, NativeProblem] = weakref.WeakKeyDictionary()
+MOST_KEPT = 32
+"""Runs of a problem whose C++ objects are kept."""
+
+_Run = tuple[frozenset[str], tuple[int, ...]]
+_kept: weakref.WeakKeyDictionary[Problem, dict[_Run, NativeProblem]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
 
 
-def compiled(problem: Problem) -> NativeProblem:
-    """The C++ object of a problem, made on the first call for it."""
-    found = _compiled.get(problem)
-    if found is None:
+def compiled(problem: Problem | Scenario) -> NativeProblem:
+    """The C++ object of a run of a problem (a cold run if it is a `Problem`), made on the first call for it."""
+    scenario = as_scenario(problem)
+    key = scenario.resident, scenario.lags_ns
+    with _lock:
+        native = _kept.setdefault(scenario.problem, {}).get(key)
+    if native is None:
         from .native_problem import NativeProblem  # loads the library, which reading and writing files does not need
 
-        found = _compiled[problem] = NativeProblem.of(problem)
-    return found
+        native = NativeProblem.of(scenario)
+        with _lock:
+            runs = _kept.setdefault(scenario.problem, {})
+            if len(runs) >= MOST_KEPT:
+                del runs[next(iter(runs))]
+            runs[key] = native
+    return native
 
 
 def operator_bytes(problem: Problem) -> list[int]:

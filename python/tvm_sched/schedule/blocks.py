@@ -17,7 +17,6 @@ from ..errors import InputError
 from ..problem import MULTIPROCESSORS, Demand, Device, KernelResources, Multiprocessor, Problem, multiprocessors_of
 from .indexed import ScheduleIndex, Times
 from .residency import Resident, resolved_in_run
-from .resolve import resolved
 from .schedule import Schedule
 from .simulator import timeline
 from .timeline import Timeline
@@ -120,7 +119,7 @@ def knows_blocks(problem: Problem, schedule: Schedule) -> bool:
     return True
 
 
-def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident | None = None) -> Timeline:
+def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident = 0.0) -> Timeline:
     """The timeline of a schedule on one GPU, by its blocks.
 
     Alone, an operator takes what the problem's costs say; a launch's overhead takes no room on the GPU. Nothing starts
@@ -144,16 +143,15 @@ def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident | N
     ScheduleError
         The schedule breaks one of rules 1 to 4.
     """
-    problem, schedule = (
-        resolved(problem, schedule) if resident is None else resolved_in_run(problem, schedule, resident)
-    )
+    scenario, schedule = resolved_in_run(problem, schedule, resident)
+    problem = scenario.problem
     gpu = _gpu_of(problem, schedule)
-    index = ScheduleIndex.of(problem, schedule)
+    index = ScheduleIndex.of(scenario, schedule)
     known = index.times  # says which rule is broken
     stream = dict(zip(index.operator, index.stream, strict=True))
     begin = round(gpu.device.stream_overhead * 1e9) * (len(set(stream.values())) - 1)
     wait = round(gpu.device.wait_overhead * 1e9)
-    loads, moves = _loads(problem, index, gpu.number, begin)
+    loads, moves = _loads(index, gpu.number, begin)
     kernels: list[BlockKernel] = []
     first: dict[int, int] = {}  # kernels of an operator
     last: dict[int, int] = {}
@@ -244,16 +242,14 @@ def _waits(problem: Problem, index: ScheduleIndex) -> list[list[int]]:
     return found
 
 
-def _loads(
-    problem: Problem, index: ScheduleIndex, number: int, now: int
-) -> tuple[dict[int, int], list[tuple[int, int]]]:
+def _loads(index: ScheduleIndex, number: int, now: int) -> tuple[dict[int, int], list[tuple[int, int]]]:
     """When each host tensor is on the GPU, and when each transfer runs: one after another, the first at ``now``."""
     arrived: dict[int, int] = {}
     moves = []
     for kind, item in zip(index.transfer_kind, index.transfer_item, strict=True):
         begin = now
         if kind == ScheduleIndex.LOAD:
-            now += problem.load_ns(item, number)
+            now += index.scenario.load_ns(item, number)
             arrived[item] = now
         moves.append((begin, now))
     return arrived, moves

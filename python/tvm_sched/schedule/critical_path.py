@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..problem import FORBIDDEN, Problem
+from ..problem import FORBIDDEN, Problem, Scenario
 
 
-def critical_path(problem: Problem) -> int:
+def critical_path(problem: Problem | Scenario) -> int:
     """What model parallelism alone could reach with enough devices, in nanoseconds.
 
     The longest path through the graph, each operator on the device where it is loaded and run fastest: first what it is

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ScheduleError
-from ..problem import HOST, Problem, operator_lags
+from ..problem import HOST, Problem, Scenario, as_scenario
 from ._compiled import compiled
 from .rules import Violation, describe
 from .schedule import Placement, Schedule, Transfer
@@ -57,7 +57,8 @@ class ScheduleIndex:
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or Scenario
+        The problem in a run; a `Problem` is a cold run.
     placements : array of int64, (5, placements)
         Rows: operator, device, whether with direct host access, stream, stage; in launch order.
     transfers : array of int64, (5, transfers)
@@ -69,39 +70,47 @@ class ScheduleIndex:
     COPY = 1
     HOST_READ = 2
 
-    def __init__(self, problem: Problem, placements: Array, transfers: Array) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem | Scenario, placements: Array, transfers: Array) -> None:
+        self.scenario = as_scenario(problem)
         self.placements, self.transfers = placements, transfers
 
+    @property
+    def problem(self) -> Problem:
+        """The problem of the schedule, without what is resident in the run."""
+        return self.scenario.problem
+
     @staticmethod
-    def of(problem: Problem, schedule: Schedule) -> ScheduleIndex:
+    def of(problem: Problem | Scenario, schedule: Schedule) -> ScheduleIndex:
         """Raises `ScheduleError` where the schedule names an operator, tensor or device that the problem lacks.
 
         A schedule that chooses among variants is `resolved` first.
         """
         if schedule.choice:
             raise ScheduleError("the schedule chooses among variants; resolve problem and schedule first (`resolved`)")
-        known = schedule.__dict__.get("index")
-        if known is None or known.problem.cold is not problem.cold:
-            known = schedule.__dict__["index"] = _encode(problem, schedule)
-        if known.problem is not problem:
-            known = schedule.__dict__["index"] = known.when_warm(problem.resident)
-        return known
+        scenario = as_scenario(problem)
+        index = schedule.__dict__.get("index")
+        if index is None or index.problem is not scenario.problem:
+            index = schedule.__dict__["index"] = _encode(scenario, schedule)
+        if index.scenario != scenario:
+            index = schedule.__dict__["index"] = ScheduleIndex(scenario, index.placements, index.transfers)
+        return index
 
     @staticmethod
-    def of_native(problem: Problem, native: NativeSchedule) -> ScheduleIndex:
+    def of_native(problem: Problem | Scenario, native: NativeSchedule) -> ScheduleIndex:
         """The schedule that a search in C++ has found."""
         made = ScheduleIndex(problem, _array(native.placements()), _array(native.transfers()))
         made.__dict__["native"] = native
         return made
 
     @staticmethod
-    def of_sequence(problem: Problem, sequence: Array) -> ScheduleIndex:
+    def of_sequence(problem: Problem | Scenario, sequence: Array) -> ScheduleIndex:
         """From events, rows of kind, item, source, device: launch order and channel order are theirs."""
         return ScheduleIndex.of_native(problem, compiled(problem).schedule_of_sequence(np.ascontiguousarray(sequence)))
 
     @staticmethod
-    def on_one_device(problem: Problem, device: int, order: Sequence[int], loads: Sequence[int]) -> ScheduleIndex:
+    def on_one_device(
+        problem: Problem | Scenario, device: int, order: Sequence[int], loads: Sequence[int]
+    ) -> ScheduleIndex:
         """Operators and loads of one device, each in the order given."""
         placements, transfers = np.zeros((5, len(order)), np.int64), np.zeros((5, len(loads)), np.int64)
         placements[0], placements[1] = order, device
@@ -160,9 +169,9 @@ class ScheduleIndex:
         return frozenset(zip(_list(evicted[1]), _list(evicted[3]), strict=True))
 
     @cached_property
-    def counted_ns(self) -> int:
-        """The objective of searches: the latency, or with lags (`with_lags`) the latest end including lags."""
-        lags = operator_lags(self.problem)
+    def objective_ns(self) -> int:
+        """The objective of searches: the latency, or with lags (`Workload`) the latest end including lags."""
+        lags = self.scenario.operator_lags_ns
         if not len(lags):
             return self.times.latency_ns
         return int((self.times.end_ns + lags[self.placements[0]]).max(initial=0))
@@ -170,7 +179,7 @@ class ScheduleIndex:
     @cached_property
     def native(self) -> NativeSchedule:
         """The schedule in C++."""
-        return compiled(self.problem).schedule(self.placements, self.transfers)
+        return compiled(self.scenario).schedule(self.placements, self.transfers)
 
     @cached_property
     def times(self) -> Times:
@@ -193,7 +202,7 @@ class ScheduleIndex:
     @cached_property
     def peak_memory(self) -> Array:
         """Most bytes that each device holds at once, in this run and in the cold one that comes before a warm one."""
-        if not self.problem.resident:
+        if not self.scenario.resident:
             return self.times.peak_memory
         return np.maximum(self.times.peak_memory, self.when_warm(()).times.peak_memory)
 
@@ -215,8 +224,8 @@ class ScheduleIndex:
         return _list(_array(self.native.threads()))
 
     def when_warm(self, names: Collection[str]) -> ScheduleIndex:
-        """The schedule in a run in which these parameters are resident (`Problem.with_resident`); none: in a cold run."""
-        return ScheduleIndex(self.problem.with_resident(names), self.placements, self.transfers)
+        """The schedule in a run in which these parameters are resident; none: in a cold run."""
+        return ScheduleIndex(self.scenario.with_resident(names), self.placements, self.transfers)
 
     def with_evicted(self, evicted: Collection[tuple[int, int]]) -> ScheduleIndex:
         """The schedule in which these tensors, too, leave these devices after their last readers."""
@@ -226,7 +235,7 @@ class ScheduleIndex:
             for kind, item, device in zip(self.transfer_kind, self.transfer_item, self.transfer_device, strict=True)
         ]
         transfers[4] |= np.array(chosen, dtype=np.int64)
-        return ScheduleIndex(self.problem, self.placements, transfers)
+        return ScheduleIndex(self.scenario, self.placements, transfers)
 
     def to_schedule(self, submodel: Sequence[int] | None = None, **fields: Any) -> Schedule:
         """The schedule with names; ``submodel[o]`` is operator ``o``'s submodel, ``fields`` go to `Schedule`."""
@@ -257,7 +266,8 @@ class ScheduleIndex:
             raise ScheduleError(f"the schedule cannot be priced: {error}") from None
 
 
-def _encode(problem: Problem, schedule: Schedule) -> ScheduleIndex:
+def _encode(scenario: Scenario, schedule: Schedule) -> ScheduleIndex:
+    problem = scenario.problem
     operators, tensors = problem.graph.index.operator_id, problem.graph.index.tensor_id
     devices = problem.topology.device_id
     try:
@@ -280,7 +290,7 @@ def _encode(problem: Problem, schedule: Schedule) -> ScheduleIndex:
             f"the schedule names {error.args[0]!r}, which is not an operator, tensor or device of problem {problem.digest} "
             f"({problem.graph.name!r} on {problem.topology.name!r})"
         ) from None
-    return ScheduleIndex(problem, _table(placed), _table(moved))
+    return ScheduleIndex(scenario, _table(placed), _table(moved))
 
 
 def _table(rows: Sequence[tuple[int, ...]]) -> Array:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..problem import Problem
-from .indexed import ScheduleIndex
-from .resolve import in_requests, resolved
-from .schedule import Request, Schedule, weighted_mean
+from ..problem import COLD, Problem, Workload
+from .resolve import in_scenarios
+from .schedule import Schedule, weighted_mean
 
 
 class ModelLatency(NamedTuple):
@@ -33,22 +31,24 @@ class ModelLatency(NamedTuple):
         return self.latency_ns / self.alone_ns if self.alone_ns else None
 
 
-def model_latencies(problem: Problem, schedule: Schedule, requests: Sequence[Request] = ()) -> list[ModelLatency]:
-    """The end of each of the graph's models: in a run of the problem as it is, or the mean over the requests.
+def model_latencies(problem: Problem, schedule: Schedule, workload: Workload = COLD) -> list[ModelLatency]:
+    """The end of each of the graph's models: the mean over the requests.
 
     None where the graph is one model.
 
     Raises
     ------
     InputError, ScheduleError
-        As `tvm_sched.schedule.in_requests`.
+        As `tvm_sched.schedule.evaluate`.
     """
     if not problem.graph.models:
         return []
-    runs = in_requests(problem, schedule, requests) or [ScheduleIndex.of(*resolved(problem, schedule))]
+    runs = in_scenarios(workload.scenarios(problem), schedule)
     ends = [dict(zip(run.operator, run.times.end_ns.tolist(), strict=True)) for run in runs]
     graph = runs[0].problem.graph
     return [
-        ModelLatency(model, weighted_mean(requests, [max((end[o] for o in members), default=0) for end in ends]))
+        ModelLatency(
+            model, weighted_mean(workload.requests, [max((end[o] for o in members), default=0) for end in ends])
+        )
         for model, members in zip(graph.models, graph.operators_of_models, strict=True)
     ]

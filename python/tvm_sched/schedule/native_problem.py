@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._library import load_library, without_torch
-from ..problem import HOST, Problem, Route, operator_lags
+from ..problem import HOST, Problem, Route, Scenario
 
 with without_torch():  # which a plain import brings along where it is installed
     import tvm_ffi
@@ -265,13 +265,14 @@ class NativeProblem(tvm_ffi.Object):
     # tvm-ffi-stubgen(end)
 
     @staticmethod
-    def of(problem: Problem) -> NativeProblem:
-        """Make the object of a problem."""
-        return NativeProblem.make(_arrays(problem))
+    def of(scenario: Scenario) -> NativeProblem:
+        """Make the object of a problem in one run."""
+        return NativeProblem.make(_arrays(scenario))
 
 
-def _arrays(problem: Problem) -> dict[str, Any]:
+def _arrays(scenario: Scenario) -> dict[str, Any]:
     """The arrays that ``ProblemOf`` in ``cpp/ffi/problem_arrays.cc`` reads."""
+    problem = scenario.problem
     index = problem.graph.index
     stays = set(index.graph_outputs)
     stays.update(t for t, tensor in enumerate(problem.graph.tensors) if tensor.kind == "parameter")
@@ -285,7 +286,7 @@ def _arrays(problem: Problem) -> dict[str, Any]:
         "outputs": outputs,
         "tensor_bytes": _array(index.size),
         "tensor_stays": _array([t in stays for t in range(len(index.size))]),
-        "tensor_resident": _array([problem.is_resident(t) for t in range(len(index.size))]),
+        "tensor_resident": _array([scenario.is_resident(t) for t in range(len(index.size))]),
         "device_memory": _array([d.memory for d in devices]),
         "device_shares_host_memory": _array([d.shares_host_memory for d in devices]),
         "device_stream_overhead_ns": _array([round(d.stream_overhead * 1e9) for d in devices]),
@@ -294,7 +295,7 @@ def _arrays(problem: Problem) -> dict[str, Any]:
         "direct_ns": _array(problem.costs.direct_ns),
         "host_read_ns": _array(problem.host_reads_ns),
         "number_of_channels": len(problem.topology.channels),
-        "lag_ns": operator_lags(problem),
+        "lag_ns": scenario.operator_lags_ns,
         **_routes(problem),
         **_concurrency(problem),
     }

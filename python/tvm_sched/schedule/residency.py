@@ -9,9 +9,9 @@ from typing import TypeAlias, cast
 import msgspec
 
 from ..errors import InputError
-from ..problem import Problem
-from .resolve import resolved
-from .schedule import Request, Schedule
+from ..problem import Problem, Request, Scenario, check_resident
+from .resolve import resolved, resolved_scenario
+from .schedule import Schedule
 
 Resident: TypeAlias = "float | Collection[str]"
 """A part of the bytes of the parameters, from 0 to 1, or names of parameters."""
@@ -46,8 +46,8 @@ def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident
     return frozenset(_part(((name, tensors[tensor_id[name]].size) for name in moved), resident))
 
 
-def resolved_in_run(problem: Problem, schedule: Schedule, resident: Resident) -> tuple[Problem, Schedule]:
-    """Problem and schedule without variants (`resolved`), for a run in which these parameters are resident.
+def resolved_in_run(problem: Problem, schedule: Schedule, resident: Resident) -> tuple[Scenario, Schedule]:
+    """The run, in which these parameters are resident, of the problem without variants, and its schedule (`resolved`).
 
     Raises
     ------
@@ -57,10 +57,9 @@ def resolved_in_run(problem: Problem, schedule: Schedule, resident: Resident) ->
         As `resolved`.
     """
     if not isinstance(resident, (int, float)):
-        problem = problem.with_resident(_named(problem, resident))
-        return resolved(problem, schedule)
+        return resolved_scenario(Scenario(problem, _named(problem, resident)), schedule)
     problem, schedule = resolved(problem, schedule)
-    return problem.with_resident(resident_parameters(problem, schedule, resident)), schedule
+    return Scenario(problem, resident_parameters(problem, schedule, resident)), schedule
 
 
 def requests_of(problem: Problem, resident: Requests) -> tuple[Request, ...]:
@@ -117,7 +116,7 @@ def _named(problem: Problem, names: Collection[str]) -> frozenset[str]:
     """Names of parameters, checked."""
     if isinstance(names, str):
         raise InputError(f"resident names {names!r}; a fraction from 0 to 1, or a list of parameters, is allowed")
-    return problem.with_resident(names).resident
+    return check_resident(problem, names)
 
 
 def _part(parameters: Iterable[tuple[str, int]], part: float) -> list[str]:

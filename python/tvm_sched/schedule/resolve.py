@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from ..errors import ProblemError, ScheduleError
-from ..problem import Problem
+from ..problem import COLD, Problem, Scenario, Workload
 from .indexed import ScheduleIndex
-from .schedule import Certificate, Request, Schedule, weighted_mean
+from .schedule import Certificate, RequestLatency, Schedule, weighted_mean
 
 
 def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
@@ -47,42 +47,48 @@ def _certificate_of_chosen(certificate: Certificate | None, chosen: Problem) -> 
     return msgspec.structs.replace(certificate, requests=requests)
 
 
-def in_requests(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> list[ScheduleIndex]:
-    """The resolved schedule in a run of each request.
+def resolved_scenario(scenario: Scenario, schedule: Schedule) -> tuple[Scenario, Schedule]:
+    """The same run of the resolved problem, and the resolved schedule.
 
     Raises
     ------
-    InputError
-        A request names what is no parameter of the problem.
     ScheduleError
         As `resolved`.
     """
-    runs = [resolved(problem.with_resident(request.resident), schedule) for request in requests]
-    return [ScheduleIndex.of(*run) for run in runs]
+    if scenario.variants is None and not schedule.choice:
+        return scenario, schedule
+    _, chosen = resolved(scenario.problem, schedule)
+    return scenario.resolve(schedule.choice), chosen
 
 
-def priced(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> tuple[int, tuple[Request, ...]]:
-    """The latency of a schedule in nanoseconds, the mean over the requests; and the requests with theirs.
+def in_scenarios(scenarios: Sequence[Scenario], schedule: Schedule) -> list[ScheduleIndex]:
+    """The resolved schedule in each of several runs.
 
-    Without requests it is that of a run of the problem as it is.
+    Raises
+    ------
+    ScheduleError
+        As `resolved`.
+    """
+    return [ScheduleIndex.of(*resolved_scenario(scenario, schedule)) for scenario in scenarios]
+
+
+def evaluate(problem: Problem, schedule: Schedule, workload: Workload = COLD) -> tuple[int, tuple[RequestLatency, ...]]:
+    """The latency of a schedule in nanoseconds, the mean over the requests; and that of each request, if there are any.
 
     Raises
     ------
     InputError, ScheduleError
-        As `in_requests`; or the schedule breaks a rule.
+        A request does not fit the problem (`Workload.check`); the schedule cannot be `resolved`, or breaks a rule.
     """
-    if not requests:
-        return ScheduleIndex.of(*resolved(problem, schedule)).times.latency_ns, ()
-    latencies = [run.times.latency_ns for run in in_requests(problem, schedule, requests)]
-    each = [msgspec.structs.replace(r, latency_ns=ns) for r, ns in zip(requests, latencies, strict=True)]
-    return weighted_mean(requests, latencies), tuple(each)
+    latencies = [run.times.latency_ns for run in in_scenarios(workload.scenarios(problem), schedule)]
+    each = [RequestLatency(r.resident, r.weight, ns) for r, ns in zip(workload.requests, latencies, strict=False)]
+    return weighted_mean(workload.requests, latencies), tuple(each)
 
 
-def counted(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> int:
-    """The objective of searches in nanoseconds: the latency as in `priced`, including the lags of models (`with_lags`)."""
-    if not requests:
-        return ScheduleIndex.of(*resolved(problem, schedule)).counted_ns
-    return weighted_mean(requests, [run.counted_ns for run in in_requests(problem, schedule, requests)])
+def objective_ns(problem: Problem, schedule: Schedule, workload: Workload = COLD) -> int:
+    """The objective of searches in nanoseconds: the latency as in `evaluate`, including the workload's lags."""
+    runs = in_scenarios(workload.scenarios(problem), schedule)
+    return weighted_mean(workload.requests, [run.objective_ns for run in runs])
 
 
 def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) -> Schedule:

@@ -13,6 +13,7 @@ import msgspec
 from ..anytime import Status
 from ..errors import ScheduleError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from ..problem import Request
 
 FORMAT, VERSION = "tvm_sched.schedule", 2
 
@@ -89,27 +90,19 @@ class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             raise ScheduleError("a host_read brings nothing to its device that could be evicted; evict is wrong")
 
 
-class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kind of run that a schedule is made for.
+class RequestLatency(Request, frozen=True, forbid_unknown_fields=True):
+    """Latency and lower bound of a schedule in the runs of one request.
 
     Parameters
     ----------
-    resident : tuple of str
-        Parameters that are on the devices when the run begins (``docs/model.md``, "Cold and warm"); none: a cold run.
-    weight : float
-        How often there are such runs, by the weights of the other requests.
+    resident, weight
+        As of `Request`.
     latency_ns, lower_bound_ns : int
-        In a certificate: as its own, of such a run alone.
+        As of the certificate, of such a run alone.
     """
 
-    resident: tuple[str, ...]
-    weight: float = 1.0
     latency_ns: int = 0
     lower_bound_ns: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.weight < math.inf:
-            raise ScheduleError(f"a request has weight {self.weight}; a number above 0 is allowed")
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,7 +118,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Which argument gave the lower bound.
     status : {"optimal", "no better found", "time limit", "interrupted"}
         How the search for the schedule ended, see `tvm_sched.anytime.Status`.
-    requests : tuple of Request
+    requests : tuple of RequestLatency
         The runs that latency and bound are of; none: cold runs alone.
     """
 
@@ -133,7 +126,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lower_bound_ns: int
     bound: str = ""
     status: Status = "no better found"
-    requests: tuple[Request, ...] = ()
+    requests: tuple[RequestLatency, ...] = ()
 
     @staticmethod
     def unchecked(status: Status) -> Certificate:
@@ -158,7 +151,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def weighted_mean(requests: Sequence[Request], times_ns: Sequence[int]) -> int:
     """The mean of a time of each request by their weights, rounded down to nanoseconds."""
-    if len(times_ns) == 1:
+    if len(times_ns) == 1:  # also that of a cold run, for which there is no request
         return times_ns[0]
     weights = [Fraction(request.weight) for request in requests]
     return math.floor(sum(w * ns for w, ns in zip(weights, times_ns, strict=True)) / sum(weights))
@@ -174,7 +167,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     Parameters
     ----------
     problem : str
-        `Problem.digest` of the problem it was made for.
+        `Problem.digest` of the problem that it was made for.
     placements : tuple of Placement
         One for each operator, in launch order: operators of one device start in this order.
     transfers : tuple of Transfer
@@ -187,6 +180,8 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     choice : dict of str to str
         Of a problem with variants: the way of each group that is not computed as in the graph. Placements and transfers are
         then of the problem that `tvm_sched.schedule.resolved` makes.
+    workload : str
+        `Workload.digest` of the workload that it was made for; empty if nobody solved for one.
     """
 
     problem: str
@@ -198,6 +193,7 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     certificate: Certificate | None = None
     notes: dict[str, Any] = {}
     choice: dict[str, str] = {}
+    workload: str = ""
 
     def replace(self, **changes: Any) -> Schedule:
         """The schedule with other fields; its index (`ScheduleIndex.of`) stays where placements and transfers stay."""
@@ -209,8 +205,9 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     def to_json(self) -> bytes:
         """The schedule as a JSON document, see ``docs/formats/schedule.md``."""
         body = msgspec.to_builtins(self)
-        if not self.choice:
-            del body["choice"]
+        for name in ("choice", "workload"):
+            if not body[name]:
+                del body[name]
         newer = self.certificate is not None and self.certificate.requests
         if self.certificate is not None and not newer:
             del body["certificate"]["requests"]

@@ -11,13 +11,12 @@ from ..problem import Problem
 from ._compiled import operator_bytes
 from .indexed import ScheduleIndex, Times
 from .residency import Resident, resolved_in_run
-from .resolve import resolved
 from .schedule import Schedule
 from .timeline import Event, Timeline
 
 
 def simulate(
-    problem: Problem, schedule: Schedule, resident: Resident | None = None, *, other_problem: bool = False
+    problem: Problem, schedule: Schedule, resident: Resident = 0.0, *, other_problem: bool = False
 ) -> Timeline:
     """Simulate a schedule by the rules of ``docs/model.md``; with variants, the schedule of the chosen ways.
 
@@ -26,8 +25,7 @@ def simulate(
     problem, schedule
     resident : float or collection of str, optional
         Parameters that are on the devices when the run begins: a part of the bytes of those that the schedule moves,
-        or names; by default those of the problem (`Problem.with_resident`). Their transfers take no time and are not in the
-        timeline.
+        or names; by default none. Their transfers take no time and are not in the timeline.
     other_problem : bool
         Allow a schedule that was made for another problem, such as one of other latencies.
 
@@ -44,12 +42,9 @@ def simulate(
             f"the schedule was made for problem {schedule.problem!r}, and this is {problem.digest!r}; simulate(..., "
             "other_problem=True) prices it all the same"
         )
-    if resident is None:
-        problem, schedule = resolved(problem, schedule)
-    else:
-        problem, schedule = resolved_in_run(problem, schedule, resident)
-    full = timeline(problem, schedule, ScheduleIndex.of(problem, schedule).times)
-    names = problem.resident - {t.tensor for t in schedule.transfers if t.evict}
+    scenario, schedule = resolved_in_run(problem, schedule, resident)
+    full = timeline(scenario.problem, schedule, ScheduleIndex.of(scenario, schedule).times)
+    names = scenario.resident - {t.tensor for t in schedule.transfers if t.evict}
     if not names:
         return full
     count = len(schedule.placements)
@@ -104,18 +99,20 @@ def _transfers(schedule: Schedule, problem: Problem, index: ScheduleIndex) -> _C
     )
 
 
-def memory_profile(problem: Problem, schedule: Schedule) -> list[list[tuple[int, int]]]:
+def memory_profile(problem: Problem, schedule: Schedule, resident: Resident = 0.0) -> list[list[tuple[int, int]]]:
     """For each device: the bytes it holds over time, as (time in nanoseconds, bytes from then on).
+
+    ``resident`` is as of `simulate`.
 
     Raises
     ------
     ScheduleError
         As `simulate`.
     """
-    problem, schedule = resolved(problem, schedule)
-    index = ScheduleIndex.of(problem, schedule)
+    scenario, schedule = resolved_in_run(problem, schedule, resident)
+    index = ScheduleIndex.of(scenario, schedule)
     _ = index.times  # says which rule is broken, with names
-    profile: list[list[tuple[int, int]]] = [[] for _ in problem.topology.devices]
+    profile: list[list[tuple[int, int]]] = [[] for _ in scenario.topology.devices]
     for device, time, held in index.memory_profile().tolist():
         profile[device].append((time, held))
     return profile

@@ -8,18 +8,24 @@ from itertools import islice
 import numpy as np
 
 from ..errors import InputError, ScheduleError
-from ..problem import Problem
+from ..problem import Problem, Workload
 from .contiguity import contiguity_violations
 from .indexed import ScheduleIndex
 from .residency import Resident, resolved_in_run
-from .resolve import in_requests, resolved
+from .resolve import in_scenarios, resolved
 from .rules import RULES, Violation
 from .schedule import Schedule, weighted_mean
 
 __all__ = ["RULES", "Violation", "verify", "violations"]
 
 
-def verify(problem: Problem, schedule: Schedule, contiguous: bool | int = False, resident: Resident = 0.0) -> None:
+def verify(
+    problem: Problem,
+    schedule: Schedule,
+    contiguous: bool | int = False,
+    resident: Resident = 0.0,
+    workload: Workload | None = None,
+) -> None:
     """Check that a schedule is feasible and that its certificate is true.
 
     Parameters
@@ -29,8 +35,9 @@ def verify(problem: Problem, schedule: Schedule, contiguous: bool | int = False,
         this many: no path leaves one and comes back (SortingHat, equations 6 to 8, where a device has several).
     resident : float or collection of str
         Check too that the memory suffices for warm runs, in which these parameters remain on the devices (see
-        `simulate`). It is checked in any case for cold runs, for the problem's own resident parameters and for the requests
-        of the certificate.
+        `simulate`). It is checked in any case for cold runs and for the requests of the certificate.
+    workload : Workload, optional
+        Check too that the schedule names this workload.
 
     Raises
     ------
@@ -39,7 +46,7 @@ def verify(problem: Problem, schedule: Schedule, contiguous: bool | int = False,
     InputError
         ``resident`` is neither a fraction from 0 to 1 nor a list of parameters.
     """
-    for violation in _find_violations(problem, schedule, contiguous, resident, limit=1):
+    for violation in _find_violations(problem, schedule, contiguous, resident, workload, limit=1):
         raise ScheduleError(violation.message)
 
 
@@ -49,31 +56,41 @@ def violations(
     contiguous: bool | int = False,
     limit: int = 100,
     resident: Resident = 0.0,
+    workload: Workload | None = None,
 ) -> list[Violation]:
     """Every broken rule, up to ``limit``; an empty list for a schedule that `verify` accepts.
 
     Rules that need times (memory, the certificate) are judged only where no rule before them is broken.
     """
-    return list(islice(_find_violations(problem, schedule, contiguous, resident, limit), limit))
+    return list(islice(_find_violations(problem, schedule, contiguous, resident, workload, limit), limit))
 
 
 def _find_violations(
-    problem: Problem, schedule: Schedule, contiguous: bool | int, resident: Resident, limit: int
+    problem: Problem,
+    schedule: Schedule,
+    contiguous: bool | int,
+    resident: Resident,
+    workload: Workload | None,
+    limit: int,
 ) -> Iterator[Violation]:
     if schedule.problem != problem.digest:
         yield Violation(
             "problem",
             f"rule 'problem': the schedule was made for problem {schedule.problem!r}, this is {problem.digest!r}",
         )
+    if workload is not None and schedule.workload != workload.digest:
+        yield Violation(
+            "workload",
+            f"rule 'workload': the schedule was made for workload {schedule.workload!r}, this is {workload.digest!r}",
+        )
     given = problem, schedule
     try:
-        warm, schedule = resolved(problem, schedule)
-        problem = warm.cold
+        problem, schedule = resolved(problem, schedule)
         index = ScheduleIndex.of(problem, schedule)
     except ScheduleError as error:
         yield Violation("problem", f"rule 'problem': {error}")
         return
-    names = {warm.resident, resolved_in_run(*given, resident)[0].resident}
+    sets = {resolved_in_run(*given, resident)[0].resident}
     broken = index.violations(limit)
     yield from broken
     yield from _evictions(problem, index)
@@ -83,14 +100,14 @@ def _find_violations(
         yield from _memory(problem, index)
         requests = schedule.certificate.requests if schedule.certificate else ()
         try:
-            runs = in_requests(*given, requests)
+            runs = in_scenarios(Workload(requests).scenarios(given[0]), given[1])
         except InputError as error:
             yield Violation("certificate", f"rule 'certificate': {error}")
             return
-        yield from _certificate(schedule, [run.times.latency_ns for run in runs], index.times.latency_ns)
-        names |= {run.problem.resident for run in runs}
-        for there in sorted(names - {frozenset()}, key=sorted):
-            yield from _memory(problem, index.when_warm(there), f" of a warm run with {len(there)} parameters there")
+        yield from _certificate(schedule, [run.times.latency_ns for run in runs])
+        sets |= {run.scenario.resident for run in runs}
+        for names in sorted(sets - {frozenset()}, key=sorted):
+            yield from _memory(problem, index.when_warm(names), f" of a warm run with {len(names)} parameters there")
 
 
 def _evictions(problem: Problem, index: ScheduleIndex) -> Iterator[Violation]:
@@ -136,18 +153,18 @@ def _running(index: ScheduleIndex, device: int, moment: int) -> str:
     return ""
 
 
-def _certificate(schedule: Schedule, latencies_ns: list[int], cold_ns: int) -> Iterator[Violation]:
-    """Of each request, and of a cold run, which counts where there is no request."""
+def _certificate(schedule: Schedule, latencies_ns: list[int]) -> Iterator[Violation]:
+    """Check the latency of each request, or that of the cold run if there is no request."""
     certificate = schedule.certificate
     if certificate is None:
         return
-    for k, (request, ns) in enumerate(zip(certificate.requests, latencies_ns, strict=True), 1):
+    for k, (request, ns) in enumerate(zip(certificate.requests, latencies_ns, strict=False), 1):
         if request.latency_ns != ns:
             yield Violation(
                 "certificate",
                 f"rule 'certificate': it says {request.latency_ns} ns for request {k}, the simulation {ns} ns",
             )
-    latency_ns = weighted_mean(certificate.requests, latencies_ns) if latencies_ns else cold_ns
+    latency_ns = weighted_mean(certificate.requests, latencies_ns)
     if certificate.latency_ns != latency_ns:
         yield Violation(
             "certificate",

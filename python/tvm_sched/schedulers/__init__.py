@@ -1,15 +1,18 @@
-"""Schedulers, registered by name, a file or folder each: functions from a `Problem` to a `Schedule`."""
+"""Schedulers, registered by name, a file or folder each: functions from a `Problem` and a `Workload` to a `Schedule`."""
 
+from ..anytime import Limits
 from ..progress import report_progress
 from ..registry import NoOptions
 from . import anytime, deepplan, efficient_mip, heft, hios, ios, pipelined, single, sortinghat
 from .common.events import Move, Run
 from .common.partial import Extension, PartialSchedule
-from .registry import REFERENCES, get, names, register, solve
+from .registry import REFERENCES, get, names, register
+from .solver import solve
 
 __all__ = [
     "REFERENCES",
     "Extension",
+    "Limits",
     "Move",
     "NoOptions",
     "PartialSchedule",

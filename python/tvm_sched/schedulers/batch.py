@@ -6,31 +6,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError, TvmSchedError
-from ..problem import Problem
-from ..schedule import Request, Schedule
+from ..problem import Problem, Workload
+from ..schedule import Schedule
 from ..worker_pool import distribute
-from .registry import solve
+from .solver import solve
 
-SolveRequest = tuple[Problem, str, Mapping[str, Any]] | tuple[Problem, str, Mapping[str, Any], Sequence[Request] | None]
-"""A problem, the name of a scheduler, its options, and perhaps the requests to schedule for (`solve`)."""
+SolveCall = tuple[Problem, Workload, str, Mapping[str, Any]]
+"""Problem, workload, name of a scheduler and its options: the first arguments of `solve`."""
 
 
-def solve_many(requests: Sequence[SolveRequest]) -> list[Schedule | TvmSchedError]:
-    """The schedule of each problem, or the error, in their order; equal to the results of separate calls of `solve`.
+def solve_many(calls: Sequence[SolveCall]) -> list[Schedule | TvmSchedError]:
+    """The schedule of each call, or the error, in their order; equal to the results of separate calls of `solve`.
 
     Raises
     ------
     InputError
-        A request is wrong; the others are cancelled.
+        A call is wrong; the others are cancelled.
     """
-    return distribute(_solve, requests)
+    return distribute(_solve, calls)
 
 
-def _solve(
-    problem: Problem, scheduler: str, options: Mapping[str, Any], requests: Sequence[Request] | None = None
-) -> Schedule | TvmSchedError:
+def _solve(problem: Problem, workload: Workload, method: str, options: Mapping[str, Any]) -> Schedule | TvmSchedError:
     try:
-        return solve(problem, scheduler, options, requests=requests)
+        return solve(problem, workload, method, options)
     except InputError:
         raise
     except TvmSchedError as error:

@@ -11,7 +11,7 @@ from itertools import accumulate
 import msgspec
 
 from ..errors import InfeasibleError, InputError
-from ..problem import FORBIDDEN, HOST, Problem
+from ..problem import FORBIDDEN, HOST, Problem, Scenario, Workload
 from ..progress import report_progress
 from ..schedule import ENDED, INTERRUPTED, Schedule
 from .common.events import Move, Run
@@ -42,7 +42,7 @@ class DeepPlanOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @register("deepplan", options=DeepPlanOptions, answers_interrupt=True)
-def deepplan(problem: Problem, options: DeepPlanOptions) -> Schedule:
+def deepplan(problem: Problem, workload: Workload, options: DeepPlanOptions) -> Schedule:
     """DeepPlan (EuroSys 2023): one device computes, with direct host access and parallel transmission layer by layer.
 
     Loads run ahead of the kernels in their order. *Parallel transmission*: the parameters, in order of use, are cut in as
@@ -63,11 +63,12 @@ def deepplan(problem: Problem, options: DeepPlanOptions) -> Schedule:
     InputError
         There is no such device.
     """
-    names = [device.name for device in problem.topology.devices]
+    scenario = workload.scenario(problem)
+    names = [device.name for device in scenario.topology.devices]
     if options.device and options.device not in names:
         raise InputError(f"scheduler 'deepplan' has no device {options.device!r}; there are {', '.join(names)}")
     found = _plans_without_direct_reads(
-        problem, [d for d, name in enumerate(names) if options.device in ("", name)], options
+        scenario, [d for d, name in enumerate(names) if options.device in ("", name)], options
     )
     best, status = found[0][0], ENDED
     if options.direct_host_access:
@@ -82,7 +83,7 @@ def deepplan(problem: Problem, options: DeepPlanOptions) -> Schedule:
 
 
 def _plans_without_direct_reads(
-    problem: Problem, devices: list[int], options: DeepPlanOptions
+    scenario: Scenario, devices: list[int], options: DeepPlanOptions
 ) -> list[tuple[PricedSchedule, _LoadingPlan]]:
     """All plans without optional direct reads that fit, the fastest first.
 
@@ -91,7 +92,7 @@ def _plans_without_direct_reads(
     InfeasibleError
         There is none.
     """
-    plans = [plan for d in devices for plan in _loading_plans(problem, d, options)]
+    plans = [plan for d in devices for plan in _loading_plans(scenario, d, options)]
     priced = [(PricedSchedule.of(plan.run().to_index()), plan) for plan in plans]
     if not priced:
         raise InfeasibleError("no single device can run the model: each lacks a latency for some operator")
@@ -116,15 +117,15 @@ class _LoadingPlan:
         Neighbours through which tensors come.
     """
 
-    problem: Problem
+    scenario: Scenario
     device: int
     direct: frozenset[int]
     through: dict[int, int]
 
     def run(self) -> PartialSchedule:
         """The schedule: on each bus, loads in the order of use, direct reads in between when their kernels are due."""
-        problem, d, index = self.problem, self.device, self.problem.graph.index
-        state = PartialSchedule(problem, LIMITLESS)
+        scenario, d, index = self.scenario, self.device, self.scenario.graph.index
+        state = PartialSchedule(scenario, LIMITLESS)
         waiting = self._queues()
         for o in index.order:
             direct = o in self.direct
@@ -142,20 +143,20 @@ class _LoadingPlan:
     def _queues(self) -> dict[int, deque[int]]:
         """Tensors that are to be loaded, by the neighbour through which they come, in the order of use."""
         queues: dict[int, deque[int]] = {}
-        if not self.problem.reads_host_in_place(self.device):
-            for t in _needed(self.problem, self.direct):
+        if not self.scenario.reads_host_in_place(self.device):
+            for t in _needed(self.scenario, self.direct):
                 queues.setdefault(self.through.get(t, HOST), deque()).append(t)
         return queues
 
     def _due(self, state: PartialSchedule, o: int) -> int:
         """When an operator could start but for its host tensors, which the loads before it do not change."""
-        index = self.problem.graph.index
+        index = self.scenario.graph.index
         made = [state.at(t, self.device) or 0 for t in index.inputs[o] if index.producer[t] >= 0]
         return max([state.device_free[self.device], *made])
 
     def _bus_free(self, state: PartialSchedule) -> int:
         free = state.channel_free
-        return max(free[c] for c in self.problem.route(HOST, self.device).channels)
+        return max(free[c] for c in self.scenario.route(HOST, self.device).channels)
 
     def _bring(self, state: PartialSchedule, t: int) -> None:
         neighbour = self.through.get(t)
@@ -164,39 +165,39 @@ class _LoadingPlan:
         state.append(Move(t, HOST if neighbour is None else neighbour, self.device))
 
 
-def _needed(problem: Problem, direct: frozenset[int]) -> list[int]:
+def _needed(scenario: Scenario, direct: frozenset[int]) -> list[int]:
     """Host tensors that some operator reads on the device, in the order of use."""
-    index = problem.graph.index
+    index = scenario.graph.index
     return list(dict.fromkeys(t for o in index.order if o not in direct for t in index.host_inputs[o]))
 
 
-def _loading_plans(problem: Problem, d: int, options: DeepPlanOptions) -> Iterator[_LoadingPlan]:
+def _loading_plans(scenario: Scenario, d: int, options: DeepPlanOptions) -> Iterator[_LoadingPlan]:
     """Plans without optional direct access: straight, and through one neighbour on each of 1, 2, ... other buses."""
-    costs = problem.costs
+    costs = scenario.costs
     loaded, direct = costs.operator_ns[:, d] != FORBIDDEN, costs.direct_ns[:, d] != FORBIDDEN
     if not (loaded | direct).all():
         return
-    straight = _LoadingPlan(problem, d, frozenset((~loaded).nonzero()[0].tolist()), {})
+    straight = _LoadingPlan(scenario, d, frozenset((~loaded).nonzero()[0].tolist()), {})
     yield straight
-    neighbours = _neighbours(problem, d) if options.parallel_transmission else []
+    neighbours = _neighbours(scenario, d) if options.parallel_transmission else []
     for count in range(1, len(neighbours) + 1):
-        yield replace(straight, through=_assign_neighbours(problem, straight, neighbours[:count]))
+        yield replace(straight, through=_assign_neighbours(scenario, straight, neighbours[:count]))
 
 
-def _neighbours(problem: Problem, d: int) -> list[int]:
+def _neighbours(scenario: Scenario, d: int) -> list[int]:
     """The neighbour with the fastest link on each other bus, fastest first."""
-    transits = PartialSchedule(problem).transits(d)
+    transits = PartialSchedule(scenario).transits(d)
     on_bus: dict[tuple[int, ...], int] = {}
-    for s in sorted(transits, key=lambda s: (-problem.route(s, d).bandwidth, s)):
-        on_bus.setdefault(problem.route(HOST, s).channels, s)
+    for s in sorted(transits, key=lambda s: (-scenario.route(s, d).bandwidth, s)):
+        on_bus.setdefault(scenario.route(HOST, s).channels, s)
     return list(on_bus.values())
 
 
-def _assign_neighbours(problem: Problem, plan: _LoadingPlan, neighbours: list[int]) -> dict[int, int]:
+def _assign_neighbours(scenario: Scenario, plan: _LoadingPlan, neighbours: list[int]) -> dict[int, int]:
     """Through which neighbour each tensor comes: stretches of the order of use, their bytes as the ways' bandwidths."""
-    speeds = [problem.route(HOST, plan.device).bandwidth]
-    speeds += [min(problem.route(HOST, s).bandwidth, problem.route(s, plan.device).bandwidth) for s in neighbours]
-    needed, size = _needed(problem, plan.direct), problem.graph.index.size
+    speeds = [scenario.route(HOST, plan.device).bandwidth]
+    speeds += [min(scenario.route(HOST, s).bandwidth, scenario.route(s, plan.device).bandwidth) for s in neighbours]
+    needed, size = _needed(scenario, plan.direct), scenario.graph.index.size
     total = sum(size[t] for t in needed)
     ends = [total * share / sum(speeds) for share in accumulate(speeds)]
     through, before = {}, 0
@@ -210,8 +211,8 @@ def _assign_neighbours(problem: Problem, plan: _LoadingPlan, neighbours: list[in
 
 def _choose_direct(plan: _LoadingPlan, number: int, count: int) -> PartialSchedule:
     """Let layers read directly where a kernel waits for its parameters and the run ends no later for it."""
-    index, d = plan.problem.graph.index, plan.device
-    direct_ns, loaded_ns = plan.problem.costs.direct_ns[:, d].tolist(), plan.problem.costs.operator_ns[:, d].tolist()
+    index, d = plan.scenario.graph.index, plan.device
+    direct_ns, loaded_ns = plan.scenario.costs.direct_ns[:, d].tolist(), plan.scenario.costs.operator_ns[:, d].tolist()
     state = plan.run()
     waits = _stalled_operators(state)
     seen: list[tuple[int, int]] = []

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
-import msgspec
-
+from ..anytime import Limits, TimedOptions
 from ..bounds import lower_bound
 from ..errors import InputError
-from ..problem import Problem, merge_problems, problems_of_models, with_lags
+from ..problem import Problem, Request, Scenario, Workload, merge_problems, merge_scenarios, problems_of_models
 from ..progress import Progress
-from ..schedule import Request, Schedule, model_latencies, requests_of_part
+from ..schedule import Schedule, model_latencies, requests_of_part
 from ..schedule.schedule import weighted_mean
-from .registry import get, solve
+from .latency import Options, minimise_latency
+from .registry import get
 
 SCHEDULERS = ("anytime", "heft", "peft")
 """Those that know of lags."""
@@ -62,15 +61,15 @@ class Fairness:
 
 def solve_fairly(
     problem: Problem,
-    name: str = "anytime",
-    options: Mapping[str, Any] | msgspec.Struct | None = None,
+    workload: Workload,
+    method: str = "anytime",
+    options: Options = None,
+    budget: Limits | None = None,
     progress: Progress | None = None,
-    requests: Sequence[Request] | None = None,
-    weights: Sequence[float] = (),
 ) -> tuple[Schedule, Fairness]:
     """A schedule of several models whose largest weighted slowdown is least, as far as the method finds.
 
-    Each model is scheduled alone; then all together, `ROUNDS` times, each time with the lags (`with_lags`) at which a
+    Each model is scheduled alone; then all together, `ROUNDS` times, each time with the lags (`Workload.lags_ns`) at which a
     schedule that ends before the moment aimed at has a smaller largest slowdown than those so far: a model that may take
     less time counts as later. All searches have equal parts of the method's time.
 
@@ -78,22 +77,25 @@ def solve_fairly(
     ----------
     problem : Problem
         Of several models (`merge_problems`).
-    name : {"anytime", "heft", "peft"}
-    options, progress, requests
-        As of `solve`.
-    weights : sequence of float
-        For each model, how much its slowdown counts, within `WEIGHTS`; none: all alike.
+    workload : Workload
+        Its requests and `Workload.model_weights`, which are within `WEIGHTS`.
+    method : {"anytime", "heft", "peft"}
+    options, budget, progress
+        As of `tvm_sched.schedulers.solve`.
 
     Raises
     ------
     InputError
-        The problem is one model's, its models follow each other, the method does not know of lags, or there is not a weight
-        within `WEIGHTS` for each model.
+        The problem is one model's, its models follow each other, the method does not know of lags, there is not a weight
+        within `WEIGHTS` for each model, or the workload has lags or submodels, which this search chooses itself.
     InfeasibleError
-        As `solve`.
+        As `tvm_sched.schedulers.solve`.
     """
-    if name not in SCHEDULERS:
-        raise InputError(f"the objective slowdown is for the schedulers {', '.join(SCHEDULERS)}, and not for {name!r}")
+    weights = workload.model_weights
+    if method not in SCHEDULERS:
+        raise InputError(
+            f"the objective slowdown is for the schedulers {', '.join(SCHEDULERS)}, and not for {method!r}"
+        )
     if not problem.graph.models:
         raise InputError(
             f"{problem.graph.name!r} is one model; the objective slowdown needs several models: give more of them"
@@ -104,33 +106,36 @@ def solve_fairly(
         raise InputError(
             f"weights are {list(weights)}; a number from {least} to {greatest} for each of {len(parts)} models is allowed"
         )
-    method = get(name)
-    chosen = method.read_options(options)
-    if hasattr(chosen, "part"):
-        chosen = chosen.part(len(parts) + ROUNDS)
+    if workload.lags_ns or workload.submodels is not None:
+        raise InputError("the workload has lags or submodels; with the objective slowdown leave them out")
+    workload.check(problem)
+    chosen = get(method).read_options(options)
+    if isinstance(chosen, TimedOptions):
+        chosen = (chosen if budget is None else chosen.within(budget)).part(len(parts) + ROUNDS)
     counts = list(weights or [1.0] * len(parts))
     alone = []
     for part in parts:
-        own = requests_of_part(part, requests) if requests else None
-        alone.append(_latency(solve(part, name, chosen, progress, requests=own)))
+        own = Workload(requests_of_part(part, workload.requests))
+        alone.append(_latency(minimise_latency(part, own, method, chosen, progress=progress)))
     found: list[tuple[Schedule, list[int]]] = []
     lags = [0] * len(parts)
     for _ in range(ROUNDS):
-        schedule = solve(with_lags(problem, lags), name, chosen, progress, requests=requests)
-        ends = [each.latency_ns for each in model_latencies(problem, schedule, requests or ())]
+        lagged = Workload(workload.requests, tuple(lags))
+        schedule = minimise_latency(problem, lagged, method, chosen, progress=progress)
+        ends = [each.latency_ns for each in model_latencies(problem, schedule, workload)]
         alone = [min(before, end) for before, end in zip(alone, ends, strict=True)]  # who is alone can do that, too
         found.append((schedule, ends))
         lags = _lags(alone, counts, [each for _, each in found])
         if schedule.certificate is not None and schedule.certificate.status == "interrupted":
             break
-    bound = slowdown_bound(problem, alone, counts, requests)
+    bound = slowdown_bound(problem, alone, counts, workload.requests)
     best, ends = min(found, key=lambda each: _largest_slowdown(each[1], alone, counts))
     fairness = Fairness(list(problem.graph.models), counts, alone, ends, bound)
-    return best, fairness
+    return best.replace(workload=workload.digest), fairness
 
 
 def slowdown_bound(
-    problem: Problem, alone_ns: Sequence[int], weights: Sequence[float], requests: Sequence[Request] | None = None
+    problem: Problem, alone_ns: Sequence[int], weights: Sequence[float], requests: Sequence[Request] = ()
 ) -> float:
     """A lower bound on the largest weighted slowdown of any schedule.
 
@@ -145,29 +150,29 @@ def slowdown_bound(
     alone_ns : sequence of int
         By model: what its slowdown is measured by.
     weights : sequence of float
-    requests : sequence of Request, optional
+    requests : sequence of Request
         The runs over which latencies are means.
     """
     parts = problems_of_models(problem)
     paces = _unit_slowdowns(alone_ns, weights)
     order = sorted(range(len(parts)), key=paces.__getitem__)
     bounds = [Fraction(_bound([part], requests)) / pace for part, pace in zip(parts, paces, strict=True)]
-    if len(requests or ()) < 2:  # which model is the last may differ from run to run
+    if len(requests) < 2:  # which model is the last may differ from run to run
         for count in range(2, len(parts) + 1):
             bounds.append(_bound([parts[m] for m in order[:count]], requests) / paces[order[count - 1]])
     return float(max(bounds))
 
 
-def _bound(parts: Sequence[Problem], requests: Sequence[Request] | None) -> int:
+def _bound(parts: Sequence[Problem], requests: Sequence[Request]) -> int:
     """The lower bound of some of the models, the mean over the requests."""
     if not requests:
         return lower_bound(merge_problems(parts)).ns
     kinds = [requests_of_part(part, requests) for part in parts]
     runs = [
-        [part.with_resident(kind[r].resident) for part, kind in zip(parts, kinds, strict=True)]
+        [Scenario(part, frozenset(kind[r].resident)) for part, kind in zip(parts, kinds, strict=True)]
         for r in range(len(requests))
     ]
-    return weighted_mean(requests, [lower_bound(merge_problems(run)).ns for run in runs])
+    return weighted_mean(requests, [lower_bound(merge_scenarios(run)).ns for run in runs])
 
 
 def _unit_slowdowns(alone_ns: Sequence[int], weights: Sequence[float]) -> list[Fraction]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..problem import Problem
+from ..problem import Problem, Scenario, Workload
 from ..registry import NoOptions
 from ..schedule import Schedule
 from .common import compiled_methods
@@ -13,7 +13,7 @@ from .registry import register
 
 
 @register("heft")
-def heft(problem: Problem, options: NoOptions) -> Schedule:
+def heft(problem: Problem, workload: Workload, options: NoOptions) -> Schedule:
     """HEFT: operators by upward rank, each where it ends first, in gaps between others where one is long enough.
 
     Topcuoglu, Hariri and Wu, *Performance-effective and low-complexity task scheduling for heterogeneous computing* (IEEE
@@ -26,11 +26,11 @@ def heft(problem: Problem, options: NoOptions) -> Schedule:
     InfeasibleError
         The schedule holds too much memory, which HEFT does not look at, and no repair with the same devices was found.
     """
-    return over_variants(problem, partial(_list_schedule, "heft"))
+    return over_variants(workload.scenario(problem), partial(_list_schedule, "heft"))
 
 
 @register("peft")
-def peft(problem: Problem, options: NoOptions) -> Schedule:
+def peft(problem: Problem, workload: Workload, options: NoOptions) -> Schedule:
     """PEFT: HEFT with a look ahead, the optimistic time from an operator on a device to the end of the run.
 
     Arabnejad and Barbosa, *List scheduling algorithm for heterogeneous systems by an optimistic cost table* (IEEE TPDS 25,
@@ -41,8 +41,8 @@ def peft(problem: Problem, options: NoOptions) -> Schedule:
     InfeasibleError
         As `heft`.
     """
-    return over_variants(problem, partial(_list_schedule, "peft"))
+    return over_variants(workload.scenario(problem), partial(_list_schedule, "peft"))
 
 
-def _list_schedule(method: compiled_methods.ListMethod, problem: Problem) -> Schedule:
-    return compiled_methods.fit_into_memory(compiled_methods.list_order(problem, method)).to_schedule()
+def _list_schedule(method: compiled_methods.ListMethod, scenario: Scenario) -> Schedule:
+    return compiled_methods.fit_into_memory(compiled_methods.list_order(scenario, method)).to_schedule()

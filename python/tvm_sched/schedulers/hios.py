@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import require_at_least
-from ..problem import Problem
+from ..problem import Problem, Scenario, Workload
 from ..registry import NoOptions
 from ..schedule import Schedule
 from .common import compiled_methods
@@ -27,12 +27,12 @@ class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         require_at_least(self, window=1)
 
 
-def _hios(problem: Problem, mapping: compiled_methods.Mapping, window: int) -> Schedule:
-    return compiled_methods.fit_into_memory(compiled_methods.hios(problem, mapping, window)).to_schedule()
+def _hios(scenario: Scenario, mapping: compiled_methods.Mapping, window: int) -> Schedule:
+    return compiled_methods.fit_into_memory(compiled_methods.hios(scenario, mapping, window)).to_schedule()
 
 
 @register("hios-lp", options=HiosOptions)
-def hios_lp(problem: Problem, options: HiosOptions) -> Schedule:
+def hios_lp(problem: Problem, workload: Workload, options: HiosOptions) -> Schedule:
     """HIOS-LP: longest paths one after another, each on the device where it ends first; then stages by a sliding window.
 
     Algorithms 1 and 2 of HIOS. Paths are of mean times over devices and links, which may be unequal here; while devices are
@@ -45,11 +45,11 @@ def hios_lp(problem: Problem, options: HiosOptions) -> Schedule:
     InfeasibleError
         The schedule holds too much memory, which HIOS does not look at, and no repair was found.
     """
-    return _hios(problem, "paths", options.window)
+    return _hios(workload.scenario(problem), "paths", options.window)
 
 
 @register("hios-mr", options=HiosOptions)
-def hios_mr(problem: Problem, options: HiosOptions) -> Schedule:
+def hios_mr(problem: Problem, workload: Workload, options: HiosOptions) -> Schedule:
     """HIOS-MR: for each operator and device the best of the mappings recorded for the operators before; then stages.
 
     Algorithms 3 and 2 of HIOS. The first operator may be on any device, since devices may be unequal. O(operators^2 x
@@ -60,16 +60,16 @@ def hios_mr(problem: Problem, options: HiosOptions) -> Schedule:
     InfeasibleError
         As `hios-lp`.
     """
-    return _hios(problem, "records", options.window)
+    return _hios(workload.scenario(problem), "records", options.window)
 
 
 @register("hios-lp-inter")
-def hios_lp_inter(problem: Problem, options: NoOptions) -> Schedule:
+def hios_lp_inter(problem: Problem, workload: Workload, options: NoOptions) -> Schedule:
     """HIOS-LP without stages: Algorithm 1 of HIOS, lines 1 to 16."""
-    return _hios(problem, "paths", 1)
+    return _hios(workload.scenario(problem), "paths", 1)
 
 
 @register("hios-mr-inter")
-def hios_mr_inter(problem: Problem, options: NoOptions) -> Schedule:
+def hios_mr_inter(problem: Problem, workload: Workload, options: NoOptions) -> Schedule:
     """HIOS-MR without stages: Algorithm 3 of HIOS, lines 1 to 26."""
-    return _hios(problem, "records", 1)
+    return _hios(workload.scenario(problem), "records", 1)

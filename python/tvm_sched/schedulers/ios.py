@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import InfeasibleError, TooLargeError, require_at_least
-from ..problem import FORBIDDEN, Problem
+from ..problem import FORBIDDEN, Problem, Workload
 from ..schedule import Schedule
 from .common import compiled_methods
 from .registry import register
@@ -36,7 +36,7 @@ class IosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @register("ios", options=IosOptions)
-def ios(problem: Problem, options: IosOptions) -> Schedule:
+def ios(problem: Problem, workload: Workload, options: IosOptions) -> Schedule:
     """IOS: the best stages of one device, block by block, by dynamic programming with the paper's pruning.
 
     Section 4 of the paper; the device is the fastest that can run all. The number of states, sets of operators that hold the
@@ -53,8 +53,9 @@ def ios(problem: Problem, options: IosOptions) -> Schedule:
     TooLargeError
         A block has more states than ``states``; the message says what to do.
     """
-    total = problem.costs.operator_ns.astype(float).sum(axis=0)
-    able = (problem.costs.operator_ns != FORBIDDEN).all(axis=0)
+    scenario = workload.scenario(problem)
+    total = scenario.costs.operator_ns.astype(float).sum(axis=0)
+    able = (scenario.costs.operator_ns != FORBIDDEN).all(axis=0)
     if not able.any():
         raise InfeasibleError(
             "no single device can run all operators with their tensors on it, and IOS uses one device"
@@ -63,7 +64,7 @@ def ios(problem: Problem, options: IosOptions) -> Schedule:
     from ..schedule.native_problem import IosLimits  # loads the library
 
     limits = IosLimits(groups=options.groups, group_size=options.group_size, block=options.block, states=options.states)
-    found = compiled_methods.ios(problem, device, limits)
+    found = compiled_methods.ios(scenario, device, limits)
     if isinstance(found, compiled_methods.TooManyStates):
         raise TooLargeError(
             f"a block of {found.operators} operators has more than {options.states} states, about 2^{found.log2_states}, or "

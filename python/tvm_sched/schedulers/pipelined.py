@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import InfeasibleError
-from ..problem import FORBIDDEN, Problem
+from ..problem import FORBIDDEN, Problem, Scenario, Workload
 from ..schedule import Schedule, ScheduleIndex
 from .common.compiled_methods import shortfalls
 from .common.eviction import with_eviction
@@ -25,7 +25,7 @@ class PipelinedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @register("pipelined", options=PipelinedOptions)
-def pipelined(problem: Problem, options: PipelinedOptions) -> Schedule:
+def pipelined(problem: Problem, workload: Workload, options: PipelinedOptions) -> Schedule:
     """The fastest one device, each operator as soon as its own parameters are there.
 
     Loads go in the order of use, as in PipeSwitch (Bai et al., OSDI 2020). Where the device's memory is too small,
@@ -37,13 +37,14 @@ def pipelined(problem: Problem, options: PipelinedOptions) -> Schedule:
     InfeasibleError
         No device can run all operators within its memory; the message gives the least shortfall.
     """
+    scenario = workload.scenario(problem)
     answers: list[tuple[int, int, ScheduleIndex]] = []
     refusals: list[tuple[int, str]] = []
-    for d, device in enumerate(problem.topology.devices):
-        if (problem.costs.operator_ns[:, d] == FORBIDDEN).any():
+    for d, device in enumerate(scenario.topology.devices):
+        if (scenario.costs.operator_ns[:, d] == FORBIDDEN).any():
             refusals.append((FORBIDDEN, f"{device.name!r} cannot run every operator"))
             continue
-        index = in_order_of_use(problem, d)
+        index = in_order_of_use(scenario, d)
         if options.evict:
             index = with_eviction(index)
         short = shortfalls(index)[d]
@@ -56,11 +57,11 @@ def pipelined(problem: Problem, options: PipelinedOptions) -> Schedule:
     return min(answers, key=lambda answer: answer[:2])[2].to_schedule()
 
 
-def in_order_of_use(problem: Problem, device: int) -> ScheduleIndex:
+def in_order_of_use(scenario: Scenario, device: int) -> ScheduleIndex:
     """The schedule of everything on one device, each tensor loaded in the order of its first reader."""
-    index = problem.graph.index
+    index = scenario.graph.index
     order = list(index.order)
     loads: list[int] = []
-    if not problem.reads_host_in_place(device):
+    if not scenario.reads_host_in_place(device):
         loads = list(dict.fromkeys(t for o in order for t in index.host_inputs[o]))
-    return ScheduleIndex.on_one_device(problem, device, order, loads)
+    return ScheduleIndex.on_one_device(scenario, device, order, loads)

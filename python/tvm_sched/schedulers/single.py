@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import InfeasibleError, InputError
-from ..problem import FORBIDDEN, Problem
+from ..problem import FORBIDDEN, Problem, Scenario, Workload
 from ..schedule import Schedule, ScheduleIndex
 from .registry import register
 
@@ -23,7 +23,7 @@ class SingleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @register("single", options=SingleOptions)
-def single(problem: Problem, options: SingleOptions) -> Schedule:
+def single(problem: Problem, workload: Workload, options: SingleOptions) -> Schedule:
     """The fastest one device: load everything, then run the operators one after another.
 
     The model has no barrier; but a device keeps its launch order, so loading the first operator's tensors last makes all
@@ -36,7 +36,8 @@ def single(problem: Problem, options: SingleOptions) -> Schedule:
     InputError
         There is no such device.
     """
-    names = [device.name for device in problem.topology.devices]
+    scenario = workload.scenario(problem)
+    names = [device.name for device in scenario.topology.devices]
     if options.device and options.device not in names:
         raise InputError(f"scheduler 'single' has no device {options.device!r}; there are {', '.join(names)}")
     best: tuple[int, int, ScheduleIndex] | None = None
@@ -44,11 +45,11 @@ def single(problem: Problem, options: SingleOptions) -> Schedule:
     for d, name in enumerate(names):
         if options.device and name != options.device:
             continue
-        if (problem.costs.operator_ns[:, d] == FORBIDDEN).any():
+        if (scenario.costs.operator_ns[:, d] == FORBIDDEN).any():
             refusals.append((FORBIDDEN, f"{name!r} cannot run every operator"))
             continue
-        index = on_device(problem, d)
-        latency, short = index.times.latency_ns, int(index.peak_memory[d]) - problem.topology.devices[d].memory
+        index = on_device(scenario, d)
+        latency, short = index.times.latency_ns, int(index.peak_memory[d]) - scenario.topology.devices[d].memory
         if short > 0:
             refusals.append((short, f"{name!r} is short of {short} bytes of memory"))
         elif best is None or latency < best[0]:
@@ -59,14 +60,14 @@ def single(problem: Problem, options: SingleOptions) -> Schedule:
 
 
 @register("sequential", options=SingleOptions)
-def sequential(problem: Problem, options: SingleOptions) -> Schedule:
+def sequential(problem: Problem, workload: Workload, options: SingleOptions) -> Schedule:
     """One operator after another on one device: the name that HIOS and IOS give to `single`."""
-    return single(problem, options)
+    return single(problem, workload, options)
 
 
-def on_device(problem: Problem, device: int) -> ScheduleIndex:
+def on_device(scenario: Scenario, device: int) -> ScheduleIndex:
     """The schedule of everything on one device, loads first."""
-    index = problem.graph.index
+    index = scenario.graph.index
     order = list(index.order)
     # An operator that reads host tensors can hold the others back; one without would start at once.
     first = next((o for o in order if index.host_inputs[o] and not index.predecessors[o]), None)
@@ -74,8 +75,8 @@ def on_device(problem: Problem, device: int) -> ScheduleIndex:
         order.remove(first)
         order.insert(0, first)
     loads: list[int] = []
-    if not problem.reads_host_in_place(device):
+    if not scenario.reads_host_in_place(device):
         read_last = index.host_inputs[order[0]] if order else ()
         others = dict.fromkeys(t for o in order for t in index.host_inputs[o] if t not in read_last)
         loads = [*others, *read_last]
-    return ScheduleIndex.on_one_device(problem, device, order, loads)
+    return ScheduleIndex.on_one_device(scenario, device, order, loads)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from ..problem import Problem
-from ..schedule import Schedule, ScheduleIndex, priced
+from ..problem import Problem, Workload
+from ..schedule import Schedule, ScheduleIndex, evaluate
 from ..schedule._compiled import compiled
 
 ALLOCATORS = ("one", "opara", "nimble", "wavefront", "fewest")
@@ -78,7 +78,7 @@ def priced_anew(problem: Problem, schedule: Schedule) -> Schedule:
     certificate = schedule.certificate
     if certificate is None:
         return schedule
-    latency, requests = priced(problem, schedule, certificate.requests)
+    latency, requests = evaluate(problem, schedule, Workload(certificate.requests))
     return schedule.replace(certificate=msgspec.structs.replace(certificate, latency_ns=latency, requests=requests))
 
 
@@ -116,4 +116,4 @@ def launches_of(problem: Problem, schedule: Schedule) -> Launches:
 
 def latency_ns(problem: Problem, schedule: Schedule) -> int:
     """The latency of a schedule, in the runs that its certificate is for."""
-    return priced(problem, schedule, schedule.certificate.requests if schedule.certificate else ())[0]
+    return evaluate(problem, schedule, Workload(schedule.certificate.requests if schedule.certificate else ()))[0]

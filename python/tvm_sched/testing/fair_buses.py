@@ -67,15 +67,16 @@ class _Job:
 
 def _jobs(index: ScheduleIndex) -> Iterator[_Job]:
     """All of a schedule, in its order."""
-    problem = index.problem
+    scenario = index.scenario
+    problem = scenario.problem
     on_bus = _bus_channels(problem)
     transfers = zip(index.transfer_kind, index.transfer_item, index.transfer_source, index.transfer_device, strict=True)
     for kind, item, source, device in transfers:
         if kind == ScheduleIndex.HOST_READ:
             continue
         load = kind == ScheduleIndex.LOAD
-        time = problem.load_ns(item, device) if load else problem.copy_ns(item, source, device)
-        channels = () if problem.is_resident(item) else problem.route(source, device).channels
+        time = scenario.load_ns(item, device) if load else scenario.copy_ns(item, source, device)
+        channels = () if scenario.is_resident(item) else problem.route(source, device).channels
         buses = tuple(channel for channel in channels if channel in on_bus)
         queues: list[Hashable] = [channel for channel in channels if channel not in on_bus]
         queues.append(("loads", device) if load else ("copies", source, device))

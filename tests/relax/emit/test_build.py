@@ -57,7 +57,7 @@ def test_given_schedule():
     problem = make_problem(cases.Branches, "cpu2")
     from tvm_sched.schedulers import solve
 
-    schedule = solve(problem, "single")
+    schedule = solve(problem, method="single")
     model = compile(cases.Branches, "cpu2", schedule=schedule)
     assert model.schedule == schedule
     with pytest.raises(InputError, match="the schedule is for problem"):

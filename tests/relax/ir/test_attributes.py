@@ -49,7 +49,7 @@ def test_a_compile_makes_builds_and_prices_each_once(monkeypatch):
 
 def test_a_schedule_from_a_file_is_indexed_and_priced_once(monkeypatch):
     problem = random_problem(3)
-    schedule = Schedule.from_json(solve(problem, "heft").to_json())
+    schedule = Schedule.from_json(solve(problem, method="heft").to_json())
     indexed = count_calls(monkeypatch, schedule_index, "_encode")
     built = count_calls(monkeypatch, native_problem.NativeProblem, "schedule")
     priced = count_calls(monkeypatch, native_problem.NativeSchedule, "simulate")

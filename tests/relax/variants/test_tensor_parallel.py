@@ -158,7 +158,7 @@ def test_pieces_of_equal_shapes_are_put_together_along_axes_of_their_own():
         problem = get_problem(made)
         choice = {group.name: way for group in problem.variants.groups for way in ways if way in group.ways}
         assert sorted(choice.values()) == sorted(ways)
-        made = Place(schedule=with_choice(problem, solve(problem.resolve(choice), "heft"), choice))(made)
+        made = Place(schedule=with_choice(problem, solve(problem.resolve(choice), method="heft"), choice))(made)
         executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(made)), "llvm", relax_pipeline=None)
         found = relax.VirtualMachine(executable.jit(), tvm.cpu())["main"](tvm.runtime.tensor(image))
         results.append([value.numpy() for value in found])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from schedule import cases
 from tvm_sched.errors import InputError
-from tvm_sched.problem import Problem, merge_problems
+from tvm_sched.problem import Problem, Scenario, Workload, merge_problems
 from tvm_sched.schedule import ModelLatency, model_latencies, requests_of
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.submodels import split
@@ -53,7 +53,7 @@ def test_what_is_loaded_counts_and_what_is_resident_does_not():
     heavy = tuple(msgspec.structs.replace(t, size=10**6) if t.name == "a/w0" else t for t in merged.graph.tensors)
     merged = Problem(msgspec.structs.replace(merged.graph, tensors=heavy), merged.topology, merged.costs)
     assert names(merged, split(merged, 1, 48)) == [["a/o0", "b/o0"], ["b/o1", "a/o1"]]
-    warm = merged.with_resident(["a/w0"])
+    warm = Scenario(merged, ["a/w0"])
     assert names(warm, split(warm, 1, 48)) == [["a/o0", "b/o0"], ["a/o1", "b/o1"]]
 
 
@@ -73,24 +73,24 @@ def test_every_operator_is_in_one_submodel_after_what_it_reads(seed, count, domi
 
 def test_two_models_on_two_devices_end_together():
     merged = merge_problems([chain("a", 6), chain("b", 6)])
-    schedule = solve(merged, "sortinghat", QUICK)
+    schedule = solve(merged, method="sortinghat", options=QUICK)
     a, b = model_latencies(merged, schedule)
-    alone = solve(chain("a", 6), "sortinghat", QUICK).certificate.latency_ns
+    alone = solve(chain("a", 6), method="sortinghat", options=QUICK).certificate.latency_ns
     assert (a.model, b.model) == ("a", "b")
     assert max(a.latency_ns, b.latency_ns) == schedule.certificate.latency_ns <= 1.1 * alone
-    first = model_latencies(merged, solve(merged, "single"))
-    assert max(each.latency_ns for each in first) == solve(merged, "single").certificate.latency_ns
+    first = model_latencies(merged, solve(merged, method="single"))
+    assert max(each.latency_ns for each in first) == solve(merged, method="single").certificate.latency_ns
     assert ModelLatency("a", 300, 200).slowdown == 1.5
     assert ModelLatency("a", 300).slowdown is None
-    assert model_latencies(chain("a", 2), solve(chain("a", 2), "single")) == []
+    assert model_latencies(chain("a", 2), solve(chain("a", 2), method="single")) == []
 
 
 def test_latencies_of_models_are_means_over_requests():
     merged = merge_problems([chain("a", 3), chain("b", 2)])
     requests = requests_of(merged, [(0, 1), (1, 1)])
-    schedule = solve(merged, "heft", requests=requests)
-    cold, warm = (model_latencies(merged, schedule, [request]) for request in requests)
-    for mean, one, other in zip(model_latencies(merged, schedule, requests), cold, warm, strict=True):
+    schedule = solve(merged, method="heft", workload=Workload(requests))
+    cold, warm = (model_latencies(merged, schedule, Workload([request])) for request in requests)
+    for mean, one, other in zip(model_latencies(merged, schedule, Workload(requests)), cold, warm, strict=True):
         assert mean.latency_ns == (one.latency_ns + other.latency_ns) // 2
 
 
@@ -98,9 +98,9 @@ def test_latencies_of_models_are_means_over_requests():
 def test_weights_that_are_none_are_refused(weights):
     merged = merge_problems([chain("a", 1), chain("b", 1)])
     with pytest.raises(InputError, match=r"weights are .* a number above 0 for each of 2 models"):
-        solve(merged, "sortinghat", {"weights": weights, **QUICK})
+        solve(merged, method="sortinghat", options={"weights": weights, **QUICK})
 
 
 def test_weights_are_numbers():
     with pytest.raises(InputError, match="weights are 'one,two'; numbers separated by commas"):
-        solve(chain("a", 1), "sortinghat", {"weights": "one,two"})
+        solve(chain("a", 1), method="sortinghat", options={"weights": "one,two"})

@@ -177,7 +177,7 @@ def _compile_stage(
         mod,
         calls,
         problem,
-        solve(problem, "single", {"device": device}),
+        solve(problem, method="single", options={"device": device}),
         backend,
         compile_calls(mod, calls, problem.topology, backend, suffix),
         suffix=suffix,

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 
 from ...errors import InputError
-from ...problem import Problem
+from ...problem import Problem, Workload
 from ...schedule import Schedule, resolved
 from ...schedule.verifier import verify
 from ...schedulers import get, solve
@@ -57,7 +57,8 @@ class Place:
         if self.schedule is not None:
             return _with_schedule(mod, problem, _check_problem(self.schedule, problem))
         sizes, submodels = self._submodels(mod)
-        schedule = solve(problem, self.scheduler, {**sizes, **self.options}, self.progress, submodels=submodels)
+        workload = Workload(submodels=None if submodels is None else tuple(map(tuple, submodels)))
+        schedule = solve(problem, workload, self.scheduler, {**sizes, **self.options}, progress=self.progress)
         return _with_schedule(mod, problem, schedule)
 
     def _submodels(self, mod: tvm.IRModule) -> tuple[dict[str, Any], list[list[str]] | None]:

@@ -145,7 +145,7 @@ def _measure(
     problem = Problem(graph, cpu_topology(1), Costs(np.ones((len(graph.operators), 1), np.int64)))
     shares = {call.function: (1, len(topology.devices)) for call in calls.calls}
     kernels = link_calls(mod, calls, topology)
-    module = make_runnable(mod, calls, problem, solve(problem, "single"), kernels, shares)
+    module = make_runnable(mod, calls, problem, solve(problem, method="single"), kernels, shares)
     others = OtherLoad()
     times = kernel_times(module, [operator.name for operator in graph.operators], seconds)
     load = round(others.share(), 2)

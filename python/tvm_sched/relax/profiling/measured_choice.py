@@ -266,7 +266,7 @@ class Choice:
         """One device with all cores, with the times of its kernels on one thread and on all of them."""
         count, topology = cores(), cpu_topology(1)
         planned = Problem(problem.graph, topology, Costs(problem.costs.operator_ns.min(axis=1, keepdims=True)))
-        schedule = solve(planned, "single")
+        schedule = solve(planned, method="single")
         self.progress("measuring kernels on all cores", 0, 2)
         whole = self._kernel_times(planned, schedule, (1, 1))
         self.progress("measuring kernels on one core", 1, 2)
@@ -276,7 +276,7 @@ class Choice:
         self.one_thread = np.ceil(one).astype(np.int64)
         costs = Costs(np.ceil(whole).astype(np.int64).reshape(-1, 1), source="measured", concurrency=together)
         measured = Problem(problem.graph, topology, costs)
-        return Candidate("one stream", measured, solve(measured, "single"))
+        return Candidate("one stream", measured, solve(measured, method="single"))
 
     def _kernel_times(self, problem: Problem, schedule: Schedule, share: tuple[int, int]) -> np.ndarray:
         """Nanoseconds of each operator, the median of several runs."""
@@ -303,7 +303,9 @@ class Choice:
     def _parallel_streams(self, first: Candidate) -> Iterator[Candidate]:
         for block in _BLOCKS:
             try:
-                schedule = solve(first.problem, "ios", {"block": block, "groups": max(4, cores()), "states": 20_000})
+                schedule = solve(
+                    first.problem, method="ios", options={"block": block, "groups": max(4, cores()), "states": 20_000}
+                )
             except (InfeasibleError, TooLargeError):
                 continue
             if any(placement.stage for placement in schedule.placements):
@@ -316,7 +318,7 @@ class Choice:
         problem = Problem(first.problem.graph, topology, costs)
         for name, scheduler in (("one of N devices", "single"), ("logical devices", "heft")):
             try:
-                yield Candidate(name, problem, solve(problem, scheduler), spares_cores=scheduler == "single")
+                yield Candidate(name, problem, solve(problem, method=scheduler), spares_cores=scheduler == "single")
             except TvmSchedError:  # a share of the memory may be too little
                 continue
 
@@ -331,7 +333,7 @@ def _with_streams(first: Candidate, method: str, launch_order: str | None) -> Ca
     assert together is not None
     shared = Costs(costs.operator_ns, source=costs.source, concurrency=Concurrency(together.utilisation))
     problem = Problem(first.problem.graph, first.problem.topology, shared)
-    schedule = choose_streams(problem, solve(problem, "single"), method)
+    schedule = choose_streams(problem, solve(problem, method="single"), method)
     return Candidate(f"streams of {method}", problem, choose_launch_order(problem, schedule, launch_order))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from ...problem import Problem
+from ...problem import Scenario
 from ..common.events import Array
 from ..common.greedy import priorities
 from ..common.search import Choice, Searches
@@ -35,7 +35,7 @@ class BlockSearch:
 
     Parameters
     ----------
-    problem : Problem
+    scenario : Scenario
     searches : Searches
     start : RuleSchedule
     memory_scale : float
@@ -44,15 +44,15 @@ class BlockSearch:
     """
 
     def __init__(
-        self, problem: Problem, searches: Searches, start: RuleSchedule, memory_scale: float = 1.0, seed: int = 0
+        self, scenario: Scenario, searches: Searches, start: RuleSchedule, memory_scale: float = 1.0, seed: int = 0
     ) -> None:
         self.best = self._now = start
         self._searches, self._scale, self._random = searches, memory_scale, Random(seed)
-        rank = priorities(problem)
+        rank = priorities(scenario)
         self._order = sorted(range(len(rank)), key=lambda o: (-rank[o], o))
-        choices, everywhere = list(start.rule.choices), range(len(problem.topology.devices))
+        choices, everywhere = list(start.rule.choices), range(len(scenario.topology.devices))
         known = {(c.devices, c.direct) for c in choices}
-        for devices in (*device_groups(problem), everywhere):
+        for devices in (*device_groups(scenario), everywhere):
             if (frozenset(devices), False) not in known:
                 choices.append(Choice(devices, direct=False))
         self._choices = choices

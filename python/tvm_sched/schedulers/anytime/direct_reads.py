@@ -15,7 +15,7 @@ from ...anytime import Budget
 from ...bounds.bus import bus_traffic
 from ...bounds.relaxation import Relaxation
 from ...bounds.resident_relaxation import without_resident
-from ...problem import FORBIDDEN, Costs, Problem
+from ...problem import FORBIDDEN, Costs, Problem, Scenario
 from ..common.search import Choice, Searches
 from .improvers import EVENTS_PER_SECOND, PLACES_PER_SECOND
 from .state import ScheduleState
@@ -40,15 +40,15 @@ class DirectReads:
     def step(self, state: ScheduleState, budget: Budget) -> bool:
         """Try one set of operators."""
         if self._left is None:
-            self._left = candidate_sets(without_resident(state.problem))
+            self._left = candidate_sets(without_resident(state.scenario.problem, state.scenario.resident))
         if not self._left:
             return False
         events = int(min(EVENTS, budget.left * EVENTS_PER_SECOND / len(self._left)))
-        places = len(state.problem.graph.operators) * len(state.problem.topology.devices)
+        places = len(state.scenario.graph.operators) * len(state.scenario.topology.devices)
         budget.spend(events / EVENTS_PER_SECOND + places / PLACES_PER_SECOND)
-        searches, scale = Searches(with_direct_reads(state.problem, self._left.pop(0))), state.memory_scale
-        everywhere = Choice(range(len(state.problem.topology.devices)))
-        found = searches.construct([everywhere], [0] * len(state.problem.graph.operators), scale)
+        searches, scale = Searches(with_direct_reads(state.scenario, self._left.pop(0))), state.memory_scale
+        everywhere = Choice(range(len(state.scenario.topology.devices)))
+        found = searches.construct([everywhere], [0] * len(state.scenario.graph.operators), scale)
         if found is not None:
             search = searches.improve(found[0], scale, state.seed, state.run_goal)
             search.step(events)
@@ -56,24 +56,22 @@ class DirectReads:
         return True
 
 
-def with_direct_reads(problem: Problem, direct: frozenset[int]) -> Problem:
-    """The problem in which these operators read directly wherever they can, and no others do.
+def with_direct_reads(scenario: Scenario, direct: frozenset[int]) -> Scenario:
+    """The run in which these operators read directly wherever they can, and no others do.
 
     Costs of operators together are left out: sequences have none, and a measured pair may no longer be able to run.
     """
-    chosen = np.array([o in direct for o in range(len(problem.graph.operators))])[:, None]
-    can = problem.costs.direct_ns != FORBIDDEN
-    normal = np.where(chosen & can, FORBIDDEN, problem.costs.operator_ns)
-    only = np.where(chosen, problem.costs.direct_ns, FORBIDDEN)
+    chosen = np.array([o in direct for o in range(len(scenario.graph.operators))])[:, None]
+    can = scenario.costs.direct_ns != FORBIDDEN
+    normal = np.where(chosen & can, FORBIDDEN, scenario.costs.operator_ns)
+    only = np.where(chosen, scenario.costs.direct_ns, FORBIDDEN)
     left = ((normal != FORBIDDEN) | (only != FORBIDDEN)).any(axis=1)[:, None]  # some can run in no other way
     costs = Costs(
-        np.where(left, normal, problem.costs.operator_ns),
-        np.where(left, only, problem.costs.direct_ns),
-        problem.costs.source,
+        np.where(left, normal, scenario.costs.operator_ns),
+        np.where(left, only, scenario.costs.direct_ns),
+        scenario.costs.source,
     )
-    kept = Problem._unchecked(problem.graph, problem.topology, costs)
-    kept.lags_ns = problem.lags_ns
-    return kept.with_resident(problem.resident)
+    return scenario.with_problem(Problem.derive(scenario.graph, scenario.topology, costs))
 
 
 def candidate_sets(problem: Problem) -> list[frozenset[int]]:

@@ -48,16 +48,16 @@ class Annealing:
             return False
         seconds = budget.left
         budget.spend(seconds)
-        effort = Effort.of(state.problem, seconds, budget.deadline, state.seed, state.run_goal, self._stage)
+        effort = Effort.of(state.scenario, seconds, budget.deadline, state.seed, state.run_goal, self._stage)
         with suppress(InfeasibleError):
-            state.offer_index(fit_into_memory(anneal_several(state.problem, starts, effort)))
+            state.offer_index(fit_into_memory(anneal_several(state.scenario, starts, effort)))
         return True
 
     def _starts(self, state: ScheduleState) -> list[ScheduleIndex]:
         """The best alone for stages; otherwise schedules without evictions, of which there may be none."""
         if self._stage > 1 and state.best is not None:
             return [state.best]
-        return [ScheduleIndex.of_sequence(state.problem, start.sequence) for start in state.diverse_starts(STARTS)]
+        return [ScheduleIndex.of_sequence(state.scenario, start.sequence) for start in state.diverse_starts(STARTS)]
 
 
 class Blocks:
@@ -74,8 +74,8 @@ class Blocks:
             if state.listed is None:
                 return False
             scale = state.memory_scale
-            self._search = BlockSearch(state.problem, state.searches, state.listed, scale, state.seed)
-        budget.spend(len(state.problem.graph.operators) * len(state.problem.topology.devices) / PLACES_PER_SECOND)
+            self._search = BlockSearch(state.scenario, state.searches, state.listed, scale, state.seed)
+        budget.spend(len(state.scenario.graph.operators) * len(state.scenario.topology.devices) / PLACES_PER_SECOND)
         report_progress(self.name, int(budget.spent * 1000), int(budget.work * 1000))
         if self._search.step():
             state.offer_sequence(self._search.best.sequence, state.memory_scale)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ...problem import HOST, Problem
+from ...problem import HOST, Scenario
 from ..common.events import Array
 from ..common.greedy import priorities
 from ..common.search import Choice, Searches
@@ -37,9 +37,9 @@ class Rule:
     choice: list[int]
 
 
-def device_groups(problem: Problem) -> list[list[int]]:
+def device_groups(scenario: Scenario) -> list[list[int]]:
     """Groups of devices that reach each other without a PCIe bus: their copies do not delay loads."""
-    topology = problem.topology
+    topology = scenario.topology
     devices = range(len(topology.devices))
     to_host = [route for d in devices for route in (topology.route(HOST, d), topology.route(d, HOST)) if route]
     buses = {c for route in to_host for c in route.channels}
@@ -53,11 +53,11 @@ def device_groups(problem: Problem) -> list[list[int]]:
     return [[d for d in devices if group[d] == g] for g in dict.fromkeys(group)]
 
 
-def rules(problem: Problem) -> Iterator[Rule]:
+def rules(scenario: Scenario) -> Iterator[Rule]:
     """The rules to try, the most promising first."""
-    everywhere, count = list(range(len(problem.topology.devices))), len(problem.graph.operators)
-    together = device_groups(problem)
-    fast = _fastest(problem)
+    everywhere, count = list(range(len(scenario.topology.devices))), len(scenario.graph.operators)
+    together = device_groups(scenario)
+    fast = _fastest(scenario)
     sets = [everywhere, *together] if len(together) > 1 else [everywhere]
     sets += [[d for d in devices if d in fast] for devices in sets]
     distinct = [list(s) for s in dict.fromkeys(tuple(s) for s in sets) if s]
@@ -65,18 +65,18 @@ def rules(problem: Problem) -> Iterator[Rule]:
         for devices in distinct:
             yield Rule([Choice(devices, direct)], [0] * count)
     if len(together) > 1:
-        yield from _parts(problem, together)
+        yield from _parts(scenario, together)
 
 
-def _fastest(problem: Problem) -> set[int]:
+def _fastest(scenario: Scenario) -> set[int]:
     """Devices on which the whole model takes at most half as long again as on the fastest."""
-    best = problem.costs.operator_ns.astype(float).sum(axis=0)
+    best = scenario.costs.operator_ns.astype(float).sum(axis=0)
     return {d for d, ns in enumerate(best.tolist()) if ns <= 1.5 * best.min()}
 
 
-def _parts(problem: Problem, together: list[list[int]]) -> Iterator[Rule]:
+def _parts(scenario: Scenario, together: list[list[int]]) -> Iterator[Rule]:
     """Parts of the model in turn on groups of devices."""
-    position = _parameter_positions(problem)
+    position = _parameter_positions(scenario)
     most = max(len(group) for group in together)
     if len(together) == 2:
         first, second = sorted(range(2), key=lambda g: len(together[g]))
@@ -91,9 +91,9 @@ def _parts(problem: Problem, together: list[list[int]]) -> Iterator[Rule]:
                 yield Rule(choices, _assign_groups(position, rounds, order))
 
 
-def _parameter_positions(problem: Problem) -> list[float]:
+def _parameter_positions(scenario: Scenario) -> list[float]:
     """For each operator, the share of the parameters' bytes that it and those before it read, from 0 to 1."""
-    index, rank = problem.graph.index, priorities(problem)
+    index, rank = scenario.graph.index, priorities(scenario)
     position, seen, total = [0.0] * len(rank), set[int](), 0
     for o in sorted(range(len(rank)), key=lambda o: (-rank[o], o)):
         new = [t for t in index.host_inputs[o] if t not in seen]
@@ -118,15 +118,15 @@ def _assign_groups(position: list[float], rounds: int, pattern: list[tuple[float
 
 
 def list_schedules(
-    problem: Problem, searches: Searches, memory_scale: float = 1.0, most_places: int = MOST_PLACES
+    scenario: Scenario, searches: Searches, memory_scale: float = 1.0, most_places: int = MOST_PLACES
 ) -> Iterator[tuple[Array, Rule]]:
     """List schedules by all rules, as sequences with the rule that made each.
 
     As many as a limit on operators times devices allows, at least the first few; those that do not fit into
     ``memory_scale`` of the memory are left out.
     """
-    places = max(len(problem.graph.operators) * len(problem.topology.devices), 1)
-    for i, rule in enumerate(rules(problem)):
+    places = max(len(scenario.graph.operators) * len(scenario.topology.devices), 1)
+    for i, rule in enumerate(rules(scenario)):
         if i >= 4 and i * places > most_places:
             return
         found = searches.construct(rule.choices, rule.choice, memory_scale)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 
 import msgspec
 
-from ...anytime import Budget, Turn, budget_of, improve
+from ...anytime import Budget, Limits, TimedOptions, Turn, budget_of, improve
 from ...errors import require_at_least
-from ...problem import FORBIDDEN, Problem
+from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
 from ..common.compiled_methods import is_contention_free
-from ..common.requests import requests_in_mix
+from ..common.requests import best_schedule, schedule_each_request
 from ..registry import register
 from .direct_reads import DirectReads
 from .improvers import Annealing, Blocks, LocalSearch
@@ -45,7 +46,7 @@ STAGED_SHARE, STAGED_SHARE_WITH_LOADS = 0.9, 0.4
 search without stages knows more ways."""
 
 
-class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     """Options of `anytime`.
 
     Parameters
@@ -69,6 +70,10 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         require_at_least(self, stage=1, seed=0)
         self.budget()
 
+    def within(self, limits: Limits) -> AnytimeOptions:
+        """The options with these limits."""
+        return msgspec.structs.replace(self, time_limit=limits.time_limit, work=limits.work)
+
     def part(self, count: int) -> AnytimeOptions:
         """The options of one of several searches that share time and work."""
         limit = TIME_LIMIT if self.time_limit is None and self.work is None else self.time_limit
@@ -80,14 +85,17 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return budget_of(self.time_limit, self.work, TIME_LIMIT, WORK_SHARE)
 
 
-@register("anytime", options=AnytimeOptions, answers_interrupt=True)
-def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
+@register("anytime", options=AnytimeOptions, answers_interrupt=True, weighs_requests=True)
+def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Schedule:
     """The best schedule that several methods find together within a budget, and how far it can be from the optimum.
 
     Quick methods and list schedules by many rules come first, so the answer is never worse than theirs, and such in which it
     is decided beforehand which operators read host memory directly (`direct_reads`). Then annealing,
     blocks of operators and local search over events each have a share of the work; where the costs know operators
     together, annealing into stages has most of it. The schedule's notes say to what latency each improver came.
+
+    Of a workload with several requests it searches in the run of each, with an equal part of the budget, for the schedule
+    that is best for all of them.
 
     Of a problem with variants, quick schedules choose among the ways first (`tvm_sched.schedulers.anytime.variants`), with
     a fifth of the work; a race of the most promising choices (`tvm_sched.schedulers.anytime.race`) has four tenths of the
@@ -98,50 +106,61 @@ def anytime(problem: Problem, options: AnytimeOptions) -> Schedule:
     InfeasibleError
         No schedule within the devices' memory was found.
     """
+    mix = workload.requests
+    if len(mix) < 2:
+        return _search(workload.scenario(problem), (), options)
+    part = options.part(len(mix))
+    schedules = schedule_each_request(problem, workload, lambda scenario: _search(scenario, mix, part))
+    best = best_schedule(problem, workload, schedules) or schedules[0]
+    interrupted = any(each.certificate == INTERRUPTED for each in schedules)
+    return best.replace(certificate=INTERRUPTED) if interrupted else best
+
+
+def _search(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions) -> Schedule:
+    """The best schedule for a mix of requests (without any, for the scenario's run) that searches in one scenario find."""
     budget = options.budget()
-    if problem.variants is None:
-        state = ScheduleState(problem, options.seed, requests_in_mix(problem))
-        status = improve(state, turns(problem, options, budget.work), budget)
+    if scenario.variants is None:
+        state = ScheduleState(scenario, options.seed, mix)
+        status = improve(state, turns(scenario, options, budget.work), budget)
         return state.answer().replace(certificate=Certificate.unchecked(status))
-    return _search_variants(problem, options, budget)
+    return _search_variants(scenario, mix, options, budget)
 
 
-def _search_variants(problem: Problem, options: AnytimeOptions, budget: Budget) -> Schedule:
+def _search_variants(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions, budget: Budget) -> Schedule:
     """The best schedule of the choices that quick schedules found; of the graph's own ways where these have none."""
     choosing = budget.part(SHARE * budget.work)
     now = time.monotonic()
     choosing.deadline = now + SHARE * (budget.deadline - now)  # without a time limit the clock decides nothing
-    choices, interrupted = promising_choices(problem, choosing, options.seed)
+    choices, interrupted = promising_choices(scenario, choosing, options.seed)
     if interrupted:
         budget, choices = Budget(0.0, time.monotonic()), choices[:1]
-    mix = requests_in_mix(problem)
-    racers = [Racer(each, ScheduleState(problem.resolve(each), options.seed, mix)) for each in choices]
+    racers = [Racer(each, ScheduleState(scenario.resolve(each), options.seed, mix)) for each in choices]
 
     def turns_of(racer: Racer, work: float, number: int) -> list[Turn[ScheduleState]]:
-        found = turns(racer.state.problem, options, work, problem, brief=number >= 0)
+        found = turns(racer.state.scenario, options, work, scenario, brief=number >= 0)
         return [turn for turn in found if number <= 0 or not math.isinf(turn.share)]
 
     best, status = race(racers, budget, turns_of)
     if best.state.best is None and best.choice:  # the graph's own ways may fit where others do not
-        best, status = race([Racer({}, ScheduleState(problem.resolve({}), options.seed, mix))], budget, turns_of)
+        best, status = race([Racer({}, ScheduleState(scenario.resolve({}), options.seed, mix))], budget, turns_of)
     status = "interrupted" if interrupted else status
-    schedule = with_choice(problem, best.state.answer(), best.choice)
+    schedule = with_choice(scenario.problem, best.state.answer(), best.choice)
     return schedule.replace(certificate=INTERRUPTED if status == "interrupted" else Certificate.unchecked(status))
 
 
 def turns(
-    problem: Problem, options: AnytimeOptions, work: float, bound_of: Problem | None = None, brief: bool = False
+    scenario: Scenario, options: AnytimeOptions, work: float, bound_of: Scenario | None = None, brief: bool = False
 ) -> list[Turn[ScheduleState]]:
     """The improvers for a problem, with their shares of the work; the bound is that of ``bound_of``, by default its own.
 
     ``brief``: only a few of those whose work is not counted.
     """
-    index, topology = problem.graph.index, problem.topology
+    index, topology = scenario.graph.index, scenario.topology
     loads = any(index.host_inputs) and not all(device.shares_host_memory for device in topology.devices)
-    stages = problem.costs.concurrency is not None and options.stage > 1
+    stages = scenario.costs.concurrency is not None and options.stage > 1
     staged = 0.0 if not stages else STAGED_SHARE_WITH_LOADS if loads else STAGED_SHARE
-    shares = dict(FREE_SHARES if is_contention_free(problem) else SHARES if loads else UNLOADED_SHARES)
-    if "blocks" in shares and len(device_groups(problem)) < 2:
+    shares = dict(FREE_SHARES if is_contention_free(scenario) else SHARES if loads else UNLOADED_SHARES)
+    if "blocks" in shares and len(device_groups(scenario)) < 2:
         shares["local search"] = shares.get("local search", 0.0) + shares.pop("blocks")
     chosen = (Annealing(), Blocks(), LocalSearch())
     found: list[Turn[ScheduleState]] = [
@@ -150,11 +169,11 @@ def turns(
         Turn(LowerBound(bound_of)),
     ]
     if not brief:
-        found.append(Turn(QuickMethods(quick_methods(problem, work), options.stage)))
-        start = submodel_start(problem, work) if loads else None
+        found.append(Turn(QuickMethods(quick_methods(scenario, work), options.stage)))
+        start = submodel_start(scenario, work) if loads else None
         if start is not None:
             found.append(Turn(start, SUBMODEL_SHARE))
-    if loads and (problem.costs.direct_ns != FORBIDDEN).any():
+    if loads and (scenario.costs.direct_ns != FORBIDDEN).any():
         found.append(Turn(DirectReads(), DIRECT_SHARE))
     found += [Turn(each, (1 - staged) * shares[each.name]) for each in chosen if each.name in shares]
     if staged:

@@ -11,7 +11,7 @@ import msgspec
 from ...anytime import Budget
 from ...bounds import lower_bound
 from ...errors import InfeasibleError
-from ...problem import FORBIDDEN, Problem
+from ...problem import FORBIDDEN, Scenario
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule.schedule import weighted_mean
@@ -76,7 +76,7 @@ class ListScheduling:
     def _all(self, state: ScheduleState) -> Iterator[bool]:
         for scale in (*SCALES, *BOLD_SCALES):
             state.memory_scale = scale
-            for sequence, rule in list_schedules(state.problem, state.searches, scale, self._most_places):
+            for sequence, rule in list_schedules(state.scenario, state.searches, scale, self._most_places):
                 latency = state.offer_sequence(sequence, scale)
                 if latency is not None and (state.listed is None or latency < state.listed.latency_ns):
                     state.listed = RuleSchedule(latency, sequence, rule)
@@ -87,9 +87,9 @@ class ListScheduling:
 
 def _frugal(state: ScheduleState, scale: float) -> bool:
     """The list schedule that brings the fewest bytes; whether it fits."""
-    partial = PartialSchedule(state.problem, scale)
+    partial = PartialSchedule(state.scenario, scale)
     try:
-        list_schedule(partial, range(len(partial.placed)), priorities(state.problem), frugal=True)
+        list_schedule(partial, range(len(partial.placed)), priorities(state.scenario), frugal=True)
     except InfeasibleError as error:
         state.refuse(error)
         return False
@@ -126,8 +126,9 @@ class QuickMethods:
         method = get(name)
         options: dict[str, Any] = {"window": self._stage} if name.startswith("hios") else {}
         try:
-            schedule = method.function(state.problem, msgspec.convert(options, method.options))
-            index = ScheduleIndex.of(state.problem, schedule)
+            chosen = msgspec.convert(options, method.options)
+            schedule = method.function(state.scenario.problem, state.scenario.workload, chosen)
+            index = ScheduleIndex.of(state.scenario, schedule)
         except InfeasibleError as error:
             state.tried[name] = str(error)
             state.refuse(error)
@@ -158,7 +159,7 @@ class SubmodelStart:
         """All of it; nothing where the clock is over before its end."""
         budget.spend(self._seconds)
         with suppress(InfeasibleError):
-            found = heuristic_schedule(state.problem, state.memory_scale, lambda: budget.late)
+            found = heuristic_schedule(state.scenario, state.memory_scale, lambda: budget.late)
             if found is not None:
                 state.offer_index(found)
         return False
@@ -169,43 +170,44 @@ class LowerBound:
 
     Parameters
     ----------
-    bound_of : Problem, optional
+    bound_of : Scenario, optional
         The problem with variants of which the state's is one choice: its bound holds for both.
     """
 
     name = ""
 
-    def __init__(self, bound_of: Problem | None = None) -> None:
+    def __init__(self, bound_of: Scenario | None = None) -> None:
         self._bound_of = bound_of
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
         """Compute the whole bound."""
-        problem = self._bound_of or state.problem
-        bounds = [lower_bound(problem.with_resident(r.resident)) for r in state.mix] or [lower_bound(problem)]
+        scenario = self._bound_of or state.scenario
+        runs = [scenario.with_resident(request.resident) for request in state.mix] or [scenario]
+        bounds = [lower_bound(run) for run in runs]
         state.raise_bound(weighted_mean(state.mix, [bound.ns for bound in bounds]), bounds[0].name)
         return False
 
 
-def quick_methods(problem: Problem, work: float) -> list[str]:
+def quick_methods(scenario: Scenario, work: float) -> list[str]:
     """Those of `QUICK` that take little of a search with so much work, in seconds."""
-    operators, devices = len(problem.graph.operators), len(problem.topology.devices)
-    readers = int((problem.costs.direct_ns != FORBIDDEN).any(axis=1).sum())
+    operators, devices = len(scenario.graph.operators), len(scenario.topology.devices)
+    readers = int((scenario.costs.direct_ns != FORBIDDEN).any(axis=1).sum())
     hios = (operators * devices) ** 2 / HIOS_PLACES_SQUARED_PER_SECOND
     seconds = {"deepplan": readers * operators / DEEPPLAN_PAIRS_PER_SECOND, "hios-lp": hios, "hios-mr": hios}
     most = max(QUICK_SECONDS, QUICK_SHARE * work)
     return [name for name in QUICK if seconds.get(name, 0.0) <= most]
 
 
-def submodel_start(problem: Problem, work: float) -> SubmodelStart | None:
+def submodel_start(scenario: Scenario, work: float) -> SubmodelStart | None:
     """The start from submodels, where it takes little of a search with so much work, in seconds, and may gain.
 
     It does on models of hundreds of operators, whose schedules the other searches cannot change everywhere.
     """
-    operators, devices = len(problem.graph.operators), len(problem.topology.devices)
+    operators, devices = len(scenario.graph.operators), len(scenario.topology.devices)
     most = SUBMODEL_SHARE * work * SUBMODEL_PLACES_PER_SECOND
     if operators < LEAST_OPERATORS or operators * devices * (devices + 1) > most:
         return None
     options = SortingHatOptions()
-    groups = submodels_of(problem, options.dominators, options.operators)
+    groups = submodels_of(scenario, options.dominators, options.operators)
     places = sum(len(group) * devices * (devices + len(group)) for group in groups)
     return SubmodelStart(places / SUBMODEL_PLACES_PER_SECOND) if places <= most else None

@@ -10,8 +10,8 @@ import numpy as np
 from ...anytime import Incumbent
 from ...bounds import lower_bound, optimality_threshold
 from ...errors import InfeasibleError
-from ...problem import Problem
-from ...schedule import Request, Schedule, ScheduleIndex
+from ...problem import Request, Scenario
+from ...schedule import Schedule, ScheduleIndex
 from ...schedule.schedule import weighted_mean
 from ..common.compiled_methods import shortfall
 from ..common.events import MOVE, Array, sequence_of
@@ -39,10 +39,10 @@ class ScheduleState(Incumbent[ScheduleIndex]):
 
     Parameters
     ----------
-    problem : Problem
+    scenario : Scenario
     seed : int
     mix : sequence of Request
-        Kinds of runs over which the mean latency counts; none: a run of the problem as it is.
+        Kinds of runs over which the mean latency counts; none: the scenario's run alone.
 
     Attributes
     ----------
@@ -54,12 +54,12 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         Why the first method that found nothing did not.
     """
 
-    def __init__(self, problem: Problem, seed: int, mix: Sequence[Request] = ()) -> None:
+    def __init__(self, scenario: Scenario, seed: int, mix: Sequence[Request] = ()) -> None:
         super().__init__()
         self.mix = mix
-        known = problem.graph.index.tensor_id.keys()
-        self._runs = [problem.with_resident(known & request.resident) for request in mix]
-        self.problem, self.seed, self.searches = problem, seed, Searches(problem)
+        known = scenario.graph.index.tensor_id.keys()
+        self._runs = [scenario.with_resident(known & frozenset(request.resident)) for request in mix]
+        self.scenario, self.seed, self.searches = scenario, seed, Searches(scenario)
         self.memory_scale = 1.0
         self.listed: RuleSchedule | None = None
         self.refusal: InfeasibleError | None = None
@@ -73,26 +73,26 @@ class ScheduleState(Incumbent[ScheduleIndex]):
 
     @property
     def run_goal(self) -> int:
-        """Lower bound on the latency of a run of the problem as it is."""
-        return optimality_threshold(lower_bound(self.problem).ns) if self.mix and self.bound else self.goal
+        """Lower bound on the latency of the scenario's run."""
+        return optimality_threshold(lower_bound(self.scenario).ns) if self.mix and self.bound else self.goal
 
     @property
-    def other_runs(self) -> list[tuple[Problem, float]]:
-        """Problems of the other runs that count, and their shares."""
+    def other_runs(self) -> list[tuple[Scenario, float]]:
+        """The other runs that count, and their shares."""
         total = sum(request.weight for request in self.mix)
         runs = zip(self._runs, self.mix, strict=True)
-        return [(run, request.weight / total) for run, request in runs if run is not self.problem]
+        return [(run, request.weight / total) for run, request in runs if run != self.scenario]
 
     def _priced(self, index: ScheduleIndex) -> tuple[int, tuple[int, str]]:
         """The latency that counts; the shortfall (see `shortfall`) in the worst of the runs that count."""
         if not self.mix:
-            return index.counted_ns, shortfall(index)
+            return index.objective_ns, shortfall(index)
         runs = [index.when_warm(run.resident) for run in self._runs]
-        return weighted_mean(self.mix, [run.counted_ns for run in runs]), max(map(shortfall, runs))
+        return weighted_mean(self.mix, [run.objective_ns for run in runs]), max(map(shortfall, runs))
 
     def offer_sequence(self, sequence: Array, memory_scale: float) -> int | None:
         """Count a sequence; its latency, or None if it does not fit into memory and so does not count."""
-        index = ScheduleIndex.of_sequence(self.problem, sequence)
+        index = ScheduleIndex.of_sequence(self.scenario, sequence)
         latency, short = self._priced(index)
         if short[0] > 0:
             self._shortfalls.append(short)
@@ -104,7 +104,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         return latency
 
     def offer_index(self, index: ScheduleIndex) -> int:
-        """Count a schedule that fits into memory in a run of the problem as it is; its latency.
+        """Count a schedule that fits into memory in the scenario's run; its latency.
 
         One with neither stages nor evictions is a sequence, too, from which searches may start.
         """

@@ -9,7 +9,7 @@ from itertools import islice
 
 from ...anytime import Budget
 from ...errors import InfeasibleError
-from ...problem import Problem
+from ...problem import Scenario
 from ...progress import report_progress
 from ..common.compiled_methods import fit_into_memory, list_order
 from ..common.search import Searches
@@ -40,7 +40,7 @@ APART = 0.1
 class _ChoicePrices:
     """Quick schedules of choices, counted as work."""
 
-    problem: Problem
+    scenario: Scenario
     budget: Budget
     known: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
 
@@ -49,22 +49,22 @@ class _ChoicePrices:
         key = tuple(sorted(choice.items()))
         if key not in self.known:
             report_progress("variants", int(self.budget.spent * 1000), int(self.budget.work * 1000))
-            problem = self.problem.resolve(choice)
-            count = len(problem.graph.operators)
-            places = RULES * count * len(problem.topology.devices)
+            scenario = self.scenario.resolve(choice)
+            count = len(scenario.graph.operators)
+            places = RULES * count * len(scenario.topology.devices)
             self.budget.spend(places / PLACES_PER_SECOND + count / OPERATORS_PER_SECOND)
-            searches = Searches(problem)
-            listed = [searches.construct(rule.choices, rule.choice) for rule in islice(rules(problem), RULES)]
+            searches = Searches(scenario)
+            listed = [searches.construct(rule.choices, rule.choice) for rule in islice(rules(scenario), RULES)]
             found = [float(each[1]) for each in listed if each is not None]
             for method in ("heft", "peft"):
                 with suppress(InfeasibleError):
-                    found.append(float(fit_into_memory(list_order(problem, method)).counted_ns))
+                    found.append(float(fit_into_memory(list_order(scenario, method)).objective_ns))
             self.known[key] = min(found, default=math.inf)
         return self.known[key]
 
     def best(self) -> list[Choice]:
         """The choices of least price that differ from each other, the graph's own among them; at least one."""
-        groups = self.problem.variants.groups if self.problem.variants else ()
+        groups = self.scenario.variants.groups if self.scenario.variants else ()
         ranked = sorted(self.known, key=lambda key: self.known[key])
         found: list[Choice] = []
         for choice in map(dict, ranked):
@@ -80,10 +80,10 @@ def _differing_groups(one: Choice, other: Choice) -> int:
     return sum(one.get(group) != other.get(group) for group in one.keys() | other.keys())
 
 
-def promising_choices(problem: Problem, budget: Budget, seed: int) -> tuple[list[Choice], bool]:
+def promising_choices(scenario: Scenario, budget: Budget, seed: int) -> tuple[list[Choice], bool]:
     """The choices to search with, the most promising first, and whether Ctrl-C ended the choosing."""
-    prices = _ChoicePrices(problem, budget)
-    search = ChoiceSearch(problem, prices.of, seed)
+    prices = _ChoicePrices(scenario, budget)
+    search = ChoiceSearch(scenario, prices.of, seed)
     interrupted = False
     try:
         while not budget.over and search.step():

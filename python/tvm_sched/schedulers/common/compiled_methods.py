@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ...errors import InfeasibleError
-from ...problem import Problem
+from ...problem import Scenario
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule._compiled import compiled
@@ -38,11 +38,11 @@ class Speed(NamedTuple):
     in_stages: int
 
     @staticmethod
-    def of(problem: Problem) -> Speed:
+    def of(scenario: Scenario) -> Speed:
         """The usual speed for problems of this kind."""
-        if is_contention_free(problem):
+        if is_contention_free(scenario):
             return Speed(40_000_000, 20_000_000)
-        if any(problem.graph.index.host_inputs):
+        if any(scenario.graph.index.host_inputs):
             return Speed(12_000_000, 12_000_000)
         return Speed(22_000_000, 15_000_000)
 
@@ -61,25 +61,25 @@ class Effort(NamedTuple):
     deadline: float
 
     @staticmethod
-    def of(problem: Problem, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
+    def of(scenario: Scenario, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
         """As much work as takes about this many seconds on an idle machine."""
-        speed = Speed.of(problem)
+        speed = Speed.of(scenario)
         return Effort(int(seconds * (speed.in_stages if stage > 1 else speed.alone)), seed, goal, stage, deadline)
 
 
-def is_contention_free(problem: Problem) -> bool:
+def is_contention_free(scenario: Scenario) -> bool:
     """Whether nothing has to be loaded and no copy waits for another."""
-    return not any(problem.graph.index.host_inputs) and not problem.topology.channels
+    return not any(scenario.graph.index.host_inputs) and not scenario.topology.channels
 
 
-def list_order(problem: Problem, method: ListMethod) -> ScheduleIndex:
+def list_order(scenario: Scenario, method: ListMethod) -> ScheduleIndex:
     """The schedule of HEFT or PEFT, without regard to memory."""
-    return _index(problem, compiled(problem).list_schedule(method))
+    return _index(scenario, compiled(scenario).list_schedule(method))
 
 
-def hios(problem: Problem, mapping: Mapping, window: int) -> ScheduleIndex:
+def hios(scenario: Scenario, mapping: Mapping, window: int) -> ScheduleIndex:
     """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, without regard to memory."""
-    return _index(problem, _call(compiled(problem).hios, mapping, window, progress=_reporter(mapping)))
+    return _index(scenario, _call(compiled(scenario).hios, mapping, window, progress=_reporter(mapping)))
 
 
 class TooManyStates(NamedTuple):
@@ -96,15 +96,15 @@ class Profiled(NamedTuple):
     time_ns: int
 
 
-def ios(problem: Problem, device: int, limits: IosLimits) -> tuple[ScheduleIndex, Profiled] | TooManyStates:
+def ios(scenario: Scenario, device: int, limits: IosLimits) -> tuple[ScheduleIndex, Profiled] | TooManyStates:
     """The schedule of IOS, or why it is refused: a block has more states than ``limits`` allow."""
-    found = _call(compiled(problem).ios, device, limits, progress=_reporter("states"))
+    found = _call(compiled(scenario).ios, device, limits, progress=_reporter("states"))
     if found.too_many_states:
         return TooManyStates(found.block_operators, found.log2_states)
-    return _index(problem, found.schedule), Profiled(found.profiled_stages, found.profiled_ns)
+    return _index(scenario, found.schedule), Profiled(found.profiled_stages, found.profiled_ns)
 
 
-def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
+def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
     """The best schedule that simulated annealing finds from the order, the devices and the stages of ``start``.
 
     Loads and copies are made again, each when its reader is appended. Memory is ignored.
@@ -122,10 +122,10 @@ def anneal(problem: Problem, start: ScheduleIndex, effort: Effort) -> ScheduleIn
         report_progress("annealing", done, total)
         return (time.monotonic() - begin) / max(effort.deadline - begin, 1e-9)
 
-    return _index(problem, _call(compiled(problem).anneal, operators, devices, joins, work, progress=clock))
+    return _index(scenario, _call(compiled(scenario).anneal, operators, devices, joins, work, progress=clock))
 
 
-def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
+def anneal_several(scenario: Scenario, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
     """The best schedule of annealing from several starts, by successive halving: the better half continues each time.
 
     After Karnin, Koren and Somekh, *Almost optimal exploration in multi-armed bandits* (ICML 2013), but each round has twice
@@ -140,8 +140,8 @@ def anneal_several(problem: Problem, starts: Sequence[ScheduleIndex], effort: Ef
         for i, start in enumerate(found):
             now += share * seconds
             part = effort._replace(operators=int(share * effort.operators), seed=effort.seed + i, deadline=now)
-            annealed.append(anneal(problem, start, part))
-        annealed.sort(key=lambda index: index.counted_ns)
+            annealed.append(anneal(scenario, start, part))
+        annealed.sort(key=lambda index: index.objective_ns)
         found = annealed[: (len(annealed) + 1) // 2]
     return found[0]
 
@@ -172,10 +172,10 @@ def _reporter(what: str) -> Callable[[int, int], None]:
     return lambda done, total: report_progress(what, done, total)
 
 
-def _index(problem: Problem, found: NativeSchedule | None) -> ScheduleIndex:
+def _index(scenario: Scenario, found: NativeSchedule | None) -> ScheduleIndex:
     if found is None:
         raise InfeasibleError("an operator has no device that can run it and that all its inputs can reach")
-    return ScheduleIndex.of_native(problem, found)
+    return ScheduleIndex.of_native(scenario, found)
 
 
 def fit_into_memory(index: ScheduleIndex) -> ScheduleIndex:
@@ -186,12 +186,12 @@ def fit_into_memory(index: ScheduleIndex) -> ScheduleIndex:
     InfeasibleError
         None was found; the message names the device that is short.
     """
-    problem, short = index.problem, shortfall(index)
+    scenario, short = index.scenario, shortfall(index)
     if short[0] <= 0:
         return index
     runs = [Run(*run) for run in zip(index.operator, index.device, index.direct, strict=True)]
     for scale in () if any(index.stage) else SCALES:
-        state = PartialSchedule(problem, scale)
+        state = PartialSchedule(scenario, scale)
         if not _place_runs(state, runs):
             continue
         repaired = state.to_index()
@@ -218,11 +218,11 @@ def _place_runs(state: PartialSchedule, runs: Sequence[Run]) -> bool:
 
 def shortfalls(index: ScheduleIndex) -> list[int]:
     """Bytes by which each device's memory is too small; 0 or less where it suffices."""
-    devices = index.problem.topology.devices
+    devices = index.scenario.topology.devices
     return [int(peak) - device.memory for peak, device in zip(index.peak_memory, devices, strict=True)]
 
 
 def shortfall(index: ScheduleIndex) -> tuple[int, str]:
     """Bytes that are missing on the device that lacks most, and its name; 0 or less where all fits."""
-    names = (device.name for device in index.problem.topology.devices)
+    names = (device.name for device in index.scenario.topology.devices)
     return max(zip(shortfalls(index), names, strict=True))

@@ -45,7 +45,7 @@ def events_of(sequence: Array) -> list[Event]:
 
 def sequence_of(index: ScheduleIndex) -> Array:
     """A schedule as rows, in the order in which its events start; evictions, streams and stages are not in them."""
-    graph, times = index.problem.graph.index, index.times
+    graph, times = index.scenario.graph.index, index.times
     position = {o: i for i, o in enumerate(graph.order)}
     read_end = {}
     keyed = []

@@ -12,7 +12,7 @@ def with_eviction(index: ScheduleIndex) -> ScheduleIndex:
     Times stay as they are, and memory can still be short: see `shortfalls`. Evicted parameters are loaded again in every
     run, so a device with room for all keeps them.
     """
-    short, graph = shortfalls(index), index.problem.graph
+    short, graph = shortfalls(index), index.scenario.graph
     tensors, kept = graph.tensors, set(graph.index.graph_outputs)
     evicted = {
         (t, d)

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...problem import FORBIDDEN, Problem
+from ...problem import FORBIDDEN, Scenario
 from .partial import PartialSchedule
 
 
-def priorities(problem: Problem) -> list[int]:
+def priorities(scenario: Scenario) -> list[int]:
     """Longest path from the start of each operator to the end of the run, in nanoseconds, each on its best device."""
-    index = problem.graph.index
-    best = np.minimum(problem.costs.operator_ns, problem.costs.direct_ns).min(axis=1, initial=FORBIDDEN).tolist()
+    index = scenario.graph.index
+    best = np.minimum(scenario.costs.operator_ns, scenario.costs.direct_ns).min(axis=1, initial=FORBIDDEN).tolist()
     rank = [0] * len(best)
     for o in reversed(index.order):
         rank[o] = best[o] + max((rank[s] for s in index.successors[o]), default=0)
@@ -40,7 +40,7 @@ def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[i
     InfeasibleError
         An operator fits on no device.
     """
-    index, devices = state.problem.graph.index, range(len(state.problem.topology.devices))
+    index, devices = state.scenario.graph.index, range(len(state.scenario.topology.devices))
     chosen = set(operators)
     waiting = {o: sum(p in chosen for p in index.predecessors[o]) for o in chosen}
     free = [(-rank[o], o) for o in chosen if waiting[o] == 0]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import InfeasibleError
-from ...problem import HOST, Problem
+from ...problem import HOST, Scenario
 from ...schedule import Schedule, ScheduleIndex
 from .compiled_methods import SCALES, shortfall
 from .events import Event, Run
@@ -37,7 +37,7 @@ class PricedSchedule:
         return PricedSchedule(index, index.times.latency_ns, *shortfall(index))
 
 
-def merge_events(problem: Problem, events: Sequence[Event]) -> PricedSchedule:
+def merge_events(scenario: Scenario, events: Sequence[Event]) -> PricedSchedule:
     """The schedule of a sequence of events, repaired: needless moves are dropped, missing ones added on the fastest way.
 
     Parameters
@@ -50,7 +50,7 @@ def merge_events(problem: Problem, events: Sequence[Event]) -> PricedSchedule:
     InfeasibleError
         An operator is placed where its inputs cannot be brought.
     """
-    state = PartialSchedule(problem, LIMITLESS)
+    state = PartialSchedule(scenario, LIMITLESS)
     needed = _needed(state, events)
     for event in events:
         if not isinstance(event, Run):
@@ -59,7 +59,7 @@ def merge_events(problem: Problem, events: Sequence[Event]) -> PricedSchedule:
             continue
         extension = state.extension(*event)
         if extension is None:
-            names = problem.graph.operators[event.operator].name, problem.topology.devices[event.device].name
+            names = scenario.graph.operators[event.operator].name, scenario.topology.devices[event.device].name
             raise InfeasibleError(
                 f"operator {names[0]!r} was placed on {names[1]!r}, where its inputs cannot be brought"
             )
@@ -81,8 +81,8 @@ def _needed(state: PartialSchedule, events: Sequence[Event]) -> set[tuple[int, i
 class ListedSchedule:
     """The last resort of schedulers that found nothing: list scheduling; and the error where that finds nothing either."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
         self.refused: PricedSchedule | None = None
 
     def refuse(self, found: PricedSchedule) -> None:
@@ -98,11 +98,11 @@ class ListedSchedule:
         InfeasibleError
             With the least shortfall of all that was tried.
         """
-        rank = priorities(self.problem)
+        rank = priorities(self.scenario)
         refusal: InfeasibleError | None = None
         for scale in SCALES:
             for frugal in (False, True):
-                state = PartialSchedule(self.problem, scale)
+                state = PartialSchedule(self.scenario, scale)
                 try:
                     list_schedule(state, range(len(rank)), rank, frugal)
                 except InfeasibleError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from ...anytime import Limits, TimedOptions
 from ...errors import InputError, require_at_least
 from .console import stdout_aside
 
@@ -79,7 +80,7 @@ class Answer(NamedTuple):
 OptionsT = TypeVar("OptionsT", bound="SubmodelOptions")
 
 
-class SubmodelOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SubmodelOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     """Options of schedulers that solve a program for each submodel.
 
     Parameters
@@ -119,6 +120,12 @@ class SubmodelOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return [float(weight) for weight in self.weights.split(",")] if self.weights else []
         except ValueError:
             raise InputError(f"weights are {self.weights!r}; numbers separated by commas are allowed") from None
+
+    def within(self: OptionsT, limits: Limits) -> OptionsT:
+        """The options with this time in all; work is not counted here."""
+        if limits.work is not None:
+            raise InputError(f"work is {limits.work}; methods that solve programs take a time_limit, and no work")
+        return self if limits.time_limit is None else msgspec.structs.replace(self, total_time_limit=limits.time_limit)
 
     def part(self: OptionsT, count: int) -> OptionsT:
         """The options of one of several searches that share the time."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...errors import InfeasibleError
-from ...problem import FORBIDDEN, Problem
+from ...problem import FORBIDDEN, Problem, Scenario, as_scenario
 from ...schedule import ScheduleIndex
 from ...schedule._compiled import compiled
 from .events import Array, Event, Move, Run, events_of
@@ -33,15 +33,16 @@ class PartialSchedule:
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or Scenario
+        The problem in a run (`Workload.scenario`); a `Problem` is a cold run.
     memory_scale : float
         Share of each device's memory that may be used. Below one when a first attempt held too much at some moment:
         what is counted here goes by the order of events, not by time.
     """
 
-    def __init__(self, problem: Problem, memory_scale: float = 1.0) -> None:
-        self.problem = problem
-        self._native: NativePartialSchedule = compiled(problem).partial_schedule(memory_scale)
+    def __init__(self, problem: Problem | Scenario, memory_scale: float = 1.0) -> None:
+        self.scenario = as_scenario(problem)
+        self._native: NativePartialSchedule = compiled(self.scenario).partial_schedule(memory_scale)
 
     @property
     def latency(self) -> int:
@@ -99,8 +100,8 @@ class PartialSchedule:
 
     def reads(self, run: Run) -> list[int]:
         """Tensors that a run reads from its device, to which they must come first."""
-        index = self.problem.graph.index
-        in_place = run.direct or self.problem.reads_host_in_place(run.device)
+        index = self.scenario.graph.index
+        in_place = run.direct or self.scenario.reads_host_in_place(run.device)
         return [t for t in index.inputs[run.operator] if not (in_place and index.producer[t] < 0)]
 
     def needs(self, operator: int, device: int, direct: bool) -> list[int]:
@@ -148,14 +149,14 @@ class PartialSchedule:
 
     def refuse(self, operator: int) -> InfeasibleError:
         """The error to raise when `extension` finds no place for an operator: the missing memory where it is least."""
-        devices, costs = self.problem.topology.devices, self.problem.costs
+        devices, costs = self.scenario.topology.devices, self.scenario.costs
         short = [
             (self._native.shortfall(operator, d, direct), devices[d].name)
             for d in range(len(devices))
             for direct, ns in ((False, costs.operator_ns), (True, costs.direct_ns))
             if ns[operator, d] != FORBIDDEN
         ]
-        name = self.problem.graph.operators[operator].name
+        name = self.scenario.graph.operators[operator].name
         least, device = min(short, default=(0, ""))
         if least <= 0:
             return InfeasibleError(f"no device that can run operator {name!r} can be reached by its inputs")
@@ -166,7 +167,7 @@ class PartialSchedule:
 
     def to_index(self) -> ScheduleIndex:
         """The schedule in integers; transfers and placements in the order of the events."""
-        return ScheduleIndex.of_native(self.problem, self._native.schedule())
+        return ScheduleIndex.of_native(self.scenario, self._native.schedule())
 
 
 def _numbers(row: Any) -> list[int]:

@@ -3,93 +3,103 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 from ...errors import InfeasibleError, SchedulerError
-from ...problem import Problem
-from ...schedule import INTERRUPTED, Certificate, Request, Schedule, counted, in_requests
+from ...problem import Problem, Scenario, Workload
+from ...schedule import INTERRUPTED, Schedule, ScheduleIndex, in_scenarios, objective_ns
 from .compiled_methods import shortfall
 
-Method = Callable[[Problem], Schedule]
+
+@dataclass
+class _Attempts:
+    """Schedules found for the requests of a workload, and why there were none."""
+
+    schedules: list[Schedule] = field(default_factory=list)
+    refusals: list[InfeasibleError] = field(default_factory=list)
+    interrupted: bool = False
+
+    def add(self, method: Callable[[], Schedule]) -> None:
+        """Call a method, and keep what it returns."""
+        try:
+            schedule = method()
+        except InfeasibleError as error:
+            self.refusals.append(error)
+            return
+        if not isinstance(schedule, Schedule):
+            raise SchedulerError(f"the method returned a {type(schedule).__name__}; a Schedule is expected")
+        self.schedules.append(schedule)
+        self.interrupted = self.interrupted or schedule.certificate == INTERRUPTED
 
 
-_requests_to_serve: ContextVar[tuple[Problem, tuple[Request, ...]] | None] = ContextVar(
-    "tvm_sched_requests", default=None
-)
-
-
-def requests_in_mix(problem: Problem) -> tuple[Request, ...]:
-    """The requests that a schedule should serve where `schedule_for_requests` calls the method for one of them; else none.
-
-    A method may leave the others out of account; what it finds is judged by all of them.
-    """
-    given = _requests_to_serve.get()
-    return given[1] if given is not None and given[0] is problem.cold and len(given[1]) > 1 else ()
-
-
-def schedule_for_requests(
-    problem: Problem, requests: Sequence[Request], method: Method, one_device: Method
-) -> Schedule:
-    """A method's schedule for requests: the best of those that it finds for each request and of one device's.
-
-    One device is the one to beat: where nothing is left to load, several only have copies to add, which a method that was
-    made for cold runs need not see.
-
-    Parameters
-    ----------
-    problem : Problem
-    requests : sequence of Request
-        One or more.
-    method, one_device : callable
-        The second raises `InfeasibleError` where no device can run all operators.
+def schedule_each_request(
+    problem: Problem, workload: Workload, method: Callable[[Scenario], Schedule]
+) -> list[Schedule]:
+    """The schedules that a method finds for the run of each request; after Ctrl-C no more of them.
 
     Raises
     ------
     InfeasibleError
-        As ``method``; or nothing that was found has memory for the runs of all requests.
+        The method found none for any request.
     """
-    found: list[Schedule] = []
-    refusals: list[InfeasibleError] = []
-    interrupted = False
-    token = _requests_to_serve.set((problem.cold, tuple(requests)))
-    try:
-        for request in requests:
-            if not interrupted:
-                interrupted = _try(method, problem, request, found, refusals) == INTERRUPTED
-    finally:
-        _requests_to_serve.reset(token)
-    if not found:
-        raise refusals[0]
-    alone: list[Schedule] = []
-    for request in requests:
-        _try(one_device, problem, request, alone, refusals)
-    fitting = [each for each in (*found, *alone) if _fits(problem, each, requests)]
-    if not fitting:
+    attempts = _Attempts()
+    for scenario in workload.scenarios(problem):
+        if not attempts.interrupted:
+            attempts.add(lambda scenario=scenario: method(scenario))  # type: ignore[misc]
+    if not attempts.schedules:
+        raise attempts.refusals[0]
+    return attempts.schedules
+
+
+def best_schedule(problem: Problem, workload: Workload, schedules: Sequence[Schedule]) -> Schedule | None:
+    """The schedule of least objective among those that have memory for the runs of all requests and a cold one."""
+    fitting = [each for each in schedules if _fits(problem, each, workload)]
+    return min(fitting, key=lambda schedule: objective_ns(problem, schedule, workload), default=None)
+
+
+def schedule_for_requests(
+    problem: Problem,
+    workload: Workload,
+    methods: Callable[[], Sequence[Schedule]],
+    one_device: Callable[[Scenario], Schedule],
+) -> Schedule:
+    """The best for all requests of a method's schedules and those of one device.
+
+    One device is the one to beat: if nothing is left to load, several devices only have copies to add, which a method that
+    was made for cold runs need not see.
+
+    Parameters
+    ----------
+    problem : Problem
+    workload : Workload
+        With one request or more.
+    methods : callable
+        Returns the method's schedules, one or more.
+    one_device : callable
+        The schedule of one device for a run; raises `InfeasibleError` if no device can run all operators.
+
+    Raises
+    ------
+    InfeasibleError
+        As ``methods``; or no schedule that was found has memory for the runs of all requests.
+    """
+    schedules = list(methods())
+    interrupted = any(each.certificate == INTERRUPTED for each in schedules)
+    alone = _Attempts()
+    for scenario in workload.scenarios(problem):
+        alone.add(lambda scenario=scenario: one_device(scenario))  # type: ignore[misc]
+    best = best_schedule(problem, workload, [*schedules, *alone.schedules])
+    if best is None:
         raise InfeasibleError(
             "memory does not suffice for the runs of all requests in any schedule that was found; use devices with more "
             "memory, or leave parameters out of what is resident"
         )
-    best = min(fitting, key=lambda schedule: counted(problem, schedule, requests))
-    if not any(best is each for each in found):
+    if not any(best is each for each in schedules):
         best = best.replace(notes={**best.notes, "instead": "one device, which is faster for these requests"})
     return best.replace(certificate=INTERRUPTED) if interrupted else best
 
 
-def _try(
-    method: Method, problem: Problem, request: Request, found: list[Schedule], refusals: list[InfeasibleError]
-) -> Certificate | None:
-    """Add what a method finds for a request; how its search ended."""
-    try:
-        schedule = method(problem.with_resident(request.resident))
-    except InfeasibleError as error:
-        refusals.append(error)
-        return None
-    if not isinstance(schedule, Schedule):
-        raise SchedulerError(f"the method returned a {type(schedule).__name__}; a Schedule is expected")
-    found.append(schedule)
-    return schedule.certificate
-
-
-def _fits(problem: Problem, schedule: Schedule, requests: Sequence[Request]) -> bool:
+def _fits(problem: Problem, schedule: Schedule, workload: Workload) -> bool:
     """Whether the memory suffices in a run of each request, and in a cold one."""
-    return all(shortfall(run)[0] <= 0 for run in in_requests(problem, schedule, requests))
+    runs: list[ScheduleIndex] = in_scenarios(workload.scenarios(problem), schedule)
+    return all(shortfall(run)[0] <= 0 for run in runs)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...problem import Problem
+from ...problem import Scenario, as_scenario
 from ...schedule._compiled import compiled
 from .events import Array
 
@@ -33,9 +33,9 @@ class Choice:
 class Searches:
     """The searches of a problem; what they return are sequences, rows of kind, item, source, device."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self._native = compiled(problem)
+    def __init__(self, scenario: Scenario | Scenario) -> None:
+        self.scenario = as_scenario(scenario)
+        self._native = compiled(self.scenario)
 
     def construct(
         self, choices: Sequence[Choice], choice: Sequence[int], memory_scale: float = 1.0
@@ -57,7 +57,7 @@ class Searches:
         (sequence, latency in nanoseconds) or None
             None where memory does not suffice.
         """
-        devices = len(self.problem.topology.devices)
+        devices = len(self.scenario.topology.devices)
         found = self._native.construct(
             np.array([[d in c.devices for d in range(devices)] for c in choices], dtype=np.int64),
             np.array([c.direct for c in choices], dtype=np.int64),
@@ -72,11 +72,11 @@ class Searches:
         memory_scale: float,
         seed: int,
         goal: int,
-        others: Sequence[tuple[Problem, float]] = (),
+        others: Sequence[tuple[Scenario | Scenario, float]] = (),
     ) -> Improvement:
         """Local search from the sequence of a whole schedule until a latency of ``goal`` nanoseconds.
 
-        With ``others``, problems of other runs and their shares, the latency is the mean over all runs.
+        With ``others``, the problem in other runs and their shares, the latency is the mean over all runs.
         """
         from ...schedule.native_problem import LocalSearchSettings, WeightedRun  # loads the library
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
 import rustworkx as rx
 
 from ...errors import InputError
-from ...problem import FORBIDDEN, Problem
+from ...problem import FORBIDDEN, Problem, Scenario, as_scenario
 from .greedy import priorities
 
 
-def dominator_chain(problem: Problem, members: Sequence[int] | None = None) -> list[int]:
+def dominator_chain(scenario: Scenario, members: Sequence[int] | None = None) -> list[int]:
     """Operators that lie on every path from the main source to the main sink, in order; the sink is the last.
 
     With ``members``, of the model that has these operators, which share no edge with others.
@@ -24,11 +22,11 @@ def dominator_chain(problem: Problem, members: Sequence[int] | None = None) -> l
     A graph may have several sources and sinks (weights transposed on the way, masks, several outputs). The main ones are
     the ends of its longest path in time; the others' operators follow their neighbours (`submodel_of`).
     """
-    index = problem.graph.index
+    index = scenario.graph.index
     order = index.order if members is None else members
     if not order:
         return []
-    rank = priorities(problem)
+    rank = priorities(scenario)
     source = max(order, key=lambda o: (rank[o], -o))
     sink = source
     while index.successors[sink]:
@@ -43,14 +41,14 @@ def dominator_chain(problem: Problem, members: Sequence[int] | None = None) -> l
     return chain[::-1]
 
 
-def submodel_of(problem: Problem, chain: list[int]) -> list[int]:
+def submodel_of(scenario: Scenario, chain: list[int]) -> list[int]:
     """Region of each operator: the position of the first dominator that it must precede, or that it is.
 
     Operators off the main paths: those that the main source does not reach (weights, masks) are put as late as their
     readers allow, those that do not reach the main sink (other outputs) as early as their inputs allow. No operator's
     region is before one of its predecessors'.
     """
-    index = problem.graph.index
+    index = scenario.graph.index
     last = len(chain) - 1
     position = {o: i for i, o in enumerate(chain)}
     reached: set[int] = {chain[0]} if chain else set()
@@ -71,53 +69,15 @@ def submodel_of(problem: Problem, chain: list[int]) -> list[int]:
     return region
 
 
-_given: ContextVar[tuple[Problem, list[list[int]]] | None] = ContextVar("tvm_sched_submodels", default=None)
+def submodels_of(scenario: Scenario, dominators: int, operators: int, weights: Sequence[float] = ()) -> list[list[int]]:
+    """The submodels for a scheduler to solve: those given (`Workload.submodels`), else by `split`."""
+    given = scenario.submodel_operators
+    return split(scenario, dominators, operators, weights) if given is None else given
 
 
-@contextmanager
-def use_submodels(problem: Problem, submodels: Sequence[Sequence[str]] | None) -> Iterator[None]:
-    """Make `submodels_of` return these submodels for the problem, if some are given.
-
-    Raises
-    ------
-    InputError
-        They do not hold each operator once, after what it reads.
-    """
-    token = _given.set(None if submodels is None else (problem, _operator_numbers(problem, submodels)))
-    try:
-        yield
-    finally:
-        _given.reset(token)
-
-
-def submodels_of(problem: Problem, dominators: int, operators: int, weights: Sequence[float] = ()) -> list[list[int]]:
-    """The submodels for a scheduler to solve: those of `use_submodels` if given, else by `split`."""
-    given = _given.get()
-    if given is not None and given[0].cold is problem.cold:
-        return given[1]
-    return split(problem, dominators, operators, weights)
-
-
-def _operator_numbers(problem: Problem, submodels: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Numbers of operators, checked."""
-    number = {operator.name: o for o, operator in enumerate(problem.graph.operators)}
-    unknown = [name for group in submodels for name in group if name not in number]
-    if unknown:
-        raise InputError(
-            f"a submodel has the operator {unknown[0]!r}, which the problem does not have; split its graph again"
-        )
-    groups = [[number[name] for name in group] for group in submodels]
-    place = {o: i for i, o in enumerate(o for group in groups for o in group)}
-    if sum(map(len, groups)) != len(number) or len(place) != len(number):
-        raise InputError("submodels must hold each operator of the problem once; split its graph again")
-    for o, before in enumerate(problem.graph.index.predecessors):
-        if any(place[p] > place[o] for p in before):
-            name = problem.graph.operators[o].name
-            raise InputError(f"operator {name!r} stands in the submodels before one that it reads from")
-    return groups
-
-
-def split(problem: Problem, dominators: int = 0, operators: int = 24, weights: Sequence[float] = ()) -> list[list[int]]:
+def split(
+    problem: Problem | Scenario, dominators: int = 0, operators: int = 24, weights: Sequence[float] = ()
+) -> list[list[int]]:
     """Operators of each submodel, in topological order; every operator is in one, after its predecessors.
 
     Several models are split each by itself, and their submodels joined (SortingHat, Section 6): one of each model at most,
@@ -127,7 +87,8 @@ def split(problem: Problem, dominators: int = 0, operators: int = 24, weights: S
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or Scenario
+        In a run; a `Problem` is a cold run.
     dominators : int
         Dominators in a submodel, as in SortingHat (its default is 1). 0 puts regions together up to ``operators``: in a
         chain every operator is a dominator, and one operator alone leaves nothing to decide.
@@ -142,25 +103,26 @@ def split(problem: Problem, dominators: int = 0, operators: int = 24, weights: S
     InputError
         There is not a weight above 0 for each model, or models with weights follow each other.
     """
-    models = problem.graph.operators_of_models
-    if problem.graph.models_in_turn:
+    scenario = as_scenario(problem)
+    models = scenario.graph.operators_of_models
+    if scenario.graph.models_in_turn:
         if weights:
             raise InputError("weights are for models that run at once; these follow each other: leave weights out")
-        return [group for members in models for group in _split_model(problem, members, dominators, operators)]
+        return [group for members in models for group in _split_model(scenario, members, dominators, operators)]
     if weights and (len(weights) != len(models) or not all(0 < weight < math.inf for weight in weights)):
         raise InputError(f"weights are {list(weights)}; a number above 0 for each of {len(models)} models is allowed")
     most = max(operators // len(models), 1)
-    parts = [_split_model(problem, members, dominators, most) for members in models]
-    return parts[0] if len(parts) == 1 else _merge_submodels(problem, parts, weights or [1.0] * len(parts))
+    parts = [_split_model(scenario, members, dominators, most) for members in models]
+    return parts[0] if len(parts) == 1 else _merge_submodels(scenario, parts, weights or [1.0] * len(parts))
 
 
-def _split_model(problem: Problem, members: Sequence[int], dominators: int, operators: int) -> list[list[int]]:
+def _split_model(scenario: Scenario, members: Sequence[int], dominators: int, operators: int) -> list[list[int]]:
     """The submodels of one of the models."""
-    chain = dominator_chain(problem, members)
-    region = submodel_of(problem, chain)
+    chain = dominator_chain(scenario, members)
+    region = submodel_of(scenario, chain)
     regions: list[list[int]] = [[] for _ in range(max(len(chain), 1))]
     mine = set(members)
-    for o in _depth_first_order(problem):
+    for o in _depth_first_order(scenario):
         if o in mine:
             regions[region[o]].append(o)
     groups: list[list[int]] = []
@@ -176,9 +138,11 @@ def _split_model(problem: Problem, members: Sequence[int], dominators: int, oper
     return [group[i : i + operators] for group in groups for i in range(0, len(group), operators)]
 
 
-def _merge_submodels(problem: Problem, models: Sequence[list[list[int]]], weights: Sequence[float]) -> list[list[int]]:
+def _merge_submodels(
+    scenario: Scenario, models: Sequence[list[list[int]]], weights: Sequence[float]
+) -> list[list[int]]:
     """Submodels of several models, joined in the order of the share of its model's time that is before each."""
-    effort = _load_and_run_ns(problem)
+    effort = _load_and_run_ns(scenario)
     waiting: list[tuple[float, int, list[int]]] = []
     for m, groups in enumerate(models):
         ends = list(accumulate(sum(effort[o] for o in group) for group in groups))
@@ -195,21 +159,21 @@ def _merge_submodels(problem: Problem, models: Sequence[list[list[int]]], weight
     return joined
 
 
-def _load_and_run_ns(problem: Problem) -> list[int]:
+def _load_and_run_ns(scenario: Scenario) -> list[int]:
     """Nanoseconds for each operator: on its best device, and to load what it is the first to read over the fastest bus."""
-    index, devices = problem.graph.index, range(len(problem.topology.devices))
-    fastest = np.minimum(problem.costs.operator_ns, problem.costs.direct_ns).min(axis=1, initial=FORBIDDEN).tolist()
+    index, devices = scenario.graph.index, range(len(scenario.topology.devices))
+    fastest = np.minimum(scenario.costs.operator_ns, scenario.costs.direct_ns).min(axis=1, initial=FORBIDDEN).tolist()
     seen: set[int] = set()
     for o in index.order:
         new = [t for t in index.host_inputs[o] if t not in seen]
         seen.update(new)
-        fastest[o] += sum(min(problem.load_ns(t, d) for d in devices) for t in new)
+        fastest[o] += sum(min(scenario.load_ns(t, d) for d in devices) for t in new)
     return fastest
 
 
-def _depth_first_order(problem: Problem) -> list[int]:
+def _depth_first_order(scenario: Scenario) -> list[int]:
     """A topological order that finishes a branch before it begins the next, so that pieces cut few tensors."""
-    index = problem.graph.index
+    index = scenario.graph.index
     waiting = [len(before) for before in index.predecessors]
     stack = [o for o in reversed(index.order) if waiting[o] == 0]
     order: list[int] = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from ...errors import InfeasibleError
-from ...problem import Problem
+from ...problem import Scenario
 from ...schedule import Schedule, ScheduleIndex, with_choice
 
 Choice = dict[str, str]
@@ -25,21 +25,21 @@ class ChoiceSearch:
 
     Parameters
     ----------
-    problem : Problem
+    scenario : Scenario
         With variants.
     price : callable
     seed : int
     """
 
-    def __init__(self, problem: Problem, price: Price, seed: int = 0) -> None:
-        assert problem.variants is not None
+    def __init__(self, scenario: Scenario, price: Price, seed: int = 0) -> None:
+        assert scenario.variants is not None
         self._price = price
         self._random = Random(seed)
-        operators, index = problem.graph.operators, problem.graph.index
+        operators, index = scenario.graph.operators, scenario.graph.index
         place = {o: k for k, o in enumerate(index.order)}
         classes: dict[tuple[str, ...], list[str]] = {}
-        self._ways: dict[str, tuple[str, ...]] = {group.name: group.ways for group in problem.variants.groups}
-        for group in sorted(problem.variants.groups, key=lambda g: place[index.operator_id[g.operators[0]]]):
+        self._ways: dict[str, tuple[str, ...]] = {group.name: group.ways for group in scenario.variants.groups}
+        for group in sorted(scenario.variants.groups, key=lambda g: place[index.operator_id[g.operators[0]]]):
             kind = operators[index.operator_id[group.operators[0]]].kind
             classes.setdefault((kind, *group.ways), []).append(group.name)
         self._classes = list(classes.values())
@@ -90,7 +90,7 @@ def _matching_way(way: str, ways: tuple[str, ...]) -> str:
     return next((other for other in ways[1:] if pieces and other.partition("/")[2] == pieces), "")
 
 
-def over_variants(problem: Problem, method: Callable[[Problem], Schedule]) -> Schedule:
+def over_variants(scenario: Scenario, method: Callable[[Scenario], Schedule]) -> Schedule:
     """The schedule of a quick method with the fastest ways, found class by class of similar groups.
 
     Raises
@@ -98,24 +98,24 @@ def over_variants(problem: Problem, method: Callable[[Problem], Schedule]) -> Sc
     InfeasibleError
         As the method, where it finds nothing for any of the choices that were tried.
     """
-    if problem.variants is None:
-        return method(problem)
+    if scenario.variants is None:
+        return method(scenario)
     found: list[tuple[int, Schedule]] = []
     refusals: list[InfeasibleError] = []
 
     def price(choice: Choice) -> float:
-        resolved = problem.resolve(choice)
+        resolved = scenario.resolve(choice)
         try:
             schedule = method(resolved)
         except InfeasibleError as error:
             refusals.append(error)
             return math.inf
-        latency = ScheduleIndex.of(resolved, schedule).counted_ns
+        latency = ScheduleIndex.of(resolved, schedule).objective_ns
         if not found or latency < found[-1][0]:
-            found.append((latency, with_choice(problem, schedule, choice)))
+            found.append((latency, with_choice(scenario.problem, schedule, choice)))
         return latency
 
-    search = ChoiceSearch(problem, price)
+    search = ChoiceSearch(scenario, price)
     while search.step():
         pass
     if not found:

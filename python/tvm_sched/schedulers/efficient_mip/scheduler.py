@@ -8,7 +8,7 @@ from math import inf
 import msgspec
 
 from ...errors import InfeasibleError
-from ...problem import FORBIDDEN, HOST, Problem
+from ...problem import FORBIDDEN, HOST, Problem, Scenario, Workload
 from ...progress import report_progress
 from ...schedule import ENDED, INTERRUPTED, Schedule
 from ..common.events import Event, Move, Run
@@ -31,7 +31,7 @@ class EfficientMipOptions(ProgramOptions, frozen=True, forbid_unknown_fields=Tru
 
 
 @register("efficient-mip", options=EfficientMipOptions, answers_interrupt=True)
-def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
+def efficient_mip(problem: Problem, workload: Workload, options: EfficientMipOptions) -> Schedule:
     """Tarnawski et al. (NeurIPS 2020): model parallelism; submodels apart, all copies at one speed through host memory.
 
     As SortingHat's Section 4.2 describes the comparison: submodels as there, each placed by the latency program of
@@ -47,11 +47,12 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
     InfeasibleError
         No schedule within the devices' memory was found.
     """
+    scenario = workload.scenario(problem)
     deadline, status = time.monotonic() + options.total_time_limit, ENDED
-    groups = submodels_of(problem, options.dominators, options.operators, options.model_weights)
-    listed = ListedSchedule(problem)
+    groups = submodels_of(scenario, options.dominators, options.operators, options.model_weights)
+    listed = ListedSchedule(scenario)
     events: list[Event] = []
-    room = [float(device.memory) for device in problem.topology.devices]
+    room = [float(device.memory) for device in scenario.topology.devices]
     known: dict[bytes, tuple[float, SolvedPlacement]] = {}
     try:
         for i, operators in enumerate(groups):
@@ -59,16 +60,16 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
             rest = (deadline - time.monotonic()) / (len(groups) - i)
             effort = options.effort(rest)
             try:
-                runs = _place_submodel(problem, operators, room, options.q, effort if rest > 0 else None, known)
+                runs = _place_submodel(scenario, operators, room, options.q, effort if rest > 0 else None, known)
             except KeyboardInterrupt:
                 deadline, status = 0.0, INTERRUPTED
-                runs = _place_submodel(problem, operators, room, options.q, None, known)
+                runs = _place_submodel(scenario, operators, room, options.q, None, known)
             for run in runs:
-                events += [*_loads(problem, run), run]
+                events += [*_loads(scenario, run), run]
     except InfeasibleError:
         return listed.schedule()
     report_progress("submodels", len(groups), len(groups))
-    found = merge_events(problem, events)
+    found = merge_events(scenario, events)
     if not found.fits:
         listed.refuse(found)
         return listed.schedule()
@@ -77,7 +78,7 @@ def efficient_mip(problem: Problem, options: EfficientMipOptions) -> Schedule:
 
 
 def _place_submodel(
-    problem: Problem,
+    scenario: Scenario,
     operators: list[int],
     room: list[float],
     q: int,
@@ -87,13 +88,13 @@ def _place_submodel(
     """Where the operators of a submodel run, in the order of the program's times; takes their memory from ``room``."""
     if not operators:
         return []
-    index, devices = problem.graph.index, range(len(room))
+    index, devices = scenario.graph.index, range(len(room))
     number = {o: i for i, o in enumerate(operators)}
     instance = Instance(
-        accelerator=[_finite_mean_ns(problem, o) for o in operators],
+        accelerator=[_finite_mean_ns(scenario, o) for o in operators],
         cpu=[inf] * len(operators),
         size=[float(sum(index.size[t] for t in (*index.host_inputs[o], *index.outputs[o]))) for o in operators],
-        transfer=[_transfer(problem, sum(index.size[t] for t in index.outputs[o])) for o in operators],
+        transfer=[_transfer(scenario, sum(index.size[t] for t in index.outputs[o])) for o in operators],
         edges=[(number[p], number[o]) for o in operators for p in index.predecessors[o] if p in number],
         capacity=list(room),
         q=q,
@@ -108,7 +109,7 @@ def _place_submodel(
     runs = []
     for i in order:
         d = instance.accelerator_of(placement.subgraph[i])
-        runs.append(Run(operators[i], d, bool(problem.costs.operator_ns[operators[i], d] == FORBIDDEN)))
+        runs.append(Run(operators[i], d, bool(scenario.costs.operator_ns[operators[i], d] == FORBIDDEN)))
         for e in devices:
             room[e] -= sum(index.size[t] for t in index.host_inputs[operators[i]]) if e == d else 0
     return runs
@@ -133,23 +134,23 @@ def _place_cached(
     return known[key][1]
 
 
-def _finite_mean_ns(problem: Problem, o: int) -> list[float]:
+def _finite_mean_ns(scenario: Scenario, o: int) -> list[float]:
     """The mean of an operator's latencies on every device that can run it; with direct host access where only so."""
-    rows = zip(problem.costs.operator_ns[o].tolist(), problem.costs.direct_ns[o].tolist(), strict=True)
+    rows = zip(scenario.costs.operator_ns[o].tolist(), scenario.costs.direct_ns[o].tolist(), strict=True)
     times = [loaded if loaded != FORBIDDEN else direct for loaded, direct in rows]
     finite = [time for time in times if time != FORBIDDEN]
     return [sum(finite) / len(finite) if time != FORBIDDEN else inf for time in times]
 
 
-def _transfer(problem: Problem, size: int) -> float:
+def _transfer(scenario: Scenario, size: int) -> float:
     """Time of a transfer between any device and host memory, at twice the mean speed of the buses."""
-    topology = problem.topology
+    topology = scenario.topology
     routes = [route for d in range(len(topology.devices)) if (route := topology.route(HOST, d))]
     return sum(route.nanoseconds(size) for route in routes) / len(routes) * HASTE if routes else 0.0
 
 
-def _loads(problem: Problem, run: Run) -> list[Move]:
+def _loads(scenario: Scenario, run: Run) -> list[Move]:
     """The loads of an operator's host tensors; those that come twice are dropped when the schedule is merged."""
-    if run.direct or problem.reads_host_in_place(run.device):
+    if run.direct or scenario.reads_host_in_place(run.device):
         return []
-    return [Move(t, HOST, run.device) for t in problem.graph.index.host_inputs[run.operator]]
+    return [Move(t, HOST, run.device) for t in scenario.graph.index.host_inputs[run.operator]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from ...problem import FORBIDDEN, HOST, Problem
+from ...problem import FORBIDDEN, HOST, Scenario
 
 LINK_FACTOR = 1.5
 """A link is slowed by copies the other way, but seldom by the full factor of 2."""
@@ -48,11 +48,11 @@ class Latencies:
         Devices that share a bus; one without a bus is alone.
     """
 
-    def __init__(self, problem: Problem, adjustments: Adjustments) -> None:
-        self.problem, self.adjustments = problem, adjustments
+    def __init__(self, scenario: Scenario, adjustments: Adjustments) -> None:
+        self.scenario, self.adjustments = scenario, adjustments
         self.buses = self._buses()
-        self.kernel = [[_time(ns) for ns in row] for row in problem.costs.operator_ns.tolist()]
-        self.direct = [[_time(ns) for ns in row] for row in problem.costs.direct_ns.tolist()]
+        self.kernel = [[_time(ns) for ns in row] for row in scenario.costs.operator_ns.tolist()]
+        self.direct = [[_time(ns) for ns in row] for row in scenario.costs.direct_ns.tolist()]
         self._slow_direct()
         if not adjustments.topology_aware:
             self.kernel = [_averages(row) for row in self.kernel]
@@ -62,16 +62,16 @@ class Latencies:
 
     def reads_directly(self, o: int, d: int) -> bool:
         """Whether an operator in a subgraph with direct host access reads anything over the bus."""
-        return bool(self.problem.costs.direct_ns[o, d] != FORBIDDEN)
+        return bool(self.scenario.costs.direct_ns[o, d] != FORBIDDEN)
 
     def load(self, t: int, d: int) -> float:
         """Time of loading a host tensor; nothing where it is resident, or the device shares host memory."""
-        if self.problem.reads_host_in_place(d) or self.problem.is_resident(t):
+        if self.scenario.reads_host_in_place(d) or self.scenario.is_resident(t):
             return 0.0
         if self.adjustments.topology_aware:
             return self._load(t, d)
         if t not in self._loads:
-            on_bus = [e for e in self._devices if not self.problem.reads_host_in_place(e)]
+            on_bus = [e for e in self._devices if not self.scenario.reads_host_in_place(e)]
             self._loads[t] = sum(self._load(t, e) for e in on_bus) / len(on_bus)
         return self._loads[t]
 
@@ -88,26 +88,26 @@ class Latencies:
 
     @property
     def _devices(self) -> range:
-        return range(len(self.problem.topology.devices))
+        return range(len(self.scenario.topology.devices))
 
     def _load(self, t: int, d: int) -> float:
-        route = self.problem.topology.route(HOST, d)
-        return float(route.nanoseconds(self.problem.graph.index.size[t])) if route else inf
+        route = self.scenario.topology.route(HOST, d)
+        return float(route.nanoseconds(self.scenario.graph.index.size[t])) if route else inf
 
     def _copy(self, t: int, source: int, target: int) -> float:
-        route = self.problem.topology.route(source, target)
+        route = self.scenario.topology.route(source, target)
         if route is None:
             return inf
-        if self.problem.is_resident(t):
+        if self.scenario.is_resident(t):
             return 0.0
-        time = float(route.nanoseconds(self.problem.graph.index.size[t]))
+        time = float(route.nanoseconds(self.scenario.graph.index.size[t]))
         if self._over_bus(route.channels):
             return time * len(self._devices) if self.adjustments.path_contention else time
         return time * LINK_FACTOR if self.adjustments.link_contention else time
 
     def _over_bus(self, channels: tuple[int, ...]) -> bool:
         """Whether a route shares a channel with transfers between the host and some device."""
-        topology = self.problem.topology
+        topology = self.scenario.topology
         ends = [(HOST, d) for d in self._devices] + [(d, HOST) for d in self._devices]
         on_bus = {c for a, b in ends if (route := topology.route(a, b)) for c in route.channels}
         return bool(on_bus & set(channels))
@@ -115,7 +115,7 @@ class Latencies:
     def _buses(self) -> list[list[int]]:
         groups: dict[object, list[int]] = {}
         for d in self._devices:
-            route = self.problem.topology.route(HOST, d)
+            route = self.scenario.topology.route(HOST, d)
             key = route.channels if route is not None and self.adjustments.contention else ("own", d)
             groups.setdefault(key, []).append(d)
         return list(groups.values())
@@ -123,13 +123,13 @@ class Latencies:
     def _slow_direct(self) -> None:
         """Direct host access in the worst case: all devices of the bus read directly and load at the same time."""
         sharing: dict[object, int] = {}
-        routes = [self.problem.topology.route(HOST, d) for d in self._devices]
+        routes = [self.scenario.topology.route(HOST, d) for d in self._devices]
         for route in routes:
             if route is not None:
                 sharing[route.channels] = sharing.get(route.channels, 0) + 1
         for o, row in enumerate(self.direct):
             for d, route in enumerate(routes):
-                if not self.problem.graph.index.host_inputs[o]:
+                if not self.scenario.graph.index.host_inputs[o]:
                     row[d] = self.kernel[o][d]
                 elif route is not None and self.adjustments.direct_contention:
                     row[d] *= 2 * sharing[route.channels]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import InfeasibleError, InputError, require_at_least
-from ...problem import Problem
+from ...problem import Problem, Scenario, Workload
 from ...progress import report_progress
 from ...registry import NoOptions
 from ...schedule import ENDED, INTERRUPTED, Schedule, ScheduleIndex, with_choice
@@ -87,7 +87,7 @@ class SortingHatOptions(SortingHatCpSatOptions, frozen=True, forbid_unknown_fiel
 
 
 @register("sortinghat", options=SortingHatOptions, answers_interrupt=True)
-def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
+def sortinghat(problem: Problem, workload: Workload, options: SortingHatOptions) -> Schedule:
     """SortingHat (ICS 2025): submodels at the dominators, each a mixed-integer program over q subgraphs a device.
 
     Each program (Section 3.3, equations 1 to 23, in `constraints`) decides the subgraph of each operator, and of each
@@ -110,11 +110,11 @@ def sortinghat(problem: Problem, options: SortingHatOptions) -> Schedule:
     """
     from .program import solve
 
-    return _schedule(problem, options, solve)
+    return _schedule(workload.scenario(problem), options, solve)
 
 
 @register("sortinghat-cpsat", options=SortingHatCpSatOptions, answers_interrupt=True)
-def sortinghat_cpsat(problem: Problem, options: SortingHatCpSatOptions) -> Schedule:
+def sortinghat_cpsat(problem: Problem, workload: Workload, options: SortingHatCpSatOptions) -> Schedule:
     """`sortinghat`, each program solved by CP-SAT: times in whole nanoseconds, operators on a device in some order.
 
     Submodels, equations, heuristic, notes and limits are those of `sortinghat`.
@@ -126,32 +126,32 @@ def sortinghat_cpsat(problem: Problem, options: SortingHatCpSatOptions) -> Sched
     """
     from .cpsat import solve
 
-    return _schedule(problem, options, solve)
+    return _schedule(workload.scenario(problem), options, solve)
 
 
 Solver = Callable[[Submodel, list[int], Effort, bool], "ProgramResult"]
 
 
-def _schedule(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
+def _schedule(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
     """The schedule of a problem; of one with variants, of the ways that list scheduling chooses."""
-    if problem.variants is None:
-        return _schedule_without_variants(problem, options, solve)
+    if scenario.variants is None:
+        return _schedule_without_variants(scenario, options, solve)
     begin = time.monotonic()
     choice: dict[str, str] = {}
     status = None
     try:
-        choice = heft(problem, NoOptions()).choice
+        choice = heft(scenario.problem, scenario.workload, NoOptions()).choice
     except InfeasibleError:
         pass  # the programs look at memory, and may find room
     except KeyboardInterrupt:
         status = INTERRUPTED
     left = 0.0 if status else options.total_time_limit - (time.monotonic() - begin)
     rest = msgspec.structs.replace(options, total_time_limit=max(left, 0.0))
-    found = _schedule_without_variants(problem.resolve(choice), rest, solve)
-    return with_choice(problem, found.replace(certificate=status or found.certificate), choice)
+    found = _schedule_without_variants(scenario.resolve(choice), rest, solve)
+    return with_choice(scenario.problem, found.replace(certificate=status or found.certificate), choice)
 
 
-def _schedule_without_variants(problem: Problem, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
+def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
     """The schedule of a problem without variants."""
     adjustments = Adjustments(
         options.direct_contention,
@@ -160,15 +160,15 @@ def _schedule_without_variants(problem: Problem, options: SortingHatCpSatOptions
         options.contention,
         options.topology_aware,
     )
-    latencies = Latencies(problem, adjustments)
-    groups = submodels_of(problem, options.dominators, options.operators, options.model_weights)
+    latencies = Latencies(scenario, adjustments)
+    groups = submodels_of(scenario, options.dominators, options.operators, options.model_weights)
     clock = _Clock(options, len(groups), solve)
-    listed = ListedSchedule(problem)
+    listed = ListedSchedule(scenario)
     for scale in SCALES:
-        state = State(problem, latencies, options.q, scale)
+        state = State(scenario, latencies, options.q, scale)
         outcomes: list[Outcome] = []
         if _place_submodels(state, groups, clock, outcomes):
-            found = merge_events(problem, [planned.event for planned in sorted(state.planned)])
+            found = merge_events(scenario, [planned.event for planned in sorted(state.planned)])
             if found.fits:
                 submodel = {o: i for i, group in enumerate(groups) for o in group}
                 numbers = [submodel[o] for o in range(len(submodel))]
@@ -179,13 +179,13 @@ def _schedule_without_variants(problem: Problem, options: SortingHatCpSatOptions
 
 
 def heuristic_schedule(
-    problem: Problem, memory_scale: float = 1.0, late: Callable[[], bool] = lambda: False
+    scenario: Scenario, memory_scale: float = 1.0, late: Callable[[], bool] = lambda: False
 ) -> ScheduleIndex | None:
     """The schedule of the heuristic alone, from which `sortinghat` starts its programs; no solver takes part.
 
     Parameters
     ----------
-    problem : Problem
+    scenario : Scenario
         Without variants.
     memory_scale : float
         Share of each device's memory that submodels may use. The schedule may need more than there is.
@@ -193,11 +193,11 @@ def heuristic_schedule(
         Asked before each submodel; there is no schedule where it returns true.
     """
     options = SortingHatOptions(total_time_limit=0.0)
-    groups = submodels_of(problem, options.dominators, options.operators)
-    state = State(problem, Latencies(problem, Adjustments()), options.q, memory_scale)
+    groups = submodels_of(scenario, options.dominators, options.operators)
+    state = State(scenario, Latencies(scenario, Adjustments()), options.q, memory_scale)
     if not _place_submodels(state, groups, _Clock(options, len(groups), _unsolved, late), []):
         return None
-    return merge_events(problem, [planned.event for planned in sorted(state.planned)]).index
+    return merge_events(scenario, [planned.event for planned in sorted(state.planned)]).index
 
 
 def _unsolved(*_: object) -> ProgramResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...problem import HOST, Problem
+from ...problem import HOST, Scenario
 from ..common.events import Event, Move, Run
 from .adjustments import Latencies
 from .submodel import Submodel, Times
@@ -44,19 +44,19 @@ class State:
     on a bus of its own, which takes no time.
     """
 
-    def __init__(self, problem: Problem, latencies: Latencies, q: int, memory_scale: float = 1.0) -> None:
-        self.problem, self.latencies, self.q = problem, latencies, q
-        devices = problem.topology.devices
+    def __init__(self, scenario: Scenario, latencies: Latencies, q: int, memory_scale: float = 1.0) -> None:
+        self.scenario, self.latencies, self.q = scenario, latencies, q
+        devices = scenario.topology.devices
         self.memory = [int(device.memory * memory_scale) for device in devices]
         self.device_end = [0.0] * len(devices)
         self.transfers_end = [0.0] * len(latencies.buses)
         self.holders: dict[int, dict[int, None]] = {}  # by tensor: devices, in the order in which it got there
-        self.placed = [-1] * len(problem.graph.operators)
+        self.placed = [-1] * len(scenario.graph.operators)
         self.planned: list[Planned] = []
 
     def submodel(self, operators: list[int]) -> tuple[Submodel, Nodes]:
         """The program's constants for the operators that come next, in topological order."""
-        index = self.problem.graph.index
+        index = self.scenario.graph.index
         now = set(operators)
         before = {p for o in operators for p in index.predecessors[o]} - now
         host = dict.fromkeys(t for o in operators for t in index.host_inputs[o])
@@ -93,7 +93,7 @@ class State:
 
     def _carried(self, nodes: Nodes, i: int, now: set[int]) -> list[int]:
         """Tensors that a node stands for: an operator's results, of an earlier one those that are read here."""
-        index = self.problem.graph.index
+        index = self.scenario.graph.index
         if i < len(nodes.operators):
             return list(index.outputs[nodes.operators[i]])
         i -= len(nodes.operators)
@@ -102,11 +102,11 @@ class State:
         return [nodes.parameters[i - len(nodes.placeholders)]]
 
     def _bytes(self, tensors: list[int], d: int) -> int:
-        index = self.problem.graph.index
+        index = self.scenario.graph.index
         return sum(index.size[t] for t in tensors if d not in self.holders.get(t, ()) and not self._in_place(t, d))
 
     def _in_place(self, t: int, d: int) -> bool:
-        return self.problem.graph.index.producer[t] < 0 and self.problem.reads_host_in_place(d)
+        return self.scenario.graph.index.producer[t] < 0 and self.scenario.reads_host_in_place(d)
 
     def _copy(self, tensors: list[int], a: int, b: int) -> float:
         if a == b:
@@ -116,7 +116,7 @@ class State:
 
     def _memory_used(self) -> list[int]:
         """Parameters on each device, and results that operators without a place still read, or the caller."""
-        index = self.problem.graph.index
+        index = self.scenario.graph.index
         used = [0] * len(self.memory)
         kept = set(index.graph_outputs)
         for t, devices in self.holders.items():
@@ -128,13 +128,13 @@ class State:
 
     def accept(self, s: Submodel, nodes: Nodes, assignment: list[int], times: Times) -> None:
         """Plan a submodel's events and make its end the state of the next one."""
-        index = self.problem.graph.index
+        index = self.scenario.graph.index
         for bus, turns in enumerate(s.turns):
             at = s.transfers_end[bus]
             for j in turns:
                 d = s.device_of(j)
                 for i, t in enumerate(nodes.parameters, len(nodes.operators) + len(nodes.placeholders)):
-                    if assignment[i] == j and i not in s.fixed and not self.problem.reads_host_in_place(d):
+                    if assignment[i] == j and i not in s.fixed and not self.scenario.reads_host_in_place(d):
                         self._plan(at, LOAD, Move(t, HOST, d))
                         at += s.load[i][d]
             self.transfers_end[bus] = at
@@ -162,8 +162,8 @@ class State:
         self, t: int, d: int, direct: bool, s: Submodel, nodes: Nodes, assignment: list[int], at: float
     ) -> float:
         """Plan the copy of an operator's input to its device, where one is needed; the time after it."""
-        producer = self.problem.graph.index.producer[t]
-        if (producer < 0 and (direct or self.problem.reads_host_in_place(d))) or d in self.holders.get(t, ()):
+        producer = self.scenario.graph.index.producer[t]
+        if (producer < 0 and (direct or self.scenario.reads_host_in_place(d))) or d in self.holders.get(t, ()):
             return at
         if producer >= 0:
             source = self.placed[producer]

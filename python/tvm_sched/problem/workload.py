@@ -1,0 +1,314 @@
+"""`Workload`: what a schedule of a problem is judged by, and `Scenario`: a problem as one run of a workload meets it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InputError
+from ..files import content_digest, convert, decode_document, encode_document
+from .costs import Costs
+from .graph import OpGraph
+from .problem import Problem
+from .topology import Route, Topology
+from .variants import Variants
+
+FORMAT, VERSION = "tvm_sched.workload", 1
+
+Objective = Literal["latency", "slowdown"]
+"""``latency``: the mean latency of the requests. ``slowdown``: the largest slowdown of any model against its run alone."""
+
+
+def _check_lags(lags_ns: Sequence[int], problem: Problem | None = None) -> None:
+    """Check lags, and that there is one for each model of the problem if one is given."""
+    if any(lag < 0 for lag in lags_ns):
+        raise InputError(f"lags_ns are {list(lags_ns)}; whole numbers from 0 are allowed")
+    models = len(problem.graph.operators_of_models) if problem is not None and lags_ns else len(lags_ns)
+    if len(lags_ns) != models:
+        raise InputError(f"lags_ns are {list(lags_ns)}; a number from 0 for each of {models} models is allowed")
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of run.
+
+    Parameters
+    ----------
+    resident : tuple of str
+        Parameters that are on the devices when the run begins (``docs/model.md``, "Cold and warm"); none: a cold run.
+    weight : float
+        How often there are such runs, relative to the weights of the other requests.
+
+    Raises
+    ------
+    InputError
+        The weight is no finite number above 0.
+    """
+
+    resident: tuple[str, ...]
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight < math.inf:
+            raise InputError(f"a request has weight {self.weight}; a number above 0 is allowed")
+
+
+class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything but the problem that a schedule is judged by or a method may look at. It does not change.
+
+    Parameters
+    ----------
+    requests : tuple of Request
+        The kinds of runs. The latency of a schedule is the mean over them by their weights. None: one cold run.
+    lags_ns : tuple of int
+        For each of the graph's models (or for the one model), nanoseconds by which searches count it as ending later. The
+        methods ``heft``, ``peft`` and ``anytime`` minimise the latest of these moments. Latencies, bounds and certificates
+        do not include lags. None: no lags.
+    objective : {"latency", "slowdown"}
+        What is minimised.
+    model_weights : tuple of float
+        With objective ``slowdown``: how much the slowdown of each model counts. None: all alike.
+    submodels : tuple of tuples of str, optional
+        Operators of each submodel, in order, for methods that solve submodels. Without it they split the graph at its
+        dominators. If the problem has variants, a method that chooses among them splits the graph which its choice gives.
+
+    Raises
+    ------
+    InputError
+        A lag is below 0, the objective is unknown, or there are weights of models without the objective ``slowdown``.
+    """
+
+    requests: tuple[Request, ...] = ()
+    lags_ns: tuple[int, ...] = ()
+    objective: Objective = "latency"
+    model_weights: tuple[float, ...] = ()
+    submodels: tuple[tuple[str, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        plain = tuple(Request(tuple(sorted(set(r.resident))), float(r.weight)) for r in self.requests)
+        fields = {
+            "requests": plain,
+            "lags_ns": tuple(self.lags_ns) if any(self.lags_ns) else (),
+            "model_weights": tuple(map(float, self.model_weights)),
+            "submodels": None if self.submodels is None else tuple(map(tuple, self.submodels)),
+        }
+        for name, value in fields.items():
+            msgspec.structs.force_setattr(self, name, value)
+        _check_lags(self.lags_ns)
+        if self.objective not in get_args(Objective):
+            raise InputError(f"objective is {self.objective!r}; {', '.join(get_args(Objective))} are allowed")
+        if self.model_weights and self.objective != "slowdown":
+            raise InputError(
+                f"model_weights are {list(self.model_weights)}; they are allowed with objective 'slowdown' alone"
+            )
+
+    def check(self, problem: Problem) -> None:
+        """Check that the workload fits a problem.
+
+        Raises
+        ------
+        InputError
+            A request names something that is not a parameter, there is not one lag for each model, or ``submodels`` is not
+            a topological partition of the operators.
+        """
+        for request in self.requests:
+            check_resident(problem, request.resident)
+        _check_lags(self.lags_ns, problem)
+        if self.submodels is not None:
+            _numbered_submodels(problem, self.submodels)
+
+    def scenarios(self, problem: Problem) -> list[Scenario]:
+        """The problem in the run of each request; the cold run if there is no request."""
+        return [
+            Scenario(problem, frozenset(request.resident), self.lags_ns, self.submodels)
+            for request in self.requests or (Request(()),)
+        ]
+
+    def scenario(self, problem: Problem) -> Scenario:
+        """The problem in the run of the first request, for methods that look at one run."""
+        return self.scenarios(problem)[0]
+
+    @property
+    def digest(self) -> str:
+        """Identifier of the workload: the digest of its document."""
+        return content_digest(self.to_json())
+
+    def to_json(self) -> bytes:
+        """The workload as a JSON document, see ``docs/formats/workload.md``."""
+        return encode_document(msgspec.to_builtins(self), FORMAT, VERSION)
+
+    @staticmethod
+    def from_json(text: bytes | str, where: str = "workload") -> Workload:
+        """Read and check a document."""
+        return convert(decode_document(text, FORMAT, VERSION, where), Workload, where)
+
+
+COLD = Workload()
+"""One cold run."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A problem as one run meets it: with what is resident, the lags of its models and the submodels given.
+
+    Methods, the simulator and bounds look at scenarios. A resident parameter lies on each device to which a schedule brings
+    it: its loads and copies take no time and no channel. Only its memory counts, and evicted parameters are loaded again.
+    Everything else is the problem's.
+
+    Parameters
+    ----------
+    problem : Problem
+    resident : frozenset of str
+        Parameters of the graph, or of an alternative.
+    lags_ns : tuple of int
+        As in `Workload`.
+    submodels : tuple of tuples of str, optional
+        As in `Workload`.
+
+    Raises
+    ------
+    InputError
+        As `Workload.check`.
+    """
+
+    problem: Problem
+    resident: frozenset[str] = frozenset()
+    lags_ns: tuple[int, ...] = ()
+    submodels: tuple[tuple[str, ...], ...] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resident", check_resident(self.problem, self.resident))
+        _check_lags(self.lags_ns, self.problem)
+
+    @property
+    def graph(self) -> OpGraph:
+        """The problem's."""
+        return self.problem.graph
+
+    @property
+    def topology(self) -> Topology:
+        """The problem's."""
+        return self.problem.topology
+
+    @property
+    def costs(self) -> Costs:
+        """The problem's."""
+        return self.problem.costs
+
+    @property
+    def variants(self) -> Variants | None:
+        """The problem's."""
+        return self.problem.variants
+
+    @property
+    def workload(self) -> Workload:
+        """The workload of this run alone."""
+        requests = (Request(tuple(self.resident)),) if self.resident else ()
+        return Workload(requests, self.lags_ns, submodels=self.submodels)
+
+    def resolve(self, choice: Mapping[str, str] | None = None) -> Scenario:
+        """The same run of `Problem.resolve`'s problem; submodels remain only if the problem has no variants."""
+        chosen = self.problem.resolve(choice)
+        if chosen is self.problem:
+            return self
+        return Scenario(chosen, self.resident & chosen.graph.index.tensor_id.keys(), self.lags_ns)
+
+    def with_problem(self, problem: Problem) -> Scenario:
+        """The same run of another problem of the same operators and tensors, such as one with other costs."""
+        return replace(self, problem=problem)
+
+    def with_resident(self, names: Collection[str]) -> Scenario:
+        """A run of the same problem in which other parameters are resident."""
+        return replace(self, resident=frozenset(names))
+
+    def runs_on(self, o: int, d: int) -> bool:
+        """`Problem.runs_on`."""
+        return self.problem.runs_on(o, d)
+
+    def reads_host_in_place(self, d: int) -> bool:
+        """`Problem.reads_host_in_place`."""
+        return self.problem.reads_host_in_place(d)
+
+    def host_bytes(self, o: int) -> int:
+        """`Problem.host_bytes`."""
+        return self.problem.host_bytes(o)
+
+    def host_read_ns(self, o: int, d: int) -> int:
+        """`Problem.host_read_ns`."""
+        return self.problem.host_read_ns(o, d)
+
+    @property
+    def host_reads_ns(self) -> npt.NDArray[np.int64]:
+        """`Problem.host_reads_ns`."""
+        return self.problem.host_reads_ns
+
+    def route(self, source: int, target: int) -> Route:
+        """`Problem.route`."""
+        return self.problem.route(source, target)
+
+    def is_resident(self, t: int) -> bool:
+        """Whether tensor ``t`` need not be brought to a device."""
+        return bool(self.resident) and self.graph.tensors[t].name in self.resident
+
+    def load_ns(self, t: int, d: int) -> int:
+        """`Problem.load_ns`; 0 if tensor ``t`` is resident."""
+        return 0 if self.is_resident(t) else self.problem.load_ns(t, d)
+
+    def copy_ns(self, t: int, source: int, target: int) -> int:
+        """`Problem.copy_ns`; 0 if tensor ``t`` is resident."""
+        copy_ns = self.problem.copy_ns(t, source, target)  # which says if nothing joins the two devices
+        return 0 if self.is_resident(t) else copy_ns
+
+    @property
+    def operator_lags_ns(self) -> npt.NDArray[np.int64]:
+        """The lag of each operator's model; empty if there are no lags."""
+        if not any(self.lags_ns):
+            return np.empty(0, dtype=np.int64)
+        lags = np.zeros(len(self.graph.operators), dtype=np.int64)
+        for lag, members in zip(self.lags_ns, self.graph.operators_of_models, strict=True):
+            lags[members] = lag
+        return lags
+
+    @property
+    def submodel_operators(self) -> list[list[int]] | None:
+        """Numbers of the operators of each submodel given; None if none are given."""
+        return None if self.submodels is None else _numbered_submodels(self.problem, self.submodels)
+
+
+def as_scenario(problem: Problem | Scenario) -> Scenario:
+    """The scenario itself; of a problem, its cold run."""
+    return problem if isinstance(problem, Scenario) else Scenario(problem)
+
+
+def check_resident(problem: Problem, names: Collection[str]) -> frozenset[str]:
+    """The names of resident parameters, checked; raises `InputError` if one is not a parameter of the problem."""
+    if isinstance(names, str):
+        raise InputError(f"resident names {names!r}; a list of the graph's parameters is allowed")
+    resident = frozenset(names)
+    if unknown := sorted(resident - problem.parameters if resident else ()):
+        raise InputError(f"resident names {unknown}; a list of the graph's parameters is allowed")
+    return resident
+
+
+def _numbered_submodels(problem: Problem, submodels: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Numbers of the operators of each submodel, checked."""
+    number = problem.graph.index.operator_id
+    unknown = [name for group in submodels for name in group if name not in number]
+    if unknown:
+        raise InputError(
+            f"a submodel has the operator {unknown[0]!r}, which the problem does not have; split its graph again"
+        )
+    groups = [[number[name] for name in group] for group in submodels]
+    place = {o: i for i, o in enumerate(o for group in groups for o in group)}
+    if sum(map(len, groups)) != len(number) or len(place) != len(number):
+        raise InputError("submodels must hold each operator of the problem once; split its graph again")
+    for o, before in enumerate(problem.graph.index.predecessors):
+        if any(place[p] > place[o] for p in before):
+            name = problem.graph.operators[o].name
+            raise InputError(f"operator {name!r} stands in the submodels before one that it reads from")
+    return groups

@@ -1,0 +1,50 @@
+"""`solve`: schedule a problem for a workload by a registered method."""
+
+from __future__ import annotations
+
+from ..anytime import Limits
+from ..problem import COLD, Problem, Workload
+from ..progress import Progress
+from ..schedule import Schedule
+from .fairness import solve_fairly
+from .latency import Options, minimise_latency
+
+
+def solve(
+    problem: Problem,
+    workload: Workload | None = None,
+    method: str = "anytime",
+    options: Options = None,
+    budget: Limits | None = None,
+    progress: Progress | None = None,
+) -> Schedule:
+    """Schedule a problem for a workload, check the answer and add its certificate.
+
+    Parameters
+    ----------
+    problem : Problem
+    workload : Workload, optional
+        The runs to schedule for, the objective, and submodels for methods that solve submodels. With requests the schedule
+        is the best that is found for them, by the mean of their latencies, and no worse than that of `single`. Without a
+        workload: one cold run.
+    method : str
+        A registered scheduler.
+    options : mapping or options struct, optional
+        Options of the method; strings are converted, so that command-line values can be given as they are.
+    budget : Limits, optional
+        Time and work; they replace the limits among the options. Methods without limits end by themselves.
+    progress : callable, optional
+
+    Raises
+    ------
+    InputError
+        The scheduler or option is unknown, or the workload does not fit the problem (`Workload.check`).
+    InfeasibleError
+        No schedule obeys the memory limits, as far as the scheduler can tell.
+    SchedulerError
+        The scheduler's answer breaks a rule of ``docs/model.md``, or is no schedule.
+    """
+    workload = COLD if workload is None else workload
+    if isinstance(workload, Workload) and workload.objective == "slowdown":
+        return solve_fairly(problem, workload, method, options, budget, progress)[0]
+    return minimise_latency(problem, workload, method, options, budget, progress)
