@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from .errors import InputError
-from .schedule import Requests, Resident
+from .problem import Problem, Request
+from .schedule import Requests, Resident, Schedule, requests_of
 
 WEIGHT = re.compile(r"[0-9.eE+-]+")
 
@@ -63,3 +64,10 @@ def _from_file(text: str) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--resident {text}: the file cannot be read ({error})") from None
     return [line.strip() for line in lines if line.strip()]
+
+
+def requests_for(problem: Problem, schedule: Schedule, text: str | None) -> tuple[Request, ...]:
+    """The requests to price a schedule for: those of the text, else those that it was made for."""
+    if text is not None:
+        return requests_of(problem, parse_requests(text))
+    return schedule.certificate.requests if schedule.certificate else ()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from ..problem import Problem, Request
-    from ..schedule import Schedule
 
 ResidentParameters = Annotated[
     str | None,
@@ -35,26 +31,3 @@ def resident_of(text: str | None) -> float | list[str] | None:
     from ..resident_texts import resident_of
 
     return resident_of(text)
-
-
-def requests_from(problem: Problem, text: str | None) -> tuple[Request, ...]:
-    """The requests to schedule for; none of a cold run, or if the option is not given.
-
-    Raises
-    ------
-    InputError
-        As `resident_of`, and where a weight is none or a name is no parameter of the problem.
-    """
-    from ..resident_texts import parse_requests
-    from ..schedule import requests_of
-
-    if text is None:
-        return ()
-    return requests_of(problem, parse_requests(text))
-
-
-def requests_for(problem: Problem, schedule: Schedule, text: str | None) -> tuple[Request, ...]:
-    """The requests to price a schedule for: those of the option, else those that it was made for."""
-    if text is not None:
-        return requests_from(problem, text)
-    return schedule.certificate.requests if schedule.certificate else ()

@@ -31,7 +31,7 @@ from .models import COMPILE_OPTIONS, ModelOptions, OfferedVariants, RequestOptio
 from .option_groups import FromApi
 from .output import BAD_INPUT, Output
 from .registration import app, command
-from .residency import ResidentParameters, ResidentRequests, requests_for, resident_of
+from .residency import ResidentParameters, ResidentRequests, resident_of
 from .views import ViewOptions
 
 if TYPE_CHECKING:
@@ -332,6 +332,7 @@ def simulate(
     from ..report.summaries import SimulatedSchedule, remarks
     from ..report.tables import certificate_table, lanes_table, useful_table
     from ..report.units import format_ns
+    from ..resident_texts import requests_for
     from ..schedule import resolved
     from ..schedule.blocks import simulate_blocks
     from ..schedule.simulator import simulate as simulate_operators
