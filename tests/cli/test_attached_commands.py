@@ -7,9 +7,8 @@ from importlib.metadata import EntryPoint
 import pytest
 import typer
 
-from tvm_sched import registry
-from tvm_sched.cli.attached_commands import COMMAND_SETS
-from tvm_sched.cli.inputs import EXECUTORS
+from tvm_sched import registry, worker_pool
+from tvm_sched.cli import attached_commands
 from tvm_sched.cli.registration import command
 
 
@@ -24,15 +23,15 @@ def installed(monkeypatch):
             ]
 
         monkeypatch.setattr(registry, "entry_points", entry_points)
-        for each in (COMMAND_SETS, EXECUTORS):
-            monkeypatch.setattr(each, "entries", {})
-            monkeypatch.setattr(each, "_loaded", False)
+        for module, name in ((attached_commands, "COMMAND_SETS"), (worker_pool, "EXECUTORS")):
+            old = getattr(module, name)
+            monkeypatch.setattr(module, name, registry.Registry(old.what, old.group))
 
     return make
 
 
 def greeting(app: typer.Typer) -> None:
-    @command(app, "greet", ("tvm-sched greet",))
+    @command(app, "greet")
     def greet(out):
         """Say a word."""
         out.show("good day")
