@@ -9,8 +9,8 @@ import typer
 
 from tvm_sched import registry
 from tvm_sched.cli.attached_commands import COMMAND_SETS
-from tvm_sched.cli.inputs import EXECUTORS
 from tvm_sched.cli.registration import command
+from tvm_sched.worker_pool import EXECUTORS
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def installed(monkeypatch):
 
 
 def greeting(app: typer.Typer) -> None:
-    @command(app, "greet", ("tvm-sched greet",))
+    @command(app, "greet")
     def greet(out):
         """Say a word."""
         out.show("good day")

@@ -54,7 +54,7 @@ def test_deployments_follow_the_allocation(servers, nodes, compiled, tmp_path):
     allocation = tmp_path / "allocation.json"
     onnx.save(layers_model(), model)
     write_cluster(cluster, four_racks())
-    limits = ("--throughput", 1, "--latency", 10, "--backend", "cpu")
+    limits = ("--throughput-floor", 1, "--latency-ceiling", 10, "--backend", "cpu")
     assert len(run("cluster", "service", model, *limits, "-o", services)["operators"]) == 2
     of = ("--services", services)
     run("cluster", "place", cluster, *of, "--service", "layers", "-o", allocation)
