@@ -135,7 +135,9 @@ def load_problem(sources: Sequence[Path], topology: str | None, options: SourceO
             graph_of = partial(_decoder_graph, config, next(sizes), options, progress)
             problems.append(_on_machine(path, topology, graph_of, options))
             continue
-        own = dict(zip(("batch", "tokens"), next(sizes), strict=True)) if path in named and tokens else given
+        own: ShapeSet | None = given
+        if path in named and tokens:
+            own = dict(zip(("batch", "tokens"), next(sizes), strict=True))
         problems.append(_load_file(path, topology, own, options, progress))
     return merge_problems(problems)
 

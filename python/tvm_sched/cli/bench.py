@@ -58,8 +58,8 @@ def list_instances(
 
     found = load_suite(suite)
     cases = found.chosen(only or ())
-    for case in cases if output is not None else ():
-        if document := case.kind.document(case.task):
+    for case in cases:
+        if output is not None and (document := case.kind.document(case.task)):
             file = output / f"{case.name}.json"
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, document)

@@ -127,7 +127,8 @@ def check_files(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> N
     outputs: list[tuple[str, Path, Writes]] = []
     taken: dict[Path, str] = {}
     for parameter in parameters:
-        value, marks = values.get(parameter.name), getattr(parameter.annotation, "__metadata__", ())
+        value = values.get(parameter.name)
+        marks: tuple[Any, ...] = getattr(parameter.annotation, "__metadata__", ())
         mark = next((mark for mark in marks if isinstance(mark, Writes)), None)
         if mark is not None:
             flags = (marks[0].default, *marks[0].param_decls)  # typer takes the first one for the default

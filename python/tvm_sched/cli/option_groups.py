@@ -51,7 +51,7 @@ class FromApi:
     @property
     def _source(self) -> type[Any]:
         module, _, name = self.where.partition(":")
-        return getattr(import_module(module), name)  # type: ignore[no-any-return]
+        return getattr(import_module(module), name)
 
     def parameters(self) -> dict[str, Parameter]:
         """The options by the names of their fields."""
