@@ -51,7 +51,7 @@ help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-17s %s\n", $$1, $$2 }'
 
 demo: $(STAMPS)/demo $(STAMPS)/library ## Schedule, compile and run GoogLeNet on two topologies; read text from a picture
-	$(VENV)/bin/tvm-sched demo $(DEMO_ARGS)
+	$(PY) examples/demonstration/googlenet.py $(DEMO_ARGS)
 
 test: test-cpp test-python ## Install what the tests need and run them all
 

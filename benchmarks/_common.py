@@ -40,7 +40,7 @@ def parser(description: str, models: bool = True) -> argparse.ArgumentParser:
             "--model", type=Path, metavar="FILE", help="a model of your own instead of the built-in ones"
         )
         result.add_argument(
-            "--input-shape",
+            "--shape",
             action="append",
             default=[],
             metavar="NAME:DIMS",

@@ -55,7 +55,7 @@ class Bench:
     def compile(self, model: str, *options: str) -> Seconds:
         """One compilation by the command line."""
         path, _, shape = model.partition(":")
-        given = ["--input-shape", shape] if shape else []
+        given = ["--shape", shape] if shape else []
         command = ["compile", path, "-t", self.topology, "-o", str(self.output), *given, *options]
         before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         self._run(["-m", "tvm_sched.cli", *command])

@@ -151,7 +151,7 @@ def _measure(graph: str, problem: PartitionProblem, k: int, method: str, limit: 
     from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
     from tvm_sched.bounds.partitions.simple import simple_bound
     from tvm_sched.pipeline import partition
-    from tvm_sched.pipeline.programs import bottleneck_bound, bottleneck_guess_bound, exact_program
+    from tvm_sched.pipeline.integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 
     simple = simple_bound(problem, k)
     bounds: dict[str, Callable[[], float]] = {

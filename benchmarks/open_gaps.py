@@ -21,7 +21,7 @@ MEDIAN_AIM, OPEN, SHARE_AIM = 0.02, 0.08, 0.9
 
 REASONS = {
     "networks, cold": """copies and whole loads. The bound weighs paths, devices and buses ([path and
-  bus](../model.md#path-and-bus)), each operator loaded or reading directly. Most of what looked like a weak bound was
+  bus](../proofs/path_and_bus.md)), each operator loaded or reading directly. Most of what looked like a weak bound was
   weak schedules: with the sets of operators to read directly decided first (`schedulers/anytime/direct_reads.py`) the
   best known ones are 0 to 18 % faster, that of ResNet-50 on p4d takes 1,444,851 ns in place of 1,748,399. The
   relaxation divides an operator among its ways, lets a direct read begin in the midst of a load, and sees copies in

@@ -46,8 +46,6 @@ RUNTIME_MODULES = (
     "tvm_sched.pipeline.artifact",
     "tvm_sched.pipeline.compiled",
     "tvm_sched.pipeline.execute",
-    "tvm_sched.pipeline.native",
-    "tvm_sched.pipeline.partition_problem",
     "tvm_sched.pipeline.plan",
     "tvm_sched.pipeline.pricing",
     "tvm_sched.pipeline.simulator",

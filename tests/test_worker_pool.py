@@ -9,7 +9,7 @@ import pytest
 
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.pipeline import partition
-from tvm_sched.pipeline.programs import bottleneck_guess_bound
+from tvm_sched.pipeline.integer_programs import bottleneck_guess_bound
 from tvm_sched.problem import Workload
 from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers.batch import solve_many

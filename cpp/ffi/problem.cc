@@ -14,10 +14,10 @@
 #include "search/heft.h"
 #include "search/hios.h"
 #include "search/ios.h"
+#include "search/launches.h"
 #include "search/list_schedule.h"
 #include "search/partial_schedule.h"
 #include "search/sequence_timer.h"
-#include "search/streams.h"
 
 namespace tvm_sched {
 namespace {

@@ -73,8 +73,8 @@ struct RunSettings {
   bool timed = true;
   /// Give the run up when no step has ended for this long; 0: never.
   Nanoseconds watchdog{0};
-  /// Told what waits for what when the watchdog strikes: at once, since a kernel that hangs can't
-  /// be stopped, so that the run may never return.
+  /// Called when the watchdog strikes, with a text that says which step waits for which. It is
+  /// called at once, since a kernel that hangs cannot be stopped and the run may never return.
   std::function<void(const std::string&)> report;
 };
 
@@ -134,7 +134,7 @@ class Executor {
   int CountWorkers(const Backend& backend) const;
   void EnsureThreads(int count, int workers);
   void Reset();
-  // One thread's work in a run; see executor.cc for how threads share the queues.
+  // The work of one thread in a run; executor.cc says how threads share the queues.
   void Work(ActiveRun& run, int home);
   void WorkOnCaller(ActiveRun& run, int others);
   bool Take(int queue);

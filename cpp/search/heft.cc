@@ -21,7 +21,7 @@ bool BestExtension(PartialSchedule* state, OperatorId op, DeviceId device, Exten
   return true;
 }
 
-/*! \brief PEFT's optimistic cost table, by operator and device: the least way from the end of an
+/*! \brief PEFT's optimistic cost table, by operator and device: the least time from the end of an
  * operator on the device to the end of the run. */
 simulate::Matrix<double> OptimisticCosts(const TaskGraph& graph) {
   simulate::Matrix<double> table(graph.size(), graph.devices(), 0);
@@ -33,8 +33,8 @@ simulate::Matrix<double> OptimisticCosts(const TaskGraph& graph) {
         double least = std::numeric_limits<double>::infinity();
         for (size_t other = 0; other < graph.devices(); ++other) {
           const int64_t time = graph.Time(next.op, static_cast<DeviceId>(other));
-          const double way = other == d ? 0 : graph.MeanCommunication(next.edge);
-          least = std::min(least, table(next.op, other) + static_cast<double>(time) + way);
+          const double copy = other == d ? 0 : graph.MeanCommunication(next.edge);
+          least = std::min(least, table(next.op, other) + static_cast<double>(time) + copy);
         }
         table(*o, d) = std::max(table(*o, d), least);
       }

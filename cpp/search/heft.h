@@ -8,11 +8,11 @@
 
 namespace tvm_sched::search {
 
-enum class ListMethod : int32_t { kHeft = 0, kPeft = 1 };
+enum class ListMethod { kHeft, kPeft };
 
 /*!
  * \brief Each operator in order of priority, where it ends first (PEFT: ends first with the least
- * way ahead), in the first gap that is long enough; so are its loads and copies on their channels.
+ * time ahead), in the first gap that is long enough; so are its loads and copies on their channels.
  *
  * Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for
  * heterogeneous computing" (IEEE TPDS 2002); Arabnejad and Barbosa, "List scheduling algorithm for

@@ -144,7 +144,7 @@ bool LocalSearch::Change(Sequence* sequence) {
     case 6:
       return Shift(position, sequence);
     default:
-      return OtherWay(position, sequence);
+      return ChangePath(position, sequence);
   }
 }
 
@@ -277,31 +277,31 @@ bool LocalSearch::Shift(size_t position, Sequence* sequence) {
 }
 
 /*! \brief A tensor comes to a device from elsewhere: another holder, host memory, a neighbour. */
-bool LocalSearch::OtherWay(size_t position, Sequence* sequence) {
+bool LocalSearch::ChangePath(size_t position, Sequence* sequence) {
   const Event move = (*sequence)[position];
   if (move.is_run()) return false;
   const TensorId t = move.item;
   const DeviceId d = move.device;
   const simulate::Problem& problem = instance_.problem;
-  std::vector<Sequence> ways = {{}};
+  std::vector<Sequence> paths = {{}};
   if (instance_.OnHost(t) && problem.RouteOf(kHost, d) != kNone) {
-    ways.push_back({Event::Move(t, kHost, d)});
+    paths.push_back({Event::Move(t, kHost, d)});
   }
   for (size_t s = 0; s < instance_.devices(); ++s) {
     const auto source = static_cast<DeviceId>(s);
     if (source != d && now_.IsSource(t, source) && problem.RouteOf(source, d) != kNone) {
-      ways.push_back({Event::Move(t, source, d)});
+      paths.push_back({Event::Move(t, source, d)});
     }
   }
   if (instance_.OnHost(t)) {
     for (DeviceId s : instance_.transits[d]) {
-      ways.push_back({Event::Move(t, kHost, s), Event::Move(t, s, d)});
+      paths.push_back({Event::Move(t, kHost, s), Event::Move(t, s, d)});
     }
   }
-  const Sequence& way = ways[random_.Below(ways.size())];
-  if (way == Sequence{move}) return false;
+  const Sequence& path = paths[random_.Below(paths.size())];
+  if (path == Sequence{move}) return false;
   const auto at = sequence->erase(sequence->begin() + static_cast<ptrdiff_t>(position));
-  sequence->insert(at, way.begin(), way.end());
+  sequence->insert(at, path.begin(), path.end());
   return true;
 }
 

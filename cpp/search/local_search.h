@@ -61,7 +61,7 @@ class LocalSearch {
   bool PlaceTogether(size_t position, Sequence* sequence);
   bool PlaceBlock(size_t position, Sequence* sequence);
   bool Shift(size_t position, Sequence* sequence);
-  bool OtherWay(size_t position, Sequence* sequence);
+  bool ChangePath(size_t position, Sequence* sequence);
   bool SetPlace(Event* run, DeviceId device);
 
   const Instance& instance_;

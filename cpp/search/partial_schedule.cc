@@ -90,12 +90,12 @@ Nanoseconds PartialSchedule::RunOperator(Event run, Nanoseconds ready) {
   const int32_t bus = run.is_direct() ? problem.RouteOf(kHost, run.device) : kNone;
   if (bus != kNone) Occupy(bus, start, start + problem.host_read_time(run.item, run.device));
   device_[run.device].Occupy(start, end);
-  Ran(run, end);
-  Note(run, start, end);
+  RecordRun(run, end);
+  RecordEvent(run, start, end);
   return end;
 }
 
-void PartialSchedule::Ran(Event run, Nanoseconds end) {
+void PartialSchedule::RecordRun(Event run, Nanoseconds end) {
   latency_ = std::max(latency_, end + problem_->Lag(run.item));
   placed_[run.item] = run.device;
   for (TensorId t : problem_->outputs[run.item]) Arrive(t, run.device, end);
@@ -116,7 +116,7 @@ Nanoseconds PartialSchedule::MoveTensor(Event move, int32_t route, Nanoseconds s
                                         Nanoseconds end) {
   Occupy(route, start, end);
   Arrive(move.item, move.device, end);
-  Note(move, start, end);
+  RecordEvent(move, start, end);
   return end;
 }
 
@@ -181,9 +181,9 @@ void PartialSchedule::Release(OperatorId op) {
   for (TensorId t : problem.outputs[op]) free(t);
 }
 
-PartialSchedule::Way PartialSchedule::FindPlainWay(TensorId t, DeviceId device) const {
+PartialSchedule::Path PartialSchedule::FindPlainPath(TensorId t, DeviceId device) const {
   const simulate::Problem& problem = *problem_;
-  Way best;
+  Path best;
   const auto consider = [&](DeviceId s, Nanoseconds ready) {
     const int32_t route = problem.RouteFor(t, s, device);
     if (route == kNone) return;
@@ -205,9 +205,10 @@ PartialSchedule::Way PartialSchedule::FindPlainWay(TensorId t, DeviceId device) 
   return best;
 }
 
-PartialSchedule::Way PartialSchedule::FindAnyWay(TensorId t, DeviceId device, bool transits) const {
+PartialSchedule::Path PartialSchedule::FindPathFromHolders(TensorId t, DeviceId device,
+                                                           bool transits) const {
   const simulate::Problem& problem = *problem_;
-  Way best;
+  Path best;
   const auto consider = [&](DeviceId s, Nanoseconds ready) {
     const int32_t route = problem.RouteFor(t, s, device);
     if (route == kNone || s == device) return;
@@ -260,12 +261,12 @@ void PartialSchedule::EndExtension() {
   }
 }
 
-bool PartialSchedule::FastestWay(TensorId tensor, DeviceId device, Sequence* moves) {
-  const Way way = FindWay(tensor, device, !growth_.plain);
+bool PartialSchedule::FastestPath(TensorId tensor, DeviceId device, Sequence* moves) {
+  const Path path = FindPath(tensor, device, !growth_.plain);
   moves->clear();
-  if (way.hops == 2) moves->push_back(Event::Move(tensor, kHost, way.source));
-  if (way.hops > 0) moves->push_back(Event::Move(tensor, way.source, device));
-  return way.hops > 0;
+  if (path.hops == 2) moves->push_back(Event::Move(tensor, kHost, path.source));
+  if (path.hops > 0) moves->push_back(Event::Move(tensor, path.source, device));
+  return path.hops > 0;
 }
 
 bool PartialSchedule::TryExtension(const Event& run, bool transits, Extension* extension) {
@@ -280,21 +281,21 @@ bool PartialSchedule::TryExtension(const Event& run, bool transits, Extension* e
       ready = std::max(ready, at_(t, run.device));
       continue;
     }
-    const Way way = FindWay(t, run.device, transits);
-    if (way.hops == 0) {
+    const Path path = FindPath(t, run.device, transits);
+    if (path.hops == 0) {
       possible = false;
       break;
     }
-    if (way.hops == 2) {
-      extension->moves.push_back(Event::Move(t, kHost, way.source));
-      const int32_t first = problem.RouteFor(t, kHost, way.source);
+    if (path.hops == 2) {
+      extension->moves.push_back(Event::Move(t, kHost, path.source));
+      const int32_t first = problem.RouteFor(t, kHost, path.source);
       const Nanoseconds loading = problem.TransferTime(t, first);
       const Nanoseconds start = FirstStart(first, {}, loading);
       Reserve(first, start, start + loading);  // of other channels than the move on from there
     }
-    extension->moves.push_back(Event::Move(t, way.source, run.device));
-    Reserve(way.route, way.start, way.arrival);
-    ready = std::max(ready, way.arrival);
+    extension->moves.push_back(Event::Move(t, path.source, run.device));
+    Reserve(path.route, path.start, path.arrival);
+    ready = std::max(ready, path.arrival);
   }
   if (possible) {
     const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
@@ -353,10 +354,10 @@ void PartialSchedule::Place(const Extension& extension) {
 }
 
 Nanoseconds PartialSchedule::Fetch(TensorId tensor, DeviceId device) {
-  const Way way = FindWay(tensor, device, !growth_.plain);
-  if (way.hops == 0) return kNever;
-  if (way.hops == 2) Append(Event::Move(tensor, kHost, way.source));
-  return MoveTensor(Event::Move(tensor, way.source, device), way.route, way.start, way.arrival);
+  const Path path = FindPath(tensor, device, !growth_.plain);
+  if (path.hops == 0) return kNever;
+  if (path.hops == 2) Append(Event::Move(tensor, kHost, path.source));
+  return MoveTensor(Event::Move(tensor, path.source, device), path.route, path.start, path.arrival);
 }
 
 Nanoseconds PartialSchedule::Place(OperatorId op, DeviceId device) {
@@ -401,9 +402,9 @@ Nanoseconds PartialSchedule::PlaceStage(std::span<const OperatorId> ops,
   device_[device].Occupy(start, end);
   for (size_t i = 0; i < ops.size(); ++i) {
     const Event run = Event::Run(ops[i], device, false);
-    Ran(run, end);
+    RecordRun(run, end);
     in_stage_.push_back({events_.size(), streams[i], stage});
-    Note(run, start, end);
+    RecordEvent(run, start, end);
   }
   return end;
 }

@@ -47,7 +47,7 @@ struct Extension {
   Event run;
 };
 
-/*! \brief Where events may go in a partial schedule, and by what ways tensors come. */
+/*! \brief Where events may go in a partial schedule, and which paths tensors may take. */
 struct Growth {
   enum class Insertion {
     kNone,   // behind all that uses the same device or channel
@@ -108,11 +108,11 @@ class PartialSchedule {
 
   /*! \brief Adds an event whose inputs are there; returns its end. */
   Nanoseconds Append(const Event& event);
-  /*! \brief The earliest end of an operator there, each missing tensor on its fastest way; false
+  /*! \brief The earliest end of an operator there, each missing tensor on its fastest path; false
    * where that is impossible or memory does not suffice. */
   bool FindExtension(OperatorId op, DeviceId device, bool direct, Extension* extension);
-  /*! \brief The moves that bring a tensor there first; false where there is no way. */
-  bool FastestWay(TensorId tensor, DeviceId device, Sequence* moves);
+  /*! \brief The moves that bring a tensor there first; false where there is no path. */
+  bool FastestPath(TensorId tensor, DeviceId device, Sequence* moves);
   void Place(const Extension& extension);
   /*! \brief Places an operator, with direct host access only where it cannot run otherwise; its
    * end, or kNever where it or one of its tensors cannot get there. */
@@ -138,16 +138,16 @@ class PartialSchedule {
   /*! \brief Gaps to remember on a channel where loads are inserted. */
   static constexpr size_t kMostGaps = 32;
 
-  /*! \brief How a tensor gets to a device first; the times are those of the last move. */
-  struct Way {
+  /*! \brief The fastest path of a tensor to a device; the times are those of its last move. */
+  struct Path {
     Nanoseconds arrival = kNever, start;
     int32_t route = kNone;
     DeviceId source = kNone;
     /*! \brief 0: there is none; 2: the tensor is loaded into `source` first. */
     int hops = 0;
 
-    /*! \brief Takes another way where it is faster. */
-    void Offer(const Way& other) {
+    /*! \brief Replaces this path by another one that is faster. */
+    void Offer(const Path& other) {
       if (other.arrival >= arrival) return;
       arrival = other.arrival;  // each by itself: a copy of all would wait for stores of its parts
       start = other.start;
@@ -167,8 +167,8 @@ class PartialSchedule {
   Nanoseconds RunOperator(Event run, Nanoseconds ready);
   Nanoseconds MoveTensor(Event move);
   Nanoseconds MoveTensor(Event move, int32_t route, Nanoseconds start, Nanoseconds end);
-  void Ran(Event run, Nanoseconds end);
-  void Note(Event event, Nanoseconds start, Nanoseconds end) {
+  void RecordRun(Event run, Nanoseconds end);
+  void RecordEvent(Event event, Nanoseconds start, Nanoseconds end) {
     events_.push_back(event);
     starts_.push_back(start);
     ends_.push_back(end);
@@ -185,12 +185,13 @@ class PartialSchedule {
     return there != kNever ? there : Fetch(tensor, device);
   }
   Nanoseconds Fetch(TensorId tensor, DeviceId device);
-  Way FindWay(TensorId tensor, DeviceId device, bool transits) const {
-    return growth_.plain ? FindPlainWay(tensor, device) : FindAnyWay(tensor, device, transits);
+  Path FindPath(TensorId tensor, DeviceId device, bool transits) const {
+    return growth_.plain ? FindPlainPath(tensor, device)
+                         : FindPathFromHolders(tensor, device, transits);
   }
-  Way FindAnyWay(TensorId tensor, DeviceId device, bool transits) const;
+  Path FindPathFromHolders(TensorId tensor, DeviceId device, bool transits) const;
   /*! \brief From host memory or the first of the devices. */
-  Way FindPlainWay(TensorId tensor, DeviceId device) const;
+  Path FindPlainPath(TensorId tensor, DeviceId device) const;
   bool TryExtension(const Event& run, bool transits, Extension* extension);
   /*! \brief Keeps the channels of an extension's move for the rest of the extension. */
   void Reserve(int32_t route, Nanoseconds start, Nanoseconds end);

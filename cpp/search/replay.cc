@@ -43,8 +43,8 @@ bool Replay::PlayMove(const Event& move, PartialSchedule* state) {
   if (!instance_.OnHost(move.item)) return true;
   for (DeviceId d : needing_[move.item]) {
     if (moved_(move.item, d) == round_ || state->At(move.item, d) != kNever) continue;
-    if (!state->FastestWay(move.item, d, &way_)) return false;
-    for (const Event& step : way_) state->Append(step);
+    if (!state->FastestPath(move.item, d, &path_)) return false;
+    for (const Event& step : path_) state->Append(step);
   }
   return true;
 }

@@ -18,7 +18,7 @@ class Replay {
    * The sequence has a run for each operator in topological order. Moves may stand anywhere: one
    * that comes twice or whose source lacks the tensor is left out. One of a host tensor that nobody
    * needs there brings it, instead, to the devices that need it and have no move for it. A run that
-   * misses a tensor brings it on the fastest way.
+   * misses a tensor brings it on the fastest path.
    * \param limit Give up as soon as the latency must get above this.
    * \return False where a run is impossible, memory does not suffice, or the latency is above it.
    */
@@ -35,7 +35,7 @@ class Replay {
   std::vector<std::vector<DeviceId>> needing_;
   std::vector<TensorId> filled_;
   int32_t round_ = 0;
-  Sequence way_;
+  Sequence path_;
 };
 
 /*! \brief Positions of events that the latency waits for: back from the last kernel, each begins

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from threading import RLock
 from types import ModuleType
@@ -21,44 +20,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of a method that has none."""
-
-
-@dataclass(frozen=True)
-class Alias:
-    """An old name of a method.
-
-    Attributes
-    ----------
-    old, new : str
-    renamed : mapping of str to str
-        What the method's options were called under the old name.
-    gone : tuple of str
-        Options of the old name that no longer exist; they are ignored.
-    """
-
-    old: str
-    new: str
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    gone: tuple[str, ...] = ()
-
-    def translate(self, what: str, given: dict[str, Any]) -> dict[str, Any]:
-        """Options as the method has them today."""
-        ignored = [key for key in given if key in self.gone]
-        if ignored:
-            _deprecate(f"{what} {self.new!r} has no option {', '.join(ignored)} any more; it is ignored")
-        return {self.renamed.get(key, key): value for key, value in given.items() if key not in self.gone}
-
-
-class OldNameWarning(DeprecationWarning):
-    """A method or option was used by a deprecated name."""
-
-
-def _deprecate(message: str) -> None:
-    """Warn of something old, at the line outside of this package that asked for it."""
-    depth = 1
-    while sys._getframe(depth).f_globals.get("__name__", "").startswith(__package__) and sys._getframe(depth).f_back:
-        depth += 1
-    warnings.warn(message, OldNameWarning, stacklevel=depth + 1)
 
 
 @dataclass(frozen=True)
@@ -79,8 +40,6 @@ class Method(Generic[Function]):
         On Ctrl-C it returns the best answer that it has, soon, if it has one.
     weighs_requests : bool
         It takes a workload of several requests; otherwise it is called once for each request.
-    alias : Alias or None
-        The old name by which it was looked up.
     """
 
     what: str
@@ -90,7 +49,6 @@ class Method(Generic[Function]):
     summary: str
     answers_interrupt: bool = False
     weighs_requests: bool = False
-    alias: Alias | None = None
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -113,8 +71,6 @@ class Method(Generic[Function]):
                 f"{self.options.__name__} is expected"
             )
         given = dict(options or {})
-        if self.alias is not None:
-            given = self.alias.translate(self.what, given)
         for key in given:
             if key not in self.option_names:
                 known = ", ".join(self.option_names) or "none"
@@ -210,9 +166,7 @@ class Registry(Generic[Entry]):
 
 @dataclass
 class Methods(Registry[Method[Function]]):
-    """Methods of one kind, with options and old names: schedulers, partitioners, allocators."""
-
-    aliases: dict[str, Alias] = field(default_factory=dict)
+    """Methods of one kind, with options: schedulers, partitioners, allocators."""
 
     def register(
         self,
@@ -244,22 +198,6 @@ class Methods(Registry[Method[Function]]):
             return function
 
         return add
-
-    def alias(self, old: str, new: str, renamed: Mapping[str, str] | None = None, gone: tuple[str, ...] = ()) -> None:
-        """Register an old name of a method, whose use warns with `OldNameWarning`; see `Alias`."""
-        self.aliases[old] = Alias(old, new, renamed or {}, gone)
-
-    def get(self, name: str) -> Method[Function]:
-        """The method of that name, or of that old name; raises `InputError` that lists those there are.
-
-        A method that is registered under an old name of another goes before it.
-        """
-        self._load()
-        alias = self.aliases.get(name)
-        if alias is None or name in self.entries:
-            return super().get(name)
-        _deprecate(f"{self.what} {name!r} is an old name of {alias.new!r} and will go in the next release")
-        return replace(self.entries[alias.new], alias=alias)
 
 
 def _function(entry: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Instances of clusters: a sequence of requests for services; as many as possible are placed before the first failure."""
+"""Benchmark instances of clusters: place as many requests of a sequence as possible before the first failure."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ STAGES = {
     "service5": (6, 9),
     "service6": (4, 5),
 }
-"""Least and most stages of the methods with fixed ones: RAMPA, Table IX."""
+"""Least and most stages of each service for methods with fixed numbers of stages: RAMPA, Table IX."""
 MOST_REQUESTS = 2000
 """Requests of a random sequence; no allocator places so many on the clusters of the suite."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """A cluster, what may be asked for, and the sequence of requests."""
+    """A cluster, the services, and a sequence of requests for them."""
 
     cluster: Cluster
     services: tuple[Service, ...]
@@ -58,12 +58,12 @@ class Demand:
 
     @property
     def search(self) -> ClusterSearch:
-        """The cluster's tables, made once."""
+        """The searches on the cluster, made once."""
         return self.tables.setdefault("search", ClusterSearch(self.cluster))
 
 
 class ClusterKind(Kind[Demand]):
-    """Services placed before the first one that finds no place."""
+    """The objective is the number of services placed before the first one that finds no place."""
 
     name, unit, most = "cluster", "services", True
 
@@ -72,19 +72,19 @@ class ClusterKind(Kind[Demand]):
         return names()
 
     def is_random(self, method: str) -> bool:
-        """Whether it has a seed, or tries numbers of stages in random order."""
+        """Return whether a method has a seed, or tries numbers of stages in random order."""
         return has_seed(ALLOCATORS, method) or self._has_stages(method)
 
     def _has_stages(self, method: str) -> bool:
         return "stages" in ALLOCATORS.get(method).option_names
 
     def digest(self, task: Demand) -> str:
-        """Of cluster, services and requests."""
+        """Return a hash of cluster, services and requests."""
         body = (task.cluster.digest, [service.digest for service in task.services], task.requests)
         return content_digest(msgspec.json.encode(msgspec.to_builtins(body)))
 
     def solve(self, task: Demand, method: str, seconds: float, seed: int) -> Answer:
-        """Place request after request. Methods with fixed numbers of stages try as many of Table IX as time allows."""
+        """Place one request after another. Methods with fixed numbers of stages try as many of Table IX as time allows."""
         begin = time.monotonic()
         _, options = limited(ALLOCATORS, method, seconds, seed)
         best = self._placed(task, method, options)
@@ -103,7 +103,7 @@ class ClusterKind(Kind[Demand]):
         return state.allocation
 
     def worth(self, task: Demand, solution: bytes, where: str) -> float:
-        """How many requests are placed: the first ones of the sequence, all together, by every rule."""
+        """Return how many requests are placed; they must be the first ones of the sequence and obey every rule."""
         found = Allocation.from_json(solution, where)
         verify(task.cluster, task.services, found)
         placed = {placement.request: placement.service for placement in found.placements}
@@ -113,14 +113,14 @@ class ClusterKind(Kind[Demand]):
         return len(placed)
 
     def proof(self, task: Demand) -> Proof:
-        """No allocator places more, whatever it knows in advance."""
+        """Return an upper bound that holds for every allocator, with its evidence."""
         found = evidence(task.search, task.services, task.requests)
         return Proof(found.bound, "mixes", found.to_json())
 
     def check(
         self, task: Demand, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
     ) -> Checked:
-        """Rules, figures and bound by `tvm_sched_check.clusters`."""
+        """Check rules, figures and bound by `tvm_sched_check.clusters`."""
         if proof.evidence is None:
             return Checked()
         found = checked_in_files(independent_check, {"solution": solution, "evidence": proof.evidence}, where, files)
@@ -144,7 +144,7 @@ def demand_of_rampa(cluster: str, demand: str, seed: int = 0) -> Demand:
 
 
 def combinations(seed: int) -> list[dict[str, int]]:
-    """All numbers of stages of Table IX, in random order."""
+    """Return all numbers of stages of Table IX, in random order."""
     ranges = [range(least, most + 1) for least, most in STAGES.values()]
     found = [dict(zip(STAGES, stages, strict=True)) for stages in itertools.product(*ranges)]
     Random(seed).shuffle(found)

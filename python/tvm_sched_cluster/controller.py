@@ -1,4 +1,4 @@
-"""Move placed services: re-placement after a failure, and defragmentation with few moves."""
+"""Keep services running: place them again after a failure, and move a few to make room."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .search.cluster_state import ClusterState
 
 @dataclass(frozen=True)
 class Recovery:
-    """The effect of a failure on services.
+    """The services that `recover` placed again, and those that still wait.
 
     Attributes
     ----------
     replaced : tuple of ServicePlacement
         Services that run elsewhere now.
     waiting : tuple of Request
-        Those that found no place; they stay in the state's ``waiting``.
+        Requests without a place; they stay in `ClusterState.waiting`.
     """
 
     replaced: tuple[ServicePlacement, ...]
@@ -35,9 +35,15 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Migration:
-    """A service that moved, the bytes of parameters that had to be loaded again, and the room it made.
+    """A move of a service to other GPUs.
 
-    ``gain`` is the growth of the number of services that fit besides, by the linear program (`MixProgram`).
+    Attributes
+    ----------
+    before, after : ServicePlacement
+    bytes : int
+        Parameters that the new GPUs have to load.
+    gain : float
+        How many more services fit afterwards, by the linear program (`MixProgram`).
     """
 
     before: ServicePlacement
@@ -57,7 +63,7 @@ def fail(
     Raises
     ------
     InputError
-        There is no such thing, or no such allocator or option.
+        The cluster has no part of this name, or there is no such allocator or option.
     """
     get(allocator).read_options(options)
     state.fail(name)
@@ -69,9 +75,9 @@ def recover(
     allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> Recovery:
-    """Place the services that wait, those with most parameters first; they do not count as new requests.
+    """Place the waiting services, largest parameters first. They do not count as new requests.
 
-    To be called after a release or a repair, too.
+    Call it after a release or a repair.
     """
     asked = state.asked.copy()
     replaced = []
@@ -87,18 +93,18 @@ def recover(
 
 
 def defragment(state: ClusterState, moves: int, options: AnytimeOptions | None = None) -> list[Migration]:
-    """Move at most ``moves`` services, each to where it leaves more room than before.
+    """Move at most ``moves`` services so that more services fit afterwards.
 
-    A service is copied before it is given up, so it moves only to GPUs that are free, and nothing is interrupted. In each
-    step, the services are tried in the order of what a better mix would save for each byte to be moved, by the program's
-    worths of GPUs and fibres; the first one whose move makes room is moved.
+    A service is copied to free GPUs before its old ones are released, so it is never interrupted. Each step tries the
+    services in the order of savings for each byte to move. The saving is the price of the present mix less that of the
+    cheapest free one, at the prices of `MixProgram`. The first service whose move makes room is moved.
 
     Parameters
     ----------
     moves : int
         From 0.
     options : AnytimeOptions, optional
-        The demand that room is made for.
+        Its ``demand`` says which services should fit afterwards.
 
     Raises
     ------
@@ -115,10 +121,10 @@ def defragment(state: ClusterState, moves: int, options: AnytimeOptions | None =
 
 
 _LEAST_GAIN = 1e-6
-"""A move makes room for this many services at least."""
+"""Least gain of a move, in services."""
 
 _TRIES = 16
-"""Moves that are tried in a step before it is given up."""
+"""Most moves tried in a step."""
 
 
 def _best_move(state: ClusterState, options: AnytimeOptions) -> Migration | None:
@@ -143,7 +149,7 @@ def _best_move(state: ClusterState, options: AnytimeOptions) -> Migration | None
 
 
 def _worth(state: ClusterState, worths: Any, mixes: Any, mix: list[int]) -> float:
-    """Worth of the mix that a service runs on: that of the dearest smallest mix in it, which it need not be itself."""
+    """Return the price of the mix that a service runs on: that of the dearest smallest mix contained in it."""
     inside = (mixes <= mix).all(axis=1)
     return float(worths[inside].max()) if inside.any() else 0.0
 
@@ -154,7 +160,7 @@ def _mix(state: ClusterState, placement: ServicePlacement) -> list[int]:
 
 
 def _try_move(state: ClusterState, before: ServicePlacement, room: float, options: AnytimeOptions) -> Migration | None:
-    """Copy, then give up the old; undone where that makes no room."""
+    """Place a service a second time and release the first placement; undo both if no room is gained."""
     asked = state.asked.copy()
     after = try_place(state, Request(f"{before.request} (moving)", before.service), "anytime", options)
     state.asked = asked

@@ -1,4 +1,4 @@
-"""Convert a model to a service and a placement to a pipeline plan: a service's operators are segments of the graph."""
+"""Convert a model into a service, and a placement of the service into a pipeline plan."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Segment:
 
 
 def segments(graph: OpGraph) -> tuple[Segment, ...]:
-    """Cut a model wherever only a single activation is passed on.
+    """Cut a model at every point where a single activation is passed on.
 
-    So the segments are a chain, and any run of them can be a stage. Operators stand in the graph's topological order. A
-    model's inputs and parameters come from outside to the operators that read them, and cross nothing.
+    The segments form a chain, and any run of them can be a stage. Operators stand in the graph's topological order. A
+    model's inputs and parameters do not count as activations.
     """
     index = graph.index
     position = {o: p for p, o in enumerate(index.order)}

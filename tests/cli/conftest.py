@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tvm_sched.cli import app
-from tvm_sched.cli.results import RESULTS
+from tvm_sched.cli.schema import all_results
 from tvm_sched.problem import Problem, load_topology
 from tvm_sched.testing import random_problem
 
@@ -25,7 +25,9 @@ class Result:
     """What a command printed, and its exit status."""
 
     def __init__(self, result, arguments):
-        self.command = next(c for c in (" ".join(arguments[:2]), arguments[0]) if c in RESULTS or c == arguments[0])
+        self.command = next(
+            c for c in (" ".join(arguments[:2]), arguments[0]) if c in all_results() or c == arguments[0]
+        )
         self.status, self.stdout, self.stderr = result.exit_code, result.stdout, result.stderr
         self.exception = result.exception
 

@@ -9,7 +9,6 @@ import typer
 
 from tvm_sched import registry
 from tvm_sched.cli import attached_commands, inputs
-from tvm_sched.cli.attached_commands import CommandSet
 from tvm_sched.cli.registration import command
 
 
@@ -31,18 +30,15 @@ def installed(monkeypatch):
     return make
 
 
-def _greet(app: typer.Typer) -> None:
+def greeting(app: typer.Typer) -> None:
     @command(app, "greet", ("tvm-sched greet",))
     def greet(out):
         """Say a word."""
         out.show("good day")
 
 
-GREETING = CommandSet(_greet, dict)
-
-
 def test_a_command_of_another_distribution(installed, run):
-    installed(commands={"greeting": "GREETING"})
+    installed(commands={"greeting": "greeting"})
     assert run("greet").stdout.strip() == "good day"
     assert "Say a word." in run("--help").stdout
 

@@ -18,9 +18,9 @@ def suite(tmp_path):
 
 def test_from_a_run_to_a_page(run, suite, tmp_path):
     out, page = tmp_path / "run", tmp_path / "page.md"
-    arguments = ("--seconds", 1, "--only", "chain/*", "--only", "random/*", "--methods", "heft,single,tarnawski-dp")
+    arguments = ("--time-limit", 1, "--only", "chain/*", "--only", "random/*", "--methods", "heft,single,tarnawski-dp")
     assert run("bench", "run", suite, "-o", out, *arguments, "--json").json == {
-        "folder": str(out), "new": 5, "results": 5,
+        "folder": str(out), "new": 5, "results": 5, "files": {"results": str(out)},
     }  # fmt: skip
     assert run("bench", "run", suite, "-o", out, *arguments, "--json").json["new"] == 0
     kept = run("bench", "score", suite, *sorted((out / "solutions").iterdir()), "--keep", "--json").json["solutions"]
@@ -35,7 +35,7 @@ def test_from_a_run_to_a_page(run, suite, tmp_path):
 
 
 def test_solutions_of_others(run, suite, tmp_path):
-    arguments = ("--only", "chain/*", "--problems", tmp_path / "problems", "--json")
+    arguments = ("--only", "chain/*", "--output", tmp_path / "problems", "--json")
     (listed,) = run("bench", "list", suite, *arguments).json["instances"]
     instance = json.loads((tmp_path / "problems" / "chain" / "chain-s2.json").read_text())
     assert [node["name"] for node in instance["nodes"]] == list("abcd")
@@ -63,7 +63,7 @@ def test_solutions_of_others(run, suite, tmp_path):
 @pytest.fixture
 def kept(run, suite, tmp_path):
     """The suite with best known solutions."""
-    arguments = ("--seconds", 1, "--only", "chain/*", "--only", "random/*", "--methods", "heft,tarnawski-dp")
+    arguments = ("--time-limit", 1, "--only", "chain/*", "--only", "random/*", "--methods", "heft,tarnawski-dp")
     run("bench", "run", suite, "-o", tmp_path / "run", *arguments)
     run("bench", "score", suite, *sorted((tmp_path / "run" / "solutions").iterdir()), "--keep")
     return suite
@@ -177,7 +177,7 @@ def test_prove_keeps_evidence(run, kept):
     for name, file in files.items():
         files[name] = file.with_name(f"{name}.json")
         files[name].write_bytes(gzip.decompress(file.read_bytes()))
-    run("bench", "list", kept, "--only", "chain/*", "--problems", kept / "problems")
+    run("bench", "list", kept, "--only", "chain/*", "--output", kept / "problems")
     figures = run("check", kept / "problems" / "chain" / "chain-s2.json", *files.values(), "--json").json
     assert 10 < figures["claimed"] <= figures["proved"] <= figures["cost"] == 13
     assert run("bench", "check", kept, "--json").json["checked"]["chain/chain-s2"] == "tvm_sched_check.partitions"

@@ -8,7 +8,7 @@ import pytest
 
 import tvm_sched.relax
 from tvm_sched.blob_cache import kernel_cache
-from tvm_sched.cli.compile_cache import compilation_key
+from tvm_sched.relax.compiled_results import compilation_key
 
 
 @pytest.fixture(autouse=True)
@@ -31,13 +31,13 @@ def compilations(monkeypatch):
 
 
 def test_the_second_compilation_is_taken_from_the_cache(run, model_file, compilations, tmp_path):
-    common = ("compile", model_file, "-t", "cpu2", "--time-limit", 1, "--parameters", "file", "--json")
+    common = ("compile", model_file, "-t", "cpu2", "--time-limit", 1, "--parameters", "external", "--json")
     first = run(*common, "-o", tmp_path / "a.so")
     second = run(*common, "-o", tmp_path / "b.so", "--report", tmp_path / "r.html")
     assert len(compilations) == 1
     assert "taken from the cache" in second.stderr
     assert second.json["plans"] == first.json["plans"]
-    assert second.json["files"]["parameters"] == [str(tmp_path / "b.safetensors")]
+    assert second.json["files"]["parameters"] == str(tmp_path / "b.safetensors")
     assert (tmp_path / "a.so").read_bytes() == (tmp_path / "b.so").read_bytes()
     assert (tmp_path / "r.html").exists()
     for name in "ab":
@@ -49,7 +49,7 @@ def test_other_options_and_models_are_compiled(run, model_file, compilations, tm
     output = ("-o", tmp_path / "m.so")
     run("compile", model_file, "-t", "cpu1", *output)
     run("compile", model_file, "-t", "cpu2", "-s", "heft", *output)
-    run("compile", model_file, "-t", "cpu1", "--parameters", "file", *output)
+    run("compile", model_file, "-t", "cpu1", "--parameters", "external", *output)
     run("compile", model_file, "-t", "cpu1", "--no-cache", *output)
     assert len(compilations) == 4
     content = model_file.read_bytes()

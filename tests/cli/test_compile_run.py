@@ -17,11 +17,11 @@ def expected(x, weights):
 
 def test_compile_says_what_it_made(run, model_file, tmp_path):
     result = run(
-        "compile", model_file, "-t", "cpu2", "--time-limit", 5, "-o", tmp_path / "m.so", "--parameters", "file",
+        "compile", model_file, "-t", "cpu2", "--time-limit", 5, "-o", tmp_path / "m.so", "--parameters", "external",
         "--report", tmp_path / "r.html", "--json",
     )  # fmt: skip
     assert result.json["plans"][0]["topology"] == "cpu2"
-    assert result.json["files"]["parameters"] == [str(tmp_path / "m.safetensors")]
+    assert result.json["files"]["parameters"] == str(tmp_path / "m.safetensors")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.safetensors", "m.so", "r.html", "two.onnx"]
 
 
@@ -104,7 +104,7 @@ def test_the_plan_promises_what_the_simulator_says(run, model_file, tmp_path):
 def test_several_shapes_in_one_artifact(run, fails, tmp_path):
     weights = write_model(tmp_path / "open.onnx", batch="n")
     assert "n" in fails(2, "compile", tmp_path / "open.onnx", "-t", "cpu2", "-o", tmp_path / "m.so")
-    shapes = ("--input-shape", "x:1,8", "--input-shape", "x:4,8")
+    shapes = ("--shape", "x:1,8", "--shape", "x:4,8")
     run("compile", tmp_path / "open.onnx", "-t", "cpu2", "-s", "single", *shapes, "-o", tmp_path / "m.so")
     for batch in (1, 4):
         x = np.ones((batch, 8), np.float32)
@@ -151,7 +151,7 @@ def test_a_failed_compilation_leaves_the_old_artifact(fails, model_file, tmp_pat
 
 def test_missing_parameters(run, fails, model_file, tmp_path):
     path = tmp_path / "m.so"
-    run("compile", model_file, "-t", "cpu1", "-s", "single", "-o", path, "--parameters", "file")
+    run("compile", model_file, "-t", "cpu1", "-s", "single", "-o", path, "--parameters", "external")
     (tmp_path / "m.safetensors").rename(tmp_path / "other.safetensors")
     assert "name it with --parameters" in fails(2, "run", path)
     run("run", path, "--repeat", 1, "--parameters", tmp_path / "other.safetensors")

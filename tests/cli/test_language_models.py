@@ -78,12 +78,12 @@ def test_several_models_are_one_problem(run, config, problem_file, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gpt2-large", "-t", "p4d"], "--shape stands 0 times for 1 language models"),
-        (["gpt2-large", "--shape", "1x", "-t", "p4d"], "expected BATCHxTOKENS"),
+        (["gpt2-large", "-t", "p4d"], "--shape BATCHxTOKENS stands 0 times for 1 language models"),
+        (["gpt2-large", "--shape", "1x", "-t", "p4d"], "or BATCHxTOKENS, e.g. 1x32"),
         (["gpt2-large", "--shape", "1x2000", "-t", "p4d"], "at most 1024"),
         (["gpt2-large", "--shape", "1x32"], "--topology"),
         (["gpt2-large", "--shape", "1x32", "--phase", "train", "-t", "p4d"], "phase is 'train'"),
-        (["gpt3", "--shape", "1x32", "-t", "p4d"], "--shape is for language models"),
+        (["gpt3", "--shape", "1x32", "-t", "p4d"], "--shape 1x32 is for language models"),
         (["gpt3", "-t", "p4d"], "nor one of the language models gpt2-large"),
     ],
 )
@@ -92,13 +92,13 @@ def test_what_is_wrong_is_refused(fails, arguments, message):
 
 
 def test_options_that_fit_no_model_are_refused(fails, config, problem_file):
-    assert "--shape is for" in fails(2, "schedule", problem_file, "--shape", "1x4")
+    assert "--shape 1x4 is for" in fails(2, "schedule", problem_file, "--shape", "1x4")
     assert "--phase is for" in fails(2, "schedule", problem_file, "--phase", "decode")
     assert "--rows is for models" in fails(2, "schedule", problem_file, "-s", "heft", "--rows")
     neither = ("problem", config, "--shape", "1x4", "-t", "a40x2", "-o", config.with_name("p.json"))
     assert "one of them is allowed" in fails(2, *neither, "--rows", "--no-variants")
-    both = ("schedule", problem_file, config, "--shape", "1x4", "--input-shape", "x:1,2", "-t", "a40x2")
-    assert "--input-shape is for one model" in fails(2, *both)
+    both = ("schedule", problem_file, config, "--shape", "1x4", "--shape", "x:1,2", "-t", "a40x2")
+    assert "--shape x:1,2 is for one model" in fails(2, *both)
 
 
 def test_blocks_of_a_gpu(run, fails, tmp_path):

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tvm_sched.cli.shapes import one_shape, parse_constants, parse_shapes, parse_token_sizes
 from tvm_sched.errors import InputError
+from tvm_sched.input_shapes import one_shape, parse_constants, parse_shapes
 
 pytest.importorskip("onnx")
 from .conftest import write_model
@@ -20,7 +20,7 @@ def test_sets_of_sizes_and_symbols():
         {"a:b": (1, frozenset({4, 8}), 3), "batch": frozenset({1, 8}), "n": 3, "s": ()},
         {"n": 4},
     ]
-    assert parse_token_sizes(["1x128", "{1,8}x32"]) == [
+    assert parse_shapes(["1x128", "{1,8}x32"]) == [
         {"batch": 1, "tokens": 128},
         {"batch": frozenset({1, 8}), "tokens": 32},
     ]
@@ -68,12 +68,12 @@ print("onnx_ir" in sys.modules, "sympy.core" in sys.modules, "torch" in sys.modu
 def test_an_artifact_for_several_shapes(run, fails, tmp_path):
     write_model(tmp_path / "two.onnx", batch="batch")
     compile_it = ["compile", tmp_path / "two.onnx", "-t", "cpu1", "-s", "single", "-o", tmp_path / "two.so"]
-    plans = run(*compile_it, "--input-shape", "batch={1,3}", "--json").json["plans"]
+    plans = run(*compile_it, "--shape", "batch={1,3}", "--json").json["plans"]
     assert len(plans) == 2
     found = run("inspect", tmp_path / "two.so", "--json").json
     assert [tensor["shape"] for tensor in found["inputs"]] == [[1, 8], [3, 8]]
     assert (found["kind"], found["about"]["plans"], found["parameters"]) == ("artifact", "2", 2)
-    assert "symbol 'n', which the model does not have" in fails(2, *compile_it, "--input-shape", "n=1")
+    assert "symbol 'n', which the model does not have" in fails(2, *compile_it, "--shape", "n=1")
     assert "a constant is given for input 'z'" in fails(2, *compile_it, "--constant", "z=1")
 
 
@@ -87,7 +87,7 @@ def test_inspect_says_what_is_needed_and_what_is_refused(run, tmp_path):
     assert (found["symbols"], found["operators"]) == (["batch"], {"MatMul": 2, "Relu": 2, "Add": 1})
     assert (found["parameters"], found["parameter_bytes"]) == (2, 2 * 8 * 8 * 4)
     assert "dimension 0 ('batch') has no fixed size" in found["needs"]
-    assert run("inspect", tmp_path / "two.onnx", "--input-shape", "batch=2", "--json").json["checked"] == "import"
+    assert run("inspect", tmp_path / "two.onnx", "--shape", "batch=2", "--json").json["checked"] == "import"
     model = onnx.load(tmp_path / "two.onnx")
     model.graph.node[1].op_type, model.graph.node[1].name = "Frobnicate", "odd"
     onnx.save(model, tmp_path / "odd.onnx")

@@ -109,21 +109,26 @@ class OtherSize:
     size: Size = 1
 
 
-def test_a_name_that_occurs_twice_is_refused_when_the_command_is_registered():
+def parameters(function):
+    """Those of the command `work`, which are made when they are asked for."""
+    return typer.main.get_command(app_of(function)).commands["work"].params
+
+
+def test_a_name_that_occurs_twice_is_refused():
     def twice(out: Output, group: Small, other: OtherSize) -> None: ...
 
     with pytest.raises(TypeError, match="command twice: 'size' is in Small and in OtherSize"):
-        app_of(twice)
+        parameters(twice)
 
     def beside(out: Output, size: Size, group: Small) -> None: ...
 
     with pytest.raises(TypeError, match="command beside: 'size' is in its own parameters and in Small"):
-        app_of(beside)
+        parameters(beside)
 
     def common(out: Output, json: Size) -> None: ...
 
     with pytest.raises(TypeError, match="command common: 'json' is in its own parameters and in every command"):
-        app_of(common)
+        parameters(common)
 
 
 def test_a_field_without_option_and_default_is_refused():

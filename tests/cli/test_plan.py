@@ -60,10 +60,10 @@ def test_the_same_for_programs(run, cards, tmp_path):
     plan = tmp_path / "map.json"
     found = run("plan", "llama-2-13b", "-t", cards, "--for", "accelerate", "-o", plan, "--limits", "--json").json
     assert found["ours"]["fits"]
-    assert found["files"] == [str(plan)]
+    assert found["files"] == {"plan": str(plan)}
     assert json.loads(plan.read_text()) == found["settings"]["device_map"]
     assert found["lower_bound_ns"] <= found["ours"]["total_ns"]
-    assert all(each["bytes"] <= each["limit"] for each in found["ours"]["memory"])
+    assert all(held <= found["ours"]["limit"][place] for place, held in found["ours"]["held"].items())
     assert found["limits"][0].startswith("the longest context that fits on the GPUs with batch 1 is ")
 
 
@@ -79,7 +79,7 @@ def test_what_is_not_on_gpus_is_said(run, cards):
         ("llama-2-13b -t {cards} --for vllm --batch 0", "batch is 0"),
         ("llama-2-13b -t {cards} --for vllm --overhead 2", None),
         ("llama-2-13b -t {cards} --for vllm --overhead lots", "--overhead: found 'lots'"),
-        ("llama-2-13b -t {cards} --for vllm --input-shape batch=1", "shapes are of ONNX files"),
+        ("llama-2-13b -t {cards} --for vllm --shape batch=1", "shapes are of ONNX files"),
         ("llama-2-13b -t {cards} --for ollama", "there is no runtime 'ollama'"),
         ("llama-2-13b -t {cards} --for vllm -o {folder}", "that is a directory"),
         ("llama-2-13b -t {cards} --for vllm -o {folder}/no/plan.sh", "there is no directory"),

@@ -14,7 +14,7 @@ from tvm_sched.testing import random_problem
 
 from .conftest import write_model
 
-COMMANDS = ["compile", "run", "schedule", "simulate", "verify", "compare", "pipeline", "problem", "schedulers", "demo"]
+COMMANDS = ["compile", "run", "schedule", "simulate", "verify", "compare", "pipeline", "problem", "schedulers"]
 COMMANDS += ["check", "explain", "serve", "status", "request", "undeploy"]
 PROGRAM = [sys.executable, "-m", "tvm_sched.cli"]
 
@@ -33,8 +33,8 @@ def test_the_command_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("package", "native"),
     [
-        ("tvm_sched.schedulers", "tvm_sched.schedule.native"),
-        ("tvm_sched.pipeline", "tvm_sched.pipeline.native"),
+        ("tvm_sched.schedulers", "tvm_sched.schedule.native_problem"),
+        ("tvm_sched.pipeline", "tvm_sched.problem.native_partition"),
         ("tvm_sched_cluster", "tvm_sched_cluster.search.native_search"),
     ],
 )

@@ -42,13 +42,6 @@ def test_options_reach_the_scheduler(run, problem_file):
     assert result.json["status"] in ("optimal", "no better found", "time limit")
 
 
-def test_an_old_name_is_said_in_a_line(run, problem_file):
-    result = run("schedule", problem_file, "-s", "exact", "--time-limit", 1, "--option", "operators=4", "--json")
-    assert result.json["scheduler"] == "anytime"
-    assert result.stderr.count("'exact' is an old name of 'anytime'") == 1
-    assert "no option operators any more" in result.stderr
-
-
 def test_a_seed_that_a_scheduler_does_not_know_is_ignored_aloud(run, problem_file):
     result = run("schedule", problem_file, "-s", "single", "--seed", 3, "--json")
     assert "--seed is ignored" in result.stderr

@@ -10,9 +10,9 @@
 #include "search/heft.h"
 #include "search/hios.h"
 #include "search/lane.h"
+#include "search/launches.h"
 #include "search/partial_schedule.h"
 #include "search/sequence_timer.h"
-#include "search/streams.h"
 #include "simulate/simulate.h"
 
 namespace tvm_sched::search {

@@ -21,13 +21,13 @@ from tvm_sched.errors import GraphError, InfeasibleError, InputError, SchedulerE
 from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
 from tvm_sched.pipeline.anytime import AnytimeOptions
 from tvm_sched.pipeline.bound_steps import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
-from tvm_sched.pipeline.partition_state import Annealing, Ideals, Neighbours, PartitionState
-from tvm_sched.pipeline.programs import (
+from tvm_sched.pipeline.integer_programs import (
     bottleneck_bound,
     bottleneck_guess_bound,
     exact_program,
     stage_ranges,
 )
+from tvm_sched.pipeline.partition_state import Annealing, Ideals, Neighbours, PartitionState
 from tvm_sched.pipeline.segments import least_bottleneck, least_sum
 from tvm_sched.testing.regal import regal_like
 
@@ -245,15 +245,10 @@ def test_a_bound_above_the_cost_is_a_fault_that_is_told(monkeypatch):
         partition(regal_like(1, 60), 4, "anytime", {"time_limit": 1})
 
 
-def test_the_old_name_of_the_default_partitioner_warns():
-    with pytest.warns(DeprecationWarning, match="'pipeline-exact' is an old name of 'anytime'"):
-        partition(small_problem(5, 8), 3, "pipeline-exact", {"time_limit": 1})
-
-
 def test_what_highs_prints_by_itself_is_not_on_standard_output():
     """It does for this program, though told to be silent; into a pipe that comes out when the process ends."""
     code = (
-        "from tvm_sched.pipeline.programs import exact_program\nfrom tvm_sched.testing.regal import regal_like\n"
+        "from tvm_sched.pipeline.integer_programs import exact_program\nfrom tvm_sched.testing.regal import regal_like\n"
         "exact_program(regal_like(0, 12), 3, seconds=60)\nprint('result')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

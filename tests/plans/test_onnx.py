@@ -176,7 +176,7 @@ def test_captured_values_of_subgraphs_are_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("shapes", "said"),
-    [({}, "'batch' of input 'x0' is open; give its size, e.g. --input-shape batch=1"),
+    [({}, "'batch' of input 'x0' is open; give its size, e.g. --shape batch=1"),
      ({"batch": 1, "tokens": 2}, "no input or open dimension 'tokens'; the inputs are x0"),
      ({"x0": (1, 2, 3)}, "input 'x0' has 2 dimensions"), ({"x0": (4, 255)}, "is fixed to 256; 255 was given"),
      ({"batch": 0}, "size of 'batch' is 0"), ({"batch": "x"}, "size of 'batch' is 'x'"),

@@ -40,7 +40,7 @@ def test_a_message_stays_the_same():
 @pytest.mark.parametrize(
     ("use", "advice"),
     [
-        (lambda: load_model(small_model()), r"--input-shape x:1,4, or batch=1 .*input_shapes=\{'x': \(1, 4\)\}"),
+        (lambda: load_model(small_model()), r"--shape x:1,4, or batch=1 .*input_shapes=\{'x': \(1, 4\)\}"),
         (lambda: load_model(needs_constant()), r"--constant n=VALUE \(constants=\{'n': VALUE\}\)"),
     ],
 )

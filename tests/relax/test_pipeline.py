@@ -14,7 +14,7 @@ from relax import cases
 from relax.cases import CASES, SQUARE, VECTOR
 from relax.compare import assert_same, leaves, run
 from tvm_sched.errors import InputError
-from tvm_sched.relax import compile, get_graph, get_problem, get_schedule, passes, target
+from tvm_sched.relax import CompileOptions, compile, get_graph, get_problem, get_schedule, passes, run_passes, target
 from tvm_sched.relax.profiling.calibration import KernelTimer
 from tvm_sched.runtime import ScheduledModule
 
@@ -76,9 +76,35 @@ def test_passes_alone_leave_their_attributes():
     )
 
 
+def test_passes_run_up_to_one_of_them():
+    mod = run_passes(cases.Branches, "cpu2", "EstimateLatencies", cost_model="roofline")
+    assert get_problem(mod).graph == get_graph(mod)
+    assert "tvm_sched.schedule" not in mod.attrs
+    assert "R.matmul" not in run_passes(cases.Operators, "cpu2", "LowerToKernels").script()
+    placed = run_passes(cases.Branches, "cpu2", "Place", cost_model="roofline", scheduler="single")
+    assert get_schedule(placed).scheduler == "single"
+    with pytest.raises(InputError, match=r"no pass 'Placed' runs for these options.*SetCompileTarget, LowerToKernels"):
+        run_passes(cases.Branches, "cpu2", "Placed")
+    names = [str(each.info.name) for each in passes.pass_list(CompileOptions.of("cpu2", scheduler="single"))]
+    assert names == [
+        f"tvm_sched.{name}"
+        for name in (
+            *("SetCompileTarget", "LowerToKernels", "PrepareKernels", "EstimateLatencies"),
+            *("Place", "AllocateStreams", "OrderLaunches", "EmitExecutor"),
+        )
+    ]
+
+
 def test_pass_without_its_attribute_names_the_pass():
     with pytest.raises(InputError, match="run the pass EstimateLatencies"):
         passes.Place("single")(passes.LowerToKernels()(cases.Branches))
+
+
+def test_kernels_that_are_not_prepared_are_refused():
+    """Their indices are not bounded, and their loops may be parallel."""
+    chain = [passes.LowerToKernels(libraries=()), passes.EstimateLatencies("cpu2", "roofline"), passes.Place("single")]
+    with pytest.raises(InputError, match="run PrepareKernels after LowerToKernels"):
+        passes.EmitExecutor()(tvm.transform.Sequential(chain)(cases.Branches))
 
 
 def test_named_pipeline():

@@ -6,7 +6,7 @@ from tvm_sched.problem import HOST, load_topology, preset_names
 from tvm_sched.report.connections import LEGEND, connection, matrix
 from tvm_sched.report.drawing import topology_svg
 from tvm_sched.report.figures import lane_figures, ordered_lanes, time_by_kind
-from tvm_sched.report.measured import measured_timeline, planned_timeline
+from tvm_sched.report.measurement import measured_timeline, planned_timeline
 from tvm_sched.report.units import format_bytes, format_percent, format_rate, format_time
 from tvm_sched.schedule.simulator import simulate
 
@@ -29,11 +29,11 @@ def test_connections():
     topology = load_topology("v100-server")
     names = topology.device_id
     assert str(connection(topology, names["gpu1"], names["gpu4"])) == "NV2 48 GB/s"
-    assert connection(topology, HOST, 0).word == "BUS"
-    assert connection(load_topology("p4d"), 0, 7).word == "NVS"
-    assert connection(load_topology("cpu2"), HOST, 1).word == "RAM"
+    assert connection(topology, HOST, 0).by == "BUS"
+    assert connection(load_topology("p4d"), 0, 7).by == "NVS"
+    assert connection(load_topology("cpu2"), HOST, 1).by == "RAM"
     three = load_topology("a6000-server")
-    assert {cell.word for row in matrix(three)[1] for cell in row} >= {"X", "BUS"}
+    assert {cell.by for row in matrix(three)[1] for cell in row} >= {"X", "BUS"}
 
 
 @pytest.mark.parametrize("name", [*preset_names(), "cpu1", "cpu16"])
@@ -44,7 +44,7 @@ def test_every_machine_can_be_drawn(name):
     ElementTree.fromstring(topology_svg(topology))
     for row in matrix(topology)[1]:
         for cell in row:
-            assert cell.word in LEGEND or cell.word[:2] == "NV"
+            assert cell.by in LEGEND or cell.by[:2] == "NV"
 
 
 def test_figures_add_up(problem, exact):

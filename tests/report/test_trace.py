@@ -11,7 +11,7 @@ import tvm_ffi
 
 from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.report.measured import measured_timeline
+from tvm_sched.report.measurement import measured_timeline
 from tvm_sched.report.trace import Part, write_parts, write_trace
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedule import Placement, Schedule

@@ -15,7 +15,7 @@ from tvm_sched.anytime import Budget
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
 from tvm_sched.schedule import simulate, verify
-from tvm_sched.schedulers import names, solve
+from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.improvers import Annealing
 from tvm_sched.schedulers.anytime.starts import SUBMODEL_SHARE, SubmodelStart, quick_methods, submodel_start
 from tvm_sched.schedulers.anytime.state import ScheduleState
@@ -262,19 +262,6 @@ def test_annealing_without_a_start_leaves_its_work_to_others():
     budget = Budget(1.0)
     assert not Annealing().step(ScheduleState(as_scenario(random_problem(3, 8, 2)), seed=0), budget)
     assert budget.spent == 0
-
-
-@pytest.mark.parametrize(
-    ("old", "options", "work"),
-    [("exact", {"improve_time_limit": 0.1, "operators": 5, "workers": 2}, 0.1), ("auto", {}, None)],
-)
-def test_old_names_warn_and_do_the_same(old, options, work):
-    problem = random_problem(3, 8, 2)
-    limit = {"time_limit": 0.2}
-    with pytest.warns(DeprecationWarning, match="is an old name of 'anytime'"):
-        schedule = solve(problem, method=old, options={**limit, **options})
-    assert (schedule.scheduler, schedule.options["work"]) == ("anytime", work)
-    assert old not in names()
 
 
 def test_a_time_limit_of_nothing_gives_a_schedule():

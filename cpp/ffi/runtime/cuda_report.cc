@@ -75,7 +75,7 @@ double CudaPeerRate(int from, int to, std::int64_t bytes) {
 /// `[{"name", "file", "version", "problem"}]` of cuBLASLt and cuDNN.
 ffi::String NvidiaLibraries() {
   json::Array list;
-  for (const cuda_kernels::LibraryFound& found : cuda_kernels::FindLibraries()) {
+  for (const cuda_kernels::InstalledLibrary& found : cuda_kernels::FindLibraries()) {
     json::Object item;
     item.Set(ffi::String("name"), ffi::String(found.name));
     item.Set(ffi::String("file"), ffi::String(found.file));

@@ -1,6 +1,7 @@
 #include "ffi/runtime/module.h"
 
 #include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
 #include <tvm/ffi/extra/json.h>
 #include <unistd.h>
 
@@ -10,7 +11,6 @@
 
 #include "ffi/runtime/errors.h"
 #include "ffi/runtime/parallel_loops.h"
-#include "ffi/runtime/prepare.h"
 #include "ffi/runtime/process.h"
 #include "ffi/runtime/serialize.h"
 #include "ffi/runtime/tensors.h"
@@ -27,6 +27,30 @@ namespace {
 
 /// Before the name of a plan: the function that runs that plan, whichever others there are.
 constexpr std::string_view kMainOfPlan = "tvm_sched.main:";
+
+/// Inputs of kernels by the name of the function: tensors of parameters, null for all others.
+using ParameterInputs = ffi::Map<ffi::String, ffi::Array<ffi::Optional<ffi::Tensor>>>;
+
+/// The inputs of the functions that a plan for CPUs calls with parameters, all of which have
+/// values.
+ParameterInputs ParametersOfKernels(const Plan& plan, const ParameterStore& parameters) {
+  ParameterInputs result;
+  for (const Step& step : plan.steps) {
+    if (step.kind != StepKind::kKernel) continue;
+    ffi::Array<ffi::Optional<ffi::Tensor>> inputs;
+    bool any = false;
+    for (int buffer : step.inputs) {
+      const Source& source = plan.buffers[buffer].source;
+      const bool parameter = source.kind == SourceKind::kParameter;
+      any |= parameter;
+      inputs.push_back(
+          parameter ? ffi::Optional<ffi::Tensor>(parameters.Get(plan.parameters[source.index].name))
+                    : std::nullopt);
+    }
+    if (any) result.Set(step.function, std::move(inputs));
+  }
+  return result;
+}
 
 void ExpectArguments(const ffi::PackedArgs& args, int count, const char* signature) {
   if (args.size() == count) return;

@@ -154,8 +154,8 @@ const CudnnApi& Cudnn() {
 
 namespace {
 
-LibraryFound Describe(const Library& library, const std::function<const void*()>& function) {
-  LibraryFound found{library.name, "", 0, ""};
+InstalledLibrary Describe(const Library& library, const std::function<const void*()>& function) {
+  InstalledLibrary found{library.name, "", 0, ""};
   try {
     Dl_info info;
     const void* symbol = function();  // opens it
@@ -175,7 +175,7 @@ LibraryFound Describe(const Library& library, const std::function<const void*()>
 
 }  // namespace
 
-std::vector<LibraryFound> FindLibraries() {
+std::vector<InstalledLibrary> FindLibraries() {
   return {
       Describe(CublasLtLibrary(), [] { return reinterpret_cast<const void*>(CublasLt().Create); }),
       Describe(CudnnLibrary(), [] { return reinterpret_cast<const void*>(Cudnn().Create); }),

@@ -112,13 +112,13 @@ const CublasLtApi& CublasLt();
 const CudnnApi& Cudnn();
 
 /// A library that can be opened: its file and version, or why it cannot.
-struct LibraryFound {
+struct InstalledLibrary {
   std::string name;
   std::string file;
   std::size_t version = 0;  // as the library counts: 130100, 91400
   std::string problem;
 };
-std::vector<LibraryFound> FindLibraries();
+std::vector<InstalledLibrary> FindLibraries();
 
 /// Throw ffi::Error unless a library's call gave 0.
 void CheckStatus(int status, const std::string& what);

@@ -5,7 +5,7 @@ namespace tvm_sched::runtime::cuda {
 void Completion::Ended(void* self) {
   auto* completion = static_cast<Completion*>(self);
   std::lock_guard lock(completion->mutex_);
-  // Told under the lock: the sleeper may be the last to use this object.
+  // Notified under the lock: the sleeper may be the last to use this object.
   if (--completion->pending_ == 0) completion->ended_.notify_one();
 }
 

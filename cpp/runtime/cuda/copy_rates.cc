@@ -13,9 +13,9 @@ namespace {
 constexpr int kRepeats = 5;
 
 /// Copies of one direction, on a stream of their own.
-class Way {
+class Direction {
  public:
-  Way(const std::byte* to, const std::byte* from, Bytes size)
+  Direction(const std::byte* to, const std::byte* from, Bytes size)
       : to_(reinterpret_cast<DevicePointer>(to)),
         from_(reinterpret_cast<DevicePointer>(from)),
         size_(static_cast<std::size_t>(size.count)),
@@ -49,15 +49,16 @@ class Way {
   EventHandle begin_, end_;
 };
 
-/// Median bytes a second of each way, while the others copy, too.
-std::vector<double> Rates(const std::vector<Way*>& ways) {
-  // Several copies at a time where there are several ways, so that none copies alone for long.
-  const int count = ways.size() > 1 ? 4 : 1;
-  std::vector<std::vector<double>> found(ways.size());
+/// Median bytes a second of each direction, while the others copy, too.
+std::vector<double> Rates(const std::vector<Direction*>& directions) {
+  // Several copies at a time where there are several directions, so that none copies alone for
+  // long.
+  const int count = directions.size() > 1 ? 4 : 1;
+  std::vector<std::vector<double>> found(directions.size());
   for (int repeat = 0; repeat <= kRepeats; ++repeat) {
-    for (Way* way : ways) way->Issue(count);
-    for (std::size_t w = 0; w < ways.size(); ++w) {
-      const double rate = ways[w]->Rate();
+    for (Direction* direction : directions) direction->Issue(count);
+    for (std::size_t w = 0; w < directions.size(); ++w) {
+      const double rate = directions[w]->Rate();
       if (repeat > 0) found[w].push_back(rate);  // the first one warms up
     }
   }
@@ -91,8 +92,8 @@ CopyRates MeasureCopies(int gpu, Bytes size) {
   const auto there = devices.Allocate(0, size), beside = devices.Allocate(0, size);
   const auto here = devices.AllocateHost(size), back = devices.AllocateHost(size);
   devices.Enter(0);
-  Way down(there.get(), here.get(), size), up(back.get(), beside.get(), size);
-  Way within(there.get(), beside.get(), size);
+  Direction down(there.get(), here.get(), size), up(back.get(), beside.get(), size);
+  Direction within(there.get(), beside.get(), size);
   CopyRates rates;
   rates.from_host = Rates({&down})[0];
   rates.to_host = Rates({&up})[0];
@@ -110,8 +111,8 @@ double MeasurePeerCopies(int from, int to, Bytes size) {
   size = std::min(Fitting(from, size), Fitting(to, size));
   const auto source = devices.Allocate(0, size), target = devices.Allocate(1, size);
   devices.Enter(0);
-  Way way(target.get(), source.get(), size);
-  return Rates({&way})[0];
+  Direction direction(target.get(), source.get(), size);
+  return Rates({&direction})[0];
 }
 
 }  // namespace tvm_sched::runtime::cuda

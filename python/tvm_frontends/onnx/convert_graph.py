@@ -1,4 +1,10 @@
-"""Conversion of a prepared ONNX graph to Relax, node by node: by our converter where there is one, else by TVM's."""
+"""Conversion of a prepared ONNX graph to Relax, node by node: by our converter where there is one, else by TVM's.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``ONNXGraphImporter``: hands converters neither the node's name nor its domain, so operators of different domains
+  with one name are confused.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,11 @@
 Inputs are frozen, the opset brought up, functions inlined, constants folded, ``If`` decided and loops unrolled. Weights are
 not copied and never pass through protobuf's serialisation, whose limit is 2 GB: they stay where the model has them, in
 external files as memory maps.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``Constant``: fails on ``value_int``, ``value_ints``, ``value_float`` and ``value_floats``; all constants are made
+  initializers before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""TVM's frontend for torch.export programs, extended by our converters; each result is checked against torch's."""
+"""TVM's frontend for torch.export programs, extended by our converters; each result is checked against torch's.
+
+Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py``:
+
+- ``_upsample_bilinear2d_aa``: leaves out the filter against aliasing; refused here.
+- ``from_exported_program``: checks neither type nor shape of a converter's result against what torch.export noted.
+"""
 
 from __future__ import annotations
 

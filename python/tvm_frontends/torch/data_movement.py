@@ -1,4 +1,10 @@
-"""Operators of torch.export programs that move or select elements: indexing, slices, windows, and constant tensors."""
+"""Operators of torch.export programs that move or select elements: indexing, slices, windows, and constant tensors.
+
+Corrections of TVM 0.27.0, ``relax/frontend/torch/base_fx_graph_translator.py``:
+
+- ``_index_tensor``: does not count negative indices from the end; indices along dimensions that are not neighbours
+  give a wrong shape.
+"""
 
 from __future__ import annotations
 

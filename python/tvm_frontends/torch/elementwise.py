@@ -1,6 +1,19 @@
 """Elementwise operators of torch.export programs.
 
 Operands are promoted as torch does, where TVM's frontend takes the type of the first, and no argument is left out.
+
+Corrections of TVM 0.27.0, ``relax/frontend/torch/base_fx_graph_translator.py``:
+
+- ``_binary_op``: ignores ``alpha`` of ``add`` and ``sub``; divides integers without making them floating point; gives
+  the second operand for ``maximum`` and ``minimum`` if either is NaN.
+- ``_unary_op``: fails on integers, which torch promotes to floating point.
+- ``_where``: fails if the branches have different types.
+- ``_elu``: ignores ``scale`` and ``input_scale``, so that ``selu`` is wrong.
+
+Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py``:
+
+- ``_log1p``: adds 1 before the logarithm, so results for small inputs are 0; ``expm1`` likewise subtracts 1 after the
+  exponential.
 """
 
 from __future__ import annotations

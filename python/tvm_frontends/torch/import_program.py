@@ -1,4 +1,10 @@
-"""Import of torch.export programs through TVM's frontend, with the names of their parameters kept."""
+"""Import of torch.export programs through TVM's frontend, with the names of their parameters kept.
+
+Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py``:
+
+- ``from_exported_program``: lists the values of parameters in the order of ``named_parameters``, which differs from
+  the order of ``main``'s arguments if modules share weights.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""Layers of torch.export programs: convolutions of all types and dimensions, pools, resizing."""
+"""Layers of torch.export programs: convolutions of all types and dimensions, pools, resizing.
+
+Corrections of TVM 0.27.0, ``relax/frontend/torch/base_fx_graph_translator.py``:
+
+- ``_convolution``: returns float32 for every type.
+- ``_avg_pool2d``: ignores ``divisor_override``.
+
+Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py``:
+
+- ``_upsample_nearest2d``: with a factor that is not whole takes other pixels than torch.
+- ``_grid_sampler_2d``: reads the positions along the second axis; they lie along the last.
+"""
 
 from __future__ import annotations
 

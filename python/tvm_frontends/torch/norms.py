@@ -1,4 +1,9 @@
-"""Normalisations of torch.export programs, including batch statistics and all results; softmax."""
+"""Normalisations of torch.export programs, including batch statistics and all results; softmax.
+
+Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py``:
+
+- ``_native_group_norm``: fails without weights.
+"""
 
 from __future__ import annotations
 

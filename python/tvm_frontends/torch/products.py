@@ -1,4 +1,9 @@
-"""Products of matrices and distances of rows in torch.export programs."""
+"""Products of matrices and distances of rows in torch.export programs.
+
+Corrections of TVM 0.27.0, ``relax/frontend/torch/base_fx_graph_translator.py``:
+
+- ``_binary_op``: matrix products of half types return float32.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
 """LSTM and GRU of torch.export programs, by the kernels of `tvm_frontends.kernels.recurrent`.
 
 TVM's frontend would make some fifteen operators of each step, and takes one layer only.
+
+Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py``:
+
+- ``_lstm``: unrolls the steps into some fifteen operators each, and takes one layer only. ``_gru`` likewise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Reductions, scans and sorts of torch.export programs, in the types that torch gives them."""
+"""Reductions, scans and sorts of torch.export programs, in the types that torch gives them.
+
+Corrections of TVM 0.27.0, ``relax/frontend/torch/base_fx_graph_translator.py``:
+
+- ``_topk``: refuses ``sorted=False``.
+- ``_cumsum``: fails on booleans.
+- ``_sort``: fails on int8; ``topi``'s sort knows few types.
+"""
 
 from __future__ import annotations
 

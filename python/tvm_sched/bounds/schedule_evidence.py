@@ -1,8 +1,8 @@
 """Write the evidence of a lower bound: its argument as a list of lemmas for the checker (``docs/formats/evidence.md``).
 
-The lemmas are those of `tvm_sched_check`, which knows nothing of this package: delays between operators, each by the places
-of operators, by work or by operators in turn; ends of operators by what the buses carry; and last the argument about the
-whole run. Only what the last one needs is recorded.
+The rules are those of `tvm_sched_check`, which shares no code with this package; ``docs/proofs/`` has their proofs. First
+come delays between operators and ends of operators by bus traffic, last the argument about the whole run. Only lemmas
+that the last one needs are written.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Evidence(NamedTuple):
     lemmas : list of dict
         See ``docs/formats/evidence.md``.
     relaxed : Relaxed, optional
-        With variants: the relaxed problem below every choice, for which the lemmas hold.
+        With variants: the relaxed problem, which the lemmas are about.
     through : sequence of str
-        Operators on which the last argument rests, for people: of a critical path those that it passes, in order; else
-        the readers, or the operators that fill the devices.
+        Operators on which the last argument rests, for people to read: the critical path in order, the readers of host
+        tensors, or the operators that fill the devices.
     """
 
     problem: str
@@ -61,7 +61,7 @@ class Evidence(NamedTuple):
 
     @property
     def proved_ns(self) -> int:
-        """What the lemmas prove: less than what is certified where that needs an argument that they do not know."""
+        """The bound in nanoseconds that the lemmas prove; it may be below the certified one."""
         return int(self.lemmas[-1]["ns"])
 
     def to_json(self) -> bytes:
@@ -81,10 +81,10 @@ class Evidence(NamedTuple):
 
 
 def evidence(problem: Problem) -> Evidence:
-    """The evidence of the lower bound of a problem.
+    """Return the evidence of the lower bound of a problem: the simplest argument that attains it.
 
-    The simplest argument that attains the bound; where the bound needs one that lemmas do not know (regions on more than
-    `MOST_DEVICES` devices), the strongest of those that they know. With variants it holds for every choice, as the bound.
+    If the bound needs an argument without a rule (regions on more than `MOST_DEVICES` devices), the evidence has the
+    strongest argument with one. With variants it holds for every choice, as the bound does.
 
     Parameters
     ----------
@@ -109,14 +109,14 @@ def evidence(problem: Problem) -> Evidence:
     through = [] if no_harder is None else group_delays(problem, no_harder, _proved if many else strongest)
     given = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
     recorder = _Recorder(_WithoutRegions(basis, given) if many else Relaxation(basis, given), through)
-    found = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
-    best = max(found, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
+    arguments = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
+    best = max(arguments, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
     lemmas = recorder.lemmas_for(best)
     return Evidence(problem.digest, certified, best.name, lemmas, no_harder, recorder.through(best))
 
 
 def _proved(problem: Problem) -> int:
-    """What lemmas prove of a problem."""
+    """Return the bound in nanoseconds that lemmas prove; 0 if no schedule exists."""
     try:
         return evidence(problem).proved_ns
     except InfeasibleError:
@@ -124,7 +124,7 @@ def _proved(problem: Problem) -> int:
 
 
 class _WithoutRegions(Relaxation):
-    """Where the delays of regions come from an argument that lemmas do not know, none of them counts."""
+    """Least times without delays by sharing, which have no rule."""
 
     @cached_property
     def region_delays(self) -> list[Delay]:
@@ -143,13 +143,13 @@ class _RunArgument:
 
     @property
     def ns(self) -> int:
-        """What is claimed."""
+        """The bound in whole nanoseconds."""
         return whole_ns(self.value)
 
 
 @dataclass
 class _Recorder:
-    """Finds the lemmas that an argument needs, walking back from it."""
+    """Find the lemmas that an argument needs, walking back from it."""
 
     relaxation: Relaxation
     through_groups: Sequence[GroupDelay] = ()
@@ -160,13 +160,13 @@ class _Recorder:
     of_alternatives: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
     def critical_path(self) -> _RunArgument:
-        """The operator with the longest head and tail."""
+        """Return the argument `critical path`: the operator with the longest end and tail."""
         through = self.relaxation.end + self.relaxation.after
         o = int(through.argmax())
         return _RunArgument("critical path", float(through[o]), {"rule": "path"}, (("end", o), ("after", o)))
 
     def bus(self) -> _RunArgument:
-        """Host tensors that cross the buses before what must follow them."""
+        """Return the argument `bus`."""
         ns, least, readers = bus_bound(self.relaxation)
         lemma = {**self._bus_lemma(least), "operators": self._names(readers)}
         return _RunArgument("bus", ns, lemma, tuple(("after", o) for o in readers))
@@ -182,7 +182,7 @@ class _Recorder:
         }
 
     def path_and_bus(self) -> list[_RunArgument]:
-        """Paths, devices and buses weighed together, where that is of use."""
+        """Return the argument `path and bus`, if there is one."""
         weighed = path_and_bus_bound(self.relaxation)
         if weighed is None:
             return []
@@ -202,7 +202,7 @@ class _Recorder:
         return [_RunArgument("path and bus", weighed.ns, lemma, rests + delays)]
 
     def device_work(self) -> list[_RunArgument]:
-        """Work between heads and tails."""
+        """Return the arguments `device work`."""
         found = []
         for argument in work_arguments(self.relaxation):
             operators = argument.held.operators.tolist()
@@ -225,7 +225,7 @@ class _Recorder:
         return [self.relaxation.problem.graph.operators[o].name for o in operators]
 
     def lemmas_for(self, whole: _RunArgument) -> list[dict[str, Any]]:
-        """The lemmas that an argument needs, in order, with its own last."""
+        """Return the lemmas that an argument needs, in order, with its own last."""
         self._walk(whole.heads)
         reasons: dict[int, dict[str, Any] | None] = {}
         stack = list(self.used_delays)
@@ -252,7 +252,7 @@ class _Recorder:
         return [*lemmas, {**whole.lemma, "ns": whole.ns}]
 
     def through(self, whole: _RunArgument) -> list[str]:
-        """Names of the operators on which an argument rests."""
+        """Return the names of the operators on which an argument rests."""
         if whole.lemma["rule"] == "work":
             return list(whole.lemma["operators"])
         if whole.lemma["rule"] == "bus":
@@ -266,14 +266,14 @@ class _Recorder:
         return {(u, v): between for u, v, between in regions_between(relaxation.problem, relaxation.source, WIDEST)}
 
     def _inside(self, i: int) -> list[int]:
-        """Other delays that lie within the region of the ``i``-th."""
+        """Return the other delays within the region of the ``i``-th."""
         delays = self.relaxation.delays
         members = self._members[delays[i].first, delays[i].last]
         first = {delays[i].first, *members}
         return [k for o in members for k in self._delays_to.get(o, ()) if k != i and delays[k].first in first]
 
     def _reason(self, i: int) -> dict[str, Any] | None:
-        """The lemma that gives the ``i``-th delay; None where the longest path through delays inside of it does."""
+        """Return the lemma of the ``i``-th delay; None if the longest path over delays inside of it suffices."""
         if i < len(self.through_groups):
             return self._group_lemma(self.through_groups[i])
         relaxation, delay = self.relaxation, self.relaxation.delays[i]
@@ -303,11 +303,11 @@ class _Recorder:
 
     @cached_property
     def _placed(self) -> dict[tuple[int, int], float]:
-        """What the places of operators give, by first and last operator."""
+        """Delays by placement, by first and last operator."""
         return {(delay.first, delay.last): delay.ns for delay in self.relaxation.region_delays}
 
     def _walk(self, needed: Iterable[tuple[str, int]]) -> None:
-        """Note the delays, and the ends by buses, on which some heads and tails rest."""
+        """Record the delays, and the ends by bus traffic, on which some heads and tails rest."""
         steps = {"end": self._before_end, "start": self._before_start, "after": self._behind, "delay": self._of_delay}
         stack = list(needed)
         self.walked.update(needed)
@@ -381,10 +381,10 @@ def _positions_by_key(keys: Iterable[int]) -> dict[int, list[int]]:
 
 
 def _explains(value: float, target: float) -> bool:
-    """Whether a value explains another one, but for rounding."""
+    """Return whether a value explains another one, except for rounding."""
     return value >= target * (1 - 1e-12)
 
 
 def _integers(weights: list[float]) -> list[int]:
-    """Multipliers in the same ratios; those of equal weights are equal."""
+    """Return integer multipliers in the same ratios; equal weights give equal multipliers."""
     return [max(1, round(weight / max(weights) * SCALE)) for weight in weights]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -11,27 +10,11 @@ from typer.core import TyperGroup
 
 from ..registry import Registry
 
+COMMAND_SETS: Registry[Callable[[typer.Typer], None]] = Registry("set of commands", "tvm_sched.commands")
+"""What adds the commands of each installed distribution to an app."""
 
-@dataclass(frozen=True)
-class CommandSet:
-    """The commands of a distribution; an entry point names one.
-
-    Attributes
-    ----------
-    add : callable
-        Adds the commands to a `typer.Typer`.
-    results : callable
-        Returns what each command prints with ``--json``, by command, as `tvm_sched.cli.results.RESULTS` does. It may
-        import heavy packages: it is called only when a result is printed.
-    """
-
-    add: Callable[[typer.Typer], None]
-    results: Callable[[], dict[str, Any]]
-
-
-COMMAND_SETS: Registry[CommandSet] = Registry("set of commands", "tvm_sched.commands")
-"""The sets of commands of the installed distributions."""
-
+DEPLOY, PLAN, SERVE, RESEARCH, MACHINE = PANELS = ("Deploy", "Plan", "Serve", "Research", "Machine")
+"""Panels of ``tvm-sched --help``: what a command is for."""
 DISTRIBUTIONS = dict.fromkeys(("cluster", "serve", "status", "request", "undeploy"), "tvm-sched-cluster")
 """Commands of our other distributions, for the message where these are not installed."""
 
@@ -47,9 +30,9 @@ class AttachedCommands(TyperGroup):
 
     # Some releases of typer contain click and others require it, so its types are not named.
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands."""
+        """Return the names of all commands, by panel and in each panel in the order of its tasks."""
         self._attach(ctx)
-        return super().list_commands(ctx)
+        return sorted(super().list_commands(ctx), key=self._place)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command; raise a usage error that names the distribution to install where that is known."""
@@ -60,13 +43,17 @@ class AttachedCommands(TyperGroup):
             ctx.fail(f"the command {cmd_name!r} is part of {brings}, which is not installed: pip install {brings}")
         return super().get_command(ctx, cmd_name)
 
+    def _place(self, name: str) -> int:
+        panel = getattr(self.commands[name], "rich_help_panel", None)
+        return PANELS.index(panel) if panel in PANELS else len(PANELS)
+
     def _attach(self, ctx: Any) -> None:
         if self._attached:
             return
         self._attached = True
         for name in COMMAND_SETS.names():
             attached = typer.Typer()
-            COMMAND_SETS.get(name).add(attached)
+            COMMAND_SETS.get(name)(attached)
             for command, found in typer.main.get_group(attached).commands.items():
                 if command in self.commands:
                     ctx.fail(f"the entry point {name!r} brings a command {command!r}, but there is one already")

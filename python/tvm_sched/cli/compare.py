@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InputError, TvmSchedError
-from .inputs import HTML, ModelsOrProblems, OptionalTopology, ReportFile, Workers, check_outputs, workers_of
+from .inputs import ModelsOrProblems, OptionalTopology, ReportFile, Workers, workers_of
 from .interrupt import interruptible
-from .methods import MethodOptions, parse_options
-from .models import RequestOptions, load_problem
+from .methods import MethodOptions, parse_options, solve_with_progress
+from .models import OfferedVariants, RequestOptions, load_problem
 from .output import FAILURE, Output
-from .solving import solve_with_progress
 
 if TYPE_CHECKING:
     from ..problem import Problem, Workload
@@ -63,6 +62,7 @@ def compare(
     topology: OptionalTopology = None,
     methods: SeveralMethodOptions,
     given: RequestOptions,
+    offered: OfferedVariants,
     each: Annotated[
         bool, typer.Option("--each", help="Each model or problem by itself, not all of them at once on one machine.")
     ] = False,
@@ -75,9 +75,9 @@ def compare(
     """
     from ..problem import Workload
 
-    check_outputs({"--report": (report, HTML)}, sources)
     if each and report:
         raise InputError("--report is of one problem; leave --each away, or ask for one report after the other")
+    given = replace(given, **offered)
     names = _names(schedulers)
     options = methods.of_each(names)
     apart = [[source] for source in sources] if each else [sources]
@@ -88,6 +88,8 @@ def compare(
             (made, of, name, options[name]) for made, of in zip(problems, wanted, strict=True) for name in names
         ]
         answers = _solve_all(out, solves)
+    from ..report.comparison import Comparison, Comparisons
+
     comparisons, complete = [], True
     for n, made in enumerate(problems):
         found, failed = _sorted(out, dict(zip(names, answers[n * len(names) :], strict=False)))
@@ -96,9 +98,10 @@ def compare(
 
             write_report(report, made, [Entry(name, chosen) for name, chosen in found.items()], title="")
             out.wrote(report, "report")
-        comparisons.append(_show_comparison(out, made, found, failed))
+        comparisons.append(Comparison.of(made, found, failed))
+        out.show(comparisons[-1].table())
         complete &= not failed
-    out.result({"problems": comparisons} if each else comparisons[0])
+    out.result(Comparisons(comparisons) if each else comparisons[0])
     if not complete:
         raise typer.Exit(FAILURE)
 
@@ -145,42 +148,3 @@ def _names(text: str) -> list[str]:
     for name in names:
         schedulers.get(name)
     return sorted(dict.fromkeys(names), key=lambda name: name != "single")
-
-
-def _show_comparison(out: Output, made: Problem, found: dict[str, Schedule], failed: dict[str, str]) -> dict[str, Any]:
-    """Show a problem's table; the same for programs."""
-    from ..problem import Workload
-    from ..report.tables import table
-    from ..report.units import format_ns, format_percent, format_time
-    from ..schedule.schedule import weighted_mean
-    from ..schedulers import REFERENCES
-
-    certificates = {name: chosen.certificate for name, chosen in found.items() if chosen.certificate}
-    base = certificates["single"].latency_ns if "single" in certificates else None
-    rows, data = [], []
-    for name, c in certificates.items():
-        speedup = base / c.latency_ns if base and c.latency_ns else None
-        seconds = found[name].seconds
-        rows.append(
-            (name, format_ns(c.latency_ns), format_ns(c.lower_bound_ns), format_percent(c.gap), c.bound,
-             format_time(seconds), f"{speedup:.2f}×" if speedup else "-")
-        )  # fmt: skip
-        data.append(
-            {"scheduler": name, "latency_ns": c.latency_ns, "lower_bound_ns": c.lower_bound_ns, "gap": c.gap,
-             "bound": c.bound, "status": c.status, "seconds": seconds, "speedup_over_single": speedup}
-        )  # fmt: skip
-    rows += [(name, "failed", "", "", "", "", "") for name in failed]
-    data += [{"scheduler": name, "error": message} for name, message in failed.items()]
-    requests = next((c.requests for c in certificates.values()), ())
-    runs = Workload(requests).scenarios(made)
-    references = {name: weighted_mean(requests, [ns(run) for run in runs]) for name, ns in REFERENCES.items()}
-    rows += [
-        (f"({name})", format_ns(ns), "", "", "", "no schedule", f"{base / ns:.2f}×" if base and ns else "-")
-        for name, ns in references.items()
-    ]
-    title = f"{made.graph.name} on {made.topology.name}"
-    out.show(table(("scheduler", "latency", "lower bound", "gap", "bound by", "found in", "speed-up"), rows, title))
-    return {
-        "problem": made.digest, "model": made.graph.name, "topology": made.topology.name, "schedulers": data,
-        "references": [{"name": name, "latency_ns": ns} for name, ns in references.items()],
-    }  # fmt: skip

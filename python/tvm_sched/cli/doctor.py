@@ -9,7 +9,6 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .inputs import load_topology
 from .output import FAILURE, Output
 from .values import InputSeed
 
@@ -58,12 +57,13 @@ def doctor(
     One page to read, or to send in with a report of a fault (--json). Status 0: nothing failed; 1: something did.
     """
     from ..doctor import diagnose
+    from ..problem import load_topology
 
     machine = load_topology(topology) if topology else None
     with out.step("doctor") as step:
         found = diagnose(artifact, parameters, against, machine, cuda, _numbers(gpus), seed, step)
     _show(out, found)
-    out.result({"healthy": found.healthy, "checks": found.checks})
+    out.result(found)
     if not found.healthy:
         out.finish()
         raise typer.Exit(FAILURE)

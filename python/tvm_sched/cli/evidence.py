@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
     from ..problem import Problem
     from ..schedule import Schedule
 
-EvidenceFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--evidence", metavar="FILE.json", help="Write what the lower bound rests on; `tvm-sched check` verifies it."
-    ),
-]
 EvidenceFolder = Annotated[
     Path | None,
     typer.Option(
@@ -86,12 +79,10 @@ def check_folder(folder: Path | None) -> None:
     check_directory("--evidence", folder if folder.is_dir() else folder.parent)
 
 
-def store_all(
-    out: Output, problems: tuple[Problem, ...], schedules: tuple[Schedule, ...], folder: Path | None
-) -> dict[str, str]:
-    """Write problem, schedule and evidence of each set of input shapes; the folder that was written to."""
+def store_all(out: Output, problems: tuple[Problem, ...], schedules: tuple[Schedule, ...], folder: Path | None) -> None:
+    """Write problem, schedule and evidence of each set of input shapes."""
     if folder is None:
-        return {}
+        return
     for position, (problem, schedule) in enumerate(zip(problems, schedules, strict=True)):
         own = folder if len(problems) == 1 else folder / str(position)
         try:
@@ -101,13 +92,14 @@ def store_all(
         problem.save(own / "problem.json")
         schedule.save(own / "schedule.json")
         store_evidence(out, problem, own / "evidence.json")
-    return {"evidence": str(folder)}
+    out.files["evidence"] = str(folder)
 
 
 def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile) -> None:
     """Explain in words why no schedule can be much faster: the argument, and the path, buses or operators it rests on."""
     from ..problem import Problem
     from ..report.explanation import explain as sentences
+    from ..report.summaries import Explanation
 
     made = Problem.load(problem_file)
     chosen = load_schedule(made, schedule_file)
@@ -116,8 +108,8 @@ def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile)
             f"{schedule_file}: the schedule is for warm runs (--resident); only bounds of cold ones are explained"
         )
     lines = sentences(made, chosen)
-    out.show(*(escape(line) for line in lines))
-    out.result({"lines": lines})
+    out.show(*map(escape, lines))
+    out.result(Explanation(lines))
 
 
 def check(
@@ -155,7 +147,6 @@ def show_verdict(out: Output, check: Callable[..., Any], *files: Path) -> None:
     except Refused as error:
         raise InputError(str(error)) from None
     out.show(*(escape(line) for line in found.lines))
-    figures = found._asdict().items()
-    out.result({name: float(figure) if isinstance(figure, Fraction) else figure for name, figure in figures})
+    out.result(found)
     if not found.all_proved:
         raise typer.Exit(FAILURE)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InputError
-from .inputs import JSON, OptionalCosts, OptionalTopology, check_outputs
-from .models import ModelOptions, Variants, decoder_config, load_problem
+from .inputs import JSON, OptionalCosts, OptionalTopology
+from .models import COMPILE_OPTIONS, ModelOptions, decoder_config, load_problem
+from .option_groups import FromApi
 from .output import Output
 from .schedule import write_problem
-from .shapes import TokenShape
+from .shapes import Shapes
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -29,10 +30,13 @@ Sources = Annotated[
 
 def generation(
     out: Output,
+    *,
     sources: Sources,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem."), JSON
+    ],
     topology: OptionalTopology = None,
-    shape: TokenShape = None,
+    shape: Shapes = None,
     steps: Annotated[int, typer.Option("--steps", metavar="N", help="Tokens after the first, a decode step each.")] = 1,
     prefill_on: Annotated[
         str | None,
@@ -58,7 +62,7 @@ def generation(
         ),
     ] = None,
     costs: OptionalCosts = None,
-    variants: Variants = True,
+    offered: Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("variants",))],
 ) -> None:
     """Write the problem of a prefill and the decode steps that follow it: parameters and the cache stay where they are.
 
@@ -67,8 +71,7 @@ def generation(
     """
     from ..problem import generation_problem
 
-    check_outputs({"--output": (output, JSON)}, sources)
-    given = ModelOptions(shape=shape, costs=costs, variants=variants)
+    given = ModelOptions(shape=shape, costs=costs, **offered)
     prefill, decode = _phases(out, sources, topology, given)
     made = generation_problem(
         prefill, decode, steps, _carried(carry), _names("--prefill-on", prefill_on), _names("--decode-on", decode_on)

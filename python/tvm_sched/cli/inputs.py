@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -17,11 +19,10 @@ from ..files import UNREADABLE
 from ..registry import Registry
 
 if TYPE_CHECKING:
-    from ..problem import Problem, Topology
+    from ..problem import Problem
     from ..schedule import Schedule, Timeline
 
 Loaded = TypeVar("Loaded", "Schedule", "Timeline")
-JSON, HTML = (".json",), (".html", ".htm")
 
 Model = Annotated[
     Path,
@@ -77,12 +78,42 @@ Workers = Annotated[
         help="Distribute the search over workers, of a kind that an installed package offers. The result is the same.",
     ),
 ]
-ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML report.")]
+
+
+@dataclass(frozen=True)
+class Writes:
+    """Mark of an option that names a file to write.
+
+    Attributes
+    ----------
+    endings : tuple of str
+        Allowed endings of its name; none: any.
+    charts : bool
+        Whether the file has charts, for which plotly is needed.
+    replaces : bool
+        Whether it may be one of the inputs.
+    """
+
+    endings: tuple[str, ...] = ()
+    charts: bool = False
+    replaces: bool = False
+
+
+JSON, HTML = Writes((".json",)), Writes((".html", ".htm"), charts=True)
+ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML report."), HTML]
 TraceFile = Annotated[
     Path | None,
     typer.Option("--trace", metavar="FILE.json", help="Write a Chrome trace; open it in https://ui.perfetto.dev."),
+    JSON,
 ]
-TimelineFile = Annotated[Path | None, typer.Option("--timeline", metavar="FILE.json", help="Write the timeline.")]
+TimelineFile = Annotated[Path | None, typer.Option("--timeline", metavar="FILE.json", help="Write the timeline."), JSON]
+EvidenceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--evidence", metavar="FILE.json", help="Write what the lower bound rests on; `tvm-sched check` verifies it."
+    ),
+    JSON,
+]
 
 
 def workers_of(kind: str | None) -> AbstractContextManager[None]:
@@ -109,39 +140,53 @@ def _executor(given: str) -> Executor:
     return EXECUTORS.get(kind)(address)
 
 
-def check_outputs(
-    outputs: Mapping[str, tuple[Path | None, Iterable[str]]], inputs: Iterable[Path] = (), charts: bool = True
-) -> None:
+def check_files(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> None:
     """Refuse files that cannot be written, before the long work begins.
 
     Parameters
     ----------
-    outputs : mapping
-        Option to its file (None: not asked for) and the allowed endings.
-    inputs : iterable of Path
-        Files that must not be overwritten.
-    charts : bool
-        Whether the file of ``--report`` has charts, for which plotly is needed.
+    parameters : iterable of Parameter
+        Of a command; an option marked with `Writes` names a file to write, any other path is an input.
+    values : mapping
+        The values given, by parameter.
     """
-    taken = {path.resolve(): f"the input {path}" for path in inputs}
-    for option, (path, endings) in outputs.items():
-        if path is None:
+    outputs: list[tuple[str, Path, Writes]] = []
+    taken: dict[Path, str] = {}
+    for parameter in parameters:
+        value, marks = values.get(parameter.name), getattr(parameter.annotation, "__metadata__", ())
+        mark = next((mark for mark in marks if isinstance(mark, Writes)), None)
+        if mark is not None:
+            flags = (marks[0].default, *marks[0].param_decls)  # typer takes the first one for the default
+            option = next(flag for flag in flags if flag.startswith("--"))
+            outputs += [(option, value, mark)] if value is not None else []
             continue
-        allowed = " or ".join(endings)
-        if path.suffix.lower() not in tuple(endings):
-            raise InputError(f"{option} {path}: the name must end in {allowed}")
-        if path.is_dir():
-            raise InputError(f"{option} {path}: that is a directory; give a file that ends in {allowed}")
-        check_directory(option, path.parent)
-        if path.exists() and not os.access(path, os.W_OK):
-            raise InputError(f"{option} {path}: the file is there and may not be written")
-        if path.resolve() in taken:
-            raise InputError(f"{option} {path}: that is {taken[path.resolve()]}; give another name")
-        taken[path.resolve()] = f"the file of {option}"
-    if charts and any(option == "--report" and path for option, (path, _) in outputs.items()):
+        for path in value if isinstance(value, list) else [value]:
+            if isinstance(path, Path):
+                taken[path.resolve()] = f"the input {path}"
+    inputs = set(taken)
+    for option, path, mark in outputs:
+        _check_file(option, path, mark)
+        place = path.resolve()
+        if place in taken and not (mark.replaces and place in inputs):
+            raise InputError(f"{option} {path}: that is {taken[place]}; give another name")
+        taken[place] = f"the file of {option}"
+    if any(mark.charts for _, _, mark in outputs):
         from ..report.page import require_plotly
 
         require_plotly()
+
+
+def _check_file(option: str, path: Path, mark: Writes) -> None:
+    allowed = " or ".join(mark.endings)
+    if mark.endings and path.suffix.lower() not in mark.endings:
+        raise InputError(f"{option} {path}: the name must end in {allowed}")
+    if path.is_dir():
+        raise InputError(
+            f"{option} {path}: that is a directory; give a file" + (f" that ends in {allowed}" if allowed else "")
+        )
+    check_directory(option, path.parent)
+    if path.exists() and not os.access(path, os.W_OK):
+        raise InputError(f"{option} {path}: the file is there and may not be written")
 
 
 def check_directory(option: str, directory: Path) -> None:
@@ -168,13 +213,6 @@ class _Head(msgspec.Struct):
     """What a graph of objects has that ``tvm.ir.save_json`` wrote."""
 
     root_index: Any = None
-
-
-def load_topology(name: str) -> Topology:
-    """A preset or a file."""
-    from .. import problem
-
-    return problem.load_topology(name)
 
 
 def load_schedule(problem: Problem, path: Path) -> Schedule:

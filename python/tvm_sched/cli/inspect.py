@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -15,10 +13,6 @@ from .inputs import is_problem
 from .models import decoder_config
 from .output import Output
 from .shapes import ShapeOptions
-
-if TYPE_CHECKING:
-    from ..problem import Demand, Problem
-    from ..relax.inspection import Inspection, Tensor
 
 
 def inspect(
@@ -34,149 +28,26 @@ def inspect(
 ) -> None:
     """Say what a model takes, gives and is made of, and what would be refused, without compiling it.
 
-    Where dimensions are open, only its operators are looked up; with --input-shape,
-    --shape or --constant it is imported as `compile` would.
+    Where dimensions are open, only its operators are looked up; with --shape or --constant it is imported as `compile`
+    would.
     """
     sets, constants = given.sets(), given.constants()
-    if model.suffix == ".so":
+    is_artifact = model.suffix == ".so"
+    if is_artifact or (is_problem(model) and decoder_config(model) is None):
         if sets or constants:
-            raise InputError(
-                f"{model} is an artifact, whose shapes are fixed: --input-shape and --constant are for models"
-            )
-        found = _inspect_artifact(model)
-    elif is_problem(model) and decoder_config(model) is None:
-        if sets or constants:
-            raise InputError(f"{model} is a problem file, whose shapes are fixed: --input-shape is for models")
-        found = _inspect_problem(model)
+            kind = "an artifact" if is_artifact else "a problem file"
+            raise InputError(f"{model} is {kind}, whose shapes are fixed: --shape and --constant are for models")
+        from ..report.contents import inspect_artifact, inspect_problem
+
+        found = inspect_artifact(model) if is_artifact else inspect_problem(model)
     else:
         with out.step(f"Inspecting {model.name}"):
             from ..relax.inspection import inspect_model
 
             found = inspect_model(model, sets[0] if sets else None, constants)
-    _show(out, found)
-    out.result(found)
+    from ..report.contents import inspection_tables, verdict
 
-
-def _ways(problem: Problem) -> dict[str, str]:
-    """How many groups of operators can be computed in which ways; nothing where there are none."""
-    if problem.variants is None:
-        return {}
-    count = Counter(way for group in problem.variants.groups for way in group.ways)
-    said = ", ".join(f"{n} {way}" for way, n in count.items())
-    return {"variants": f"{len(problem.variants.groups)} groups; ways: {said}"}
-
-
-def _inspect_problem(path: Path) -> Inspection:
-    """What a scheduler is given."""
-    from ..problem import Problem
-    from ..relax.inspection import Inspection, Tensor
-
-    problem = Problem.load(path)
-    graph = problem.graph
-    parameters = [tensor for tensor in graph.tensors if tensor.kind == "parameter"]
-
-    def tensors(names: Iterable[str]) -> list[Tensor]:
-        found = [graph.tensors[graph.index.tensor_id[name]] for name in names]
-        return [Tensor(tensor.name, tensor.dtype or None, list(tensor.shape)) for tensor in found]
-
-    return Inspection(
-        model=graph.name,
-        kind="problem",
-        about={"topology": problem.topology.name, "latencies": problem.costs.source, **_ways(problem)},
-        inputs=tensors(tensor.name for tensor in graph.tensors if tensor.kind == "input"),
-        outputs=tensors(graph.outputs),
-        symbols=[],
-        operators=dict(Counter(operator.kind for operator in graph.operators).most_common()),
-        parameters=len(parameters),
-        parameter_bytes=sum(tensor.size for tensor in parameters),
-        checked="nothing",
-        demands={operator.name: operator.demand for operator in graph.operators if operator.demand},
-    )
-
-
-def _inspect_artifact(path: Path) -> Inspection:
-    """What the artifact says of itself; one input for each shape that a plan takes."""
-    import msgspec
-
-    from .. import runtime
-    from ..problem import Demand
-    from ..relax.inspection import Inspection, Tensor
-    from ..runtime.tensors import tensor_bytes
-    from .run_result import kernels_for, tail_text
-
-    module = runtime.load(path)
-    info, plans, parameters = module.info(), module.plans(), module.parameters()
-    inside = sum(bool(parameter["embedded"]) for parameter in parameters)
-    about = {key: str(info[key]) for key in ("topology", "scheduler", "emulated") if info.get(key)}
-    about |= {"kernels for": kernels_for(module)} if module.processor() else {}
-    about |= {"plans": str(len(plans)), "embedded parameters": f"{inside} of {len(parameters)}"}
-
-    if info.get("tail"):
-        about["dynamic tail"] = f"{tail_text(info)}: {', '.join(info['tail'])}"
-
-    def tensors(kind: str) -> list[Tensor]:
-        return [Tensor(t["name"], t["dtype"], list(t["shape"])) for plan in plans for t in plan[kind]]
-
-    kernels = Counter(str(step["function"]) for step in plans[0]["steps"] if step.get("function"))
-    return Inspection(
-        model=str(info.get("name", path.stem)),
-        kind="artifact",
-        about=about,
-        inputs=tensors("arguments"),
-        outputs=tensors("outputs"),
-        symbols=[],
-        operators=dict(kernels.most_common()),
-        parameters=len(parameters),
-        parameter_bytes=sum(map(tensor_bytes, parameters)),
-        checked="nothing",
-        demands=msgspec.convert((info.get("plans") or [{}])[0].get("demands", {}), dict[str, Demand]),
-    )
-
-
-def _show(out: Output, found: Inspection) -> None:
-    from ..report.tables import table
-    from ..report.units import format_bytes
-
-    rows = [("kind", found.kind), *found.about.items()]
-    rows.append(("parameters", f"{found.parameters:,}, {format_bytes(found.parameter_bytes)}"))
-    rows += [("symbols", ", ".join(found.symbols))] if found.symbols else []
-    out.show(table(("model", found.model), rows, text_columns=2))
-    for what, tensors in (("input", found.inputs), ("output", found.outputs)):
-        if tensors:
-            out.show(table((what, "shape", "dtype"), [_row(tensor) for tensor in tensors], text_columns=3))
-    if found.operators:
-        out.show(table(("operator", "count"), [(name, f"{count:,}") for name, count in found.operators.items()]))
-    if found.demands:
-        head = ("operator", "known from", "bound by", "blocks", "threads", "registers", "shared memory")
-        out.show(table(head, [row for item in found.demands.items() for row in _launch_rows(*item)], text_columns=3))
     for note in found.notes:
         out.say(note)
-    out.show(*map(escape, _verdict(found)))
-
-
-def _row(tensor: Tensor) -> tuple[str, str, str]:
-    shape = "?" if tensor.shape is None else f"[{', '.join('?' if d is None else str(d) for d in tensor.shape)}]"
-    return tensor.name, shape, tensor.dtype or "?"
-
-
-def _launch_rows(name: str, demand: Demand) -> list[tuple[str, ...]]:
-    """A row for each kernel that the operator launches."""
-    from ..report.units import format_bytes
-
-    bound = "memory" if demand.memory_bound else "arithmetic"
-    return [
-        (name, demand.source, bound, f"{k.blocks:,}", f"{k.threads:,}", str(k.registers), format_bytes(k.shared_memory))
-        for k in demand.launches
-    ]
-
-
-def _verdict(found: Inspection) -> list[str]:
-    """What would be refused, in sentences."""
-    lines = [f"refused: {': '.join(text for text in (each.node, each.reason) if text)}" for each in found.refused]
-    if found.needs:
-        lines.append(f"needs: {found.needs}")
-        if found.kind == "onnx" and not found.refused:
-            lines.append("there is a converter for each operator; with shapes, the import is tried, too")
-    elif found.checked == "import" and not found.refused:
-        lines.append("it can be imported")
-    return lines
+    out.show(*inspection_tables(found), *map(escape, verdict(found)))
+    out.result(found)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InputError
+from .interrupt import stoppable
 from .output import Output
 
 if TYPE_CHECKING:
+    from ..problem import Problem, Request
     from ..registry import Method
+    from ..schedule import Schedule
 
-SchedulerName = Annotated[str, typer.Option("--scheduler", "-s", metavar="NAME", help="See `tvm-sched schedulers`.")]
 Options = Annotated[
     list[str] | None,
     typer.Option(
@@ -53,6 +55,30 @@ class MethodOptions:
             for key in sorted(given.keys() - set(known)):
                 out.say(f"{method.what} {method.name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
         return {key: value for key, value in given.items() if key in known}
+
+
+@dataclass(frozen=True)
+class SchedulerOptions(MethodOptions):
+    """A scheduler and its options."""
+
+    scheduler: Annotated[str, typer.Option("--scheduler", "-s", metavar="NAME", help="See `tvm-sched schedulers`.")] = (
+        "anytime"
+    )
+
+
+def solve_with_progress(
+    out: Output,
+    made: Problem,
+    scheduler: str,
+    options: Mapping[str, Any],
+    requests: tuple[Request, ...] = (),
+) -> Schedule:
+    """Schedule a problem with progress on standard error; after Ctrl-C, return the best schedule so far."""
+    from ..problem import Workload
+    from ..schedulers import get, solve
+
+    with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
+        return solve(made, Workload(requests), scheduler, options, progress=step)
 
 
 def parse_options(texts: Iterable[str] | None) -> dict[str, str]:

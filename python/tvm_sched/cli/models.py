@@ -8,44 +8,32 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .._library import without_torch
 from ..errors import InputError
+from ..input_shapes import ShapeSet, is_token_shape, one_shape, parse_shapes, token_shapes
 from ..late_import import import_when_used
-from .inputs import OptionalCosts, is_problem, load_topology
+from .inputs import OptionalCosts, is_problem
+from .option_groups import FromApi
 from .output import Output
 from .residency import ResidentRequests, requests_from
-from .shapes import ShapeOptions, ShapeSet, one_shape, parse_shapes, parse_token_sizes
+from .shapes import ShapeOptions
 
 if TYPE_CHECKING:
     from ..problem import DecoderConfig, Group, OpGraph, Problem, Request, Topology
 
-Variants = Annotated[
-    bool,
-    typer.Option(
-        "--variants/--no-variants",
-        help="Offer the scheduler several ways to compute operators: fused kernels with their ends apart, products and "
-        "convolutions in pieces, blocks tensor-parallel or by rows. Schedulers that do not choose take the fused kernels.",
-    ),
-]
-Rows = Annotated[
-    bool | None,
-    typer.Option(
-        "--rows/--no-rows",
-        help="Offer parts by rows (of the batch, of tokens, of a picture), each of which needs all weights, also where only "
-        "runs with parameters on the devices can gain. Default: with --resident.",
-    ),
-]
+COMPILE_OPTIONS = "tvm_sched.relax.options:CompileOptions"
+OfferedVariants = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("variants", "rows"))]
 
 
 @dataclass(frozen=True)
 class ModelOptions(ShapeOptions):
-    """Options for making a problem of models: their shapes, a phase, and the cost model.
+    """Options for making a problem of models: their shapes, a phase, the cost model.
 
-    ``variants``, ``rows`` and ``resident`` are options in the subclasses below; commands that take this class use defaults.
+    ``variants``, ``rows`` and ``resident`` are not on the command line of each command; elsewhere they keep their defaults.
     """
 
     phase: Annotated[
@@ -67,40 +55,16 @@ class ModelOptions(ShapeOptions):
         """Whether parts by rows are offered also where only warm runs can gain."""
         return bool(self.resident) if self.rows is None else self.rows
 
-
-@dataclass(frozen=True)
-class ProblemOptions(ModelOptions):
-    """`ModelOptions`, and the ways in which operators can be computed."""
-
-    variants: Variants = True
-    rows: Rows = None
-
-
-@dataclass(frozen=True)
-class RequestOptions(ProblemOptions):
-    """`ProblemOptions`, and the requests to schedule for: what is on the devices when a run begins."""
-
-    resident: ResidentRequests = None
-
     def requests(self, problem: Problem) -> tuple[Request, ...]:
         """The requests to schedule for; none where ``--resident`` is not given."""
         return requests_from(problem, self.resident)
 
 
-def token_shapes(texts: Sequence[str] | None, count: int) -> list[tuple[int, int]]:
-    """``1x32`` texts as (batch, tokens), one for each of ``count`` models; a single text is for all of them."""
-    shapes = []
-    for text, sizes in zip(texts or (), parse_token_sizes(texts), strict=True):
-        batch, tokens = sizes["batch"], sizes["tokens"]
-        if not isinstance(batch, int) or not isinstance(tokens, int):
-            raise InputError(f"--shape {text}: a set of sizes; a problem has one shape, only `compile` takes several")
-        shapes.append((batch, tokens))
-    if len(shapes) not in (1, count):
-        raise InputError(
-            f"--shape stands {len(shapes)} times for {count} language models given by name, config.json or folder; "
-            "give one for all of them (BATCHxTOKENS, e.g. 1x32), or one for each in their order"
-        )
-    return shapes * count if len(shapes) == 1 else shapes
+@dataclass(frozen=True)
+class RequestOptions(ModelOptions):
+    """`ModelOptions`, and the requests to schedule for: what is on the devices when a run begins."""
+
+    resident: ResidentRequests = None
 
 
 def decoder_config(path: Path) -> DecoderConfig | None:
@@ -131,8 +95,11 @@ def load_problem(
 
     configs = {path: config for path in sources if (config := decoder_config(path)) is not None}
     named = [path for path in sources if path in configs or path.is_dir()]
-    _check_options(options, sources, named, bool(configs))
-    sizes = iter(token_shapes(options.shape, len(named)) if options.shape or configs else [])
+    tokens = [text for text in options.shape or () if is_token_shape(text)]
+    others = [text for text in options.shape or () if not is_token_shape(text)]
+    given = one_shape(parse_shapes(others), "a problem has one")
+    _check_options(options, sources, tokens if not named else [], others, bool(configs))
+    sizes = iter(token_shapes(tokens, len(named)) if tokens or configs else [])
     problems = []
     for path in sources:
         config = configs.get(path)
@@ -140,23 +107,25 @@ def load_problem(
             graph_of = partial(_decoder_graph, out, config, next(sizes), options)
             problems.append(_on_machine(out, path, topology, graph_of, options))
             continue
-        given = one_shape(parse_shapes(options.input_shape), "a problem has one")
-        if path in named and options.shape:
-            given = dict(zip(("batch", "tokens"), next(sizes), strict=True))
-        problems.append(_load_file(out, path, topology, given, options))
+        own = dict(zip(("batch", "tokens"), next(sizes), strict=True)) if path in named and tokens else given
+        problems.append(_load_file(out, path, topology, own, options))
     return merge_problems(problems)
 
 
-def _check_options(options: ModelOptions, sources: Sequence[Path], named: Sequence[Path], configs: bool) -> None:
-    if options.shape and not named:
+def _check_options(
+    options: ModelOptions, sources: Sequence[Path], misplaced: list[str], named_shapes: list[str], configs: bool
+) -> None:
+    """Refuse options that fit no source; ``misplaced`` are BATCHxTOKENS where no source is a language model."""
+    if misplaced:
         raise InputError(
-            "--shape is for language models given by name, config.json or folder; --input-shape is for model files"
+            f"--shape {misplaced[0]} is for language models given by name, config.json or folder; for a model file give "
+            "NAME:DIMS or SYMBOL=SIZE"
         )
     if options.phase != "full" and not configs:
         raise InputError("--phase is for language models given by name or config.json")
     if options.rows and not options.variants:
         raise InputError("--rows offers more variants, and --no-variants none; one of them is allowed")
-    for option, given in (("--input-shape", options.input_shape), ("--constant", options.constant)):
+    for option, given in ((f"--shape {next(iter(named_shapes), '')}", named_shapes), ("--constant", options.constant)):
         if given and len(sources) > 1:
             raise InputError(
                 f"{option} is for one model; make a problem file of each model first (`tvm-sched problem`)"
@@ -195,6 +164,8 @@ def _on_machine(
 
 
 def _machine_for(path: Path, topology: str | None) -> Topology:
+    from ..problem import load_topology
+
     if topology is None:
         raise InputError(
             f"{path} is a model, so it needs a machine: --topology NAME|FILE (see `tvm-sched topology list`)"
@@ -206,7 +177,7 @@ def _load_file(
     out: Output, path: Path, topology: str | None, shapes: ShapeSet | None, options: ModelOptions
 ) -> Problem:
     """The problem of a model file, or a problem file."""
-    from ..problem import Problem, problem_of
+    from ..problem import Problem, load_topology, problem_of
 
     if not is_problem(path):
         if not path.exists():
@@ -215,7 +186,7 @@ def _load_file(
             raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
         return _import(out, path, _machine_for(path, topology), shapes, options)
     if shapes or options.constant:
-        option = "--input-shape" if shapes else "--constant"
+        option = "--shape" if shapes else "--constant"
         raise InputError(f"{path} is a problem file, whose shapes are fixed: {option} is for models")
     if options.rows:
         raise InputError(f"{path} is a problem file, which has its variants: --rows is for models")
@@ -253,10 +224,10 @@ def _import(out: Output, path: Path, topology: Topology, shapes: ShapeSet | None
 
 
 def packages_for(model: Path) -> AbstractContextManager[None]:
-    """Within it, tvm is imported without PyTorch, which takes seconds, where the model is nothing of PyTorch's.
+    """Within it, tvm is imported without PyTorch, which takes seconds, unless the model is one of PyTorch's.
 
-    For such a model sympy is imported when it is first used: the package onnx_ir imports it for arithmetic on symbols in
-    shapes, which few models have, and so does the module of it that reads such arithmetic.
+    For other models sympy is imported when it is first used: onnx_ir imports it for arithmetic on symbols in shapes, which
+    few models have, and so does the module of it that reads such arithmetic.
     """
     if model.is_dir() or model.suffix.lower() in (".pt2", ".py"):
         return nullcontext()

@@ -1,19 +1,87 @@
-"""Option groups: options shared by several commands, each defined once as a field of a frozen dataclass.
+"""Option groups: several options of a command that its function takes as one object.
 
-A command function takes such a dataclass as one parameter, e.g. ``model: ModelOptions``; on the command line this parameter
-stands for the fields of the dataclass. A field whose type is annotated with `typer.Option` or `typer.Argument` becomes an
-option or argument. Any other field is not on the command line and keeps its default; a subclass can annotate it, so that
-commands that take the subclass offer it.
+A group is a frozen dataclass whose fields are annotated with `typer.Option` or `typer.Argument`; a field without such an
+annotation is not on the command line and keeps its default. Or it is a set of fields of a class of the API, `FromApi`: their
+types, defaults and descriptions are those of the class, and the function is given a dictionary of those that differ from
+the default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import partial
+from importlib import import_module
 from inspect import Parameter, signature
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
+import typer
 from typer.models import ParameterInfo
+
+from ..docstrings import parameter_texts
+
+_METAVARS = {int: "N", float: "X", str: "NAME"}
+
+
+@dataclass(frozen=True)
+class FromApi:
+    """Fields of a dataclass or `msgspec.Struct` of the API as options.
+
+    Attributes
+    ----------
+    where : str
+        The class, as ``"tvm_sched.relax.options:CompileOptions"``. It is imported when the command runs.
+    names : tuple of str
+        Its fields, in the order of the options.
+    own : mapping of str to annotated type
+        Options for fields that a text on the command line cannot give directly, or with another name than the field.
+    read : mapping of str to callable
+        What makes the value of such a field from the option's value.
+    """
+
+    where: str
+    names: tuple[str, ...]
+    own: Mapping[str, Any] = field(default_factory=dict)
+    read: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+
+    def parameters(self) -> dict[str, Parameter]:
+        """The options by the names of their fields."""
+        module, _, name = self.where.partition(":")
+        source = getattr(import_module(module), name)
+        hints, texts = get_type_hints(source), parameter_texts(source)
+        defaults = {each.name: each.default for each in _fields(source)}
+        return {
+            name: _listed(name, self.own[name], None)
+            if name in self.own
+            else _listed(name, Annotated[hints[name], _option(name, hints[name], texts)], defaults[name])
+            for name in self.names
+        }
+
+    def collect(self, offered: Mapping[str, Parameter], /, **given: Any) -> dict[str, Any]:
+        """The fields whose options differ from the default."""
+        changed = {name: value for name, value in given.items() if value != offered[name].default}
+        return {name: self.read[name](value) if name in self.read else value for name, value in changed.items()}
+
+
+def _fields(source: type[Any]) -> Any:
+    if is_dataclass(source):
+        return fields(source)
+    import msgspec
+
+    return msgspec.structs.fields(source)
+
+
+def _option(name: str, hint: Any, texts: Mapping[str, tuple[str, str]]) -> Any:
+    """An option with the description of the field: its first sentence, and what is said of the default."""
+    kind, text = texts.get(name, ("", ""))
+    flag = f"--{name.replace('_', '-')}"
+    sentences = text.replace("``", "`").split(". ")
+    said = ". ".join(s for n, s in enumerate(sentences) if n == 0 or s.startswith("Default")).rstrip(".") + "."
+    if bool in (hint, *getattr(hint, "__args__", ())):
+        return typer.Option(f"{flag}/--no-{flag[2:]}", help=said)
+    choices = [choice.strip(" \"'") for choice in kind.partition("{")[2].partition("}")[0].split(",")]
+    plain = next((each for each in getattr(hint, "__args__", (hint,)) if each in _METAVARS), str)
+    return typer.Option(flag, metavar="|".join(choices) if choices != [""] else _METAVARS[plain], help=said)
 
 
 @dataclass(frozen=True)
@@ -25,12 +93,12 @@ class Parameters:
     listed : tuple of Parameter
         Options and arguments in the order of the function's parameters, a group replaced by its fields; the parameters
         common to all commands come last.
-    groups : mapping of str to (type, list of str)
-        For each parameter of the function that is a group: the dataclass, and the names of its fields in ``listed``.
+    groups : mapping of str to (callable, list of str)
+        For each parameter of the function that is a group: what makes it of its fields, and their names in ``listed``.
     """
 
     listed: tuple[Parameter, ...]
-    groups: Mapping[str, tuple[type[Any], list[str]]]
+    groups: Mapping[str, tuple[Callable[..., Any], list[str]]]
 
     def collect(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments for the function: the parsed ``values``, with those of each group collected in its object."""
@@ -61,10 +129,14 @@ def parameters_of(function: Callable[..., None], common: Mapping[str, Parameter]
             listed[name], owners[name] = parameter, owner
         return list(found)
 
-    groups: dict[str, tuple[type[Any], list[str]]] = {}
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
     for parameter in list(signature(function).parameters.values())[1:]:
         name, hint = parameter.name, hints[parameter.name]
-        if isinstance(hint, type) and is_dataclass(hint):
+        api = next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, FromApi)), None)
+        if api is not None:
+            offered = api.parameters()
+            groups[name] = partial(api.collect, offered), add(api.where.partition(":")[2], offered)
+        elif isinstance(hint, type) and is_dataclass(hint):
             groups[name] = hint, add(hint.__name__, group_parameters(hint))
         else:
             add("its own parameters", {name: _listed(name, hint, parameter.default)})
@@ -82,14 +154,12 @@ def group_parameters(group: type[Any]) -> dict[str, Parameter]:
     """
     hints = get_type_hints(group, include_extras=True)
     found = {}
-    for field in fields(group):
-        hint = hints[field.name]
+    for each in fields(group):
+        hint = hints[each.name]
         if any(isinstance(mark, ParameterInfo) for mark in getattr(hint, "__metadata__", ())):
-            found[field.name] = _listed(
-                field.name, hint, Parameter.empty if field.default is MISSING else field.default
-            )
-        elif field.default is MISSING:
-            raise TypeError(f"group {group.__name__}: {field.name!r} is not an option and has no default")
+            found[each.name] = _listed(each.name, hint, Parameter.empty if each.default is MISSING else each.default)
+        elif each.default is MISSING:
+            raise TypeError(f"group {group.__name__}: {each.name!r} is not an option and has no default")
     return found
 
 

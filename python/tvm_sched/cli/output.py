@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -33,17 +32,22 @@ class Output:
     ----------
     json : bool
         Results are one JSON document instead of tables.
-    command : str
-        Whose results: it says their structure (`results.RESULTS`).
+
+    Attributes
+    ----------
+    files : dict
+        Files that were written, by what they hold; a list of several.
+    note : Note
+        What the process is doing.
     """
 
-    def __init__(self, json: bool = False, command: str = "") -> None:
+    note = Note()
+
+    def __init__(self, json: bool = False) -> None:
         self.json = json
-        self.command = command
         self._results = sys.stdout
         self.screen, self.aside = _console(sys.stdout), _console(sys.stderr)
-        self.saved: list[str] = []
-        self.note = Note()
+        self.files: dict[str, str | list[str]] = {}
 
     def show(self, *renderables: Any) -> None:
         """Print a result for people; nothing with ``--json``."""
@@ -52,11 +56,13 @@ class Output:
                 self.screen.print(renderable)
 
     def result(self, data: Any) -> None:
-        """Print the result for programs; nothing without ``--json``."""
+        """Print the result, and the names of the files written, for programs; nothing without ``--json``."""
         if self.json:
-            from .results import typed
-
-            self.document(typed(self.command, data))
+            named = data._asdict() if hasattr(data, "_asdict") else data  # else a tuple would be a list
+            plain = msgspec.to_builtins(named, enc_hook=float)  # of a fraction
+            if isinstance(plain, dict) and self.files:
+                plain["files"] = self.files
+            self.document(plain)
 
     def document(self, data: Any) -> None:
         """Print a JSON document, with and without ``--json``."""
@@ -76,18 +82,22 @@ class Output:
 
     def interrupted(self) -> None:
         """Say that Ctrl-C was pressed, and what result there is."""
-        saved = f"saved before: {', '.join(self.saved)}" if self.saved else "nothing was saved"
+        saved = f"saved before: {', '.join(self.saved)}" if self.files else "nothing was saved"
         self.say(f"interrupted; {saved}")
 
-    def wrote(self, path: Path, what: str) -> None:
-        """Say that a file was written."""
-        self.saved.append(str(path))
+    def wrote(self, path: Path, what: str, key: str = "") -> None:
+        """Say that a file was written; results name it under ``key``, or under what it holds."""
+        key = key or what
+        before = self.files.get(key)
+        self.files[key] = (
+            str(path) if before is None else [*([before] if isinstance(before, str) else before), str(path)]
+        )
         self.say(f"{what}: {path}")
 
-
-def names_of(files: Mapping[str, Path | None]) -> dict[str, str]:
-    """The files that were asked for, as results name them."""
-    return {what: str(path) for what, path in files.items() if path}
+    @property
+    def saved(self) -> list[str]:
+        """All files that were written."""
+        return [name for each in self.files.values() for name in ([each] if isinstance(each, str) else each)]
 
 
 def _console(file: TextIO) -> Console:

@@ -1,4 +1,4 @@
-"""How functions become commands: registration with examples, errors as exit statuses."""
+"""Register functions as commands: examples, results, exit statuses, and parameters that are made when they are needed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ import os
 import signal
 import sys
 import traceback
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import typer
 from rich.markup import escape
+from typer.core import TyperCommand
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
 
 from ..errors import InputError, TvmSchedError
-from ..registry import OldNameWarning
 from .child_process import CRASHES, can_fork, fork_child
+from .inputs import check_files
 from .interrupt import watch
 from .option_groups import group_parameters, parameters_of
 from .output import BAD_INPUT, FAILURE, INTERRUPTED, Debug, Json, Output
+from .schema import RESULTS, ResultType
 
 _WRONG_NAMES = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
 """What the system says of a file's name that the user gave."""
@@ -41,57 +44,93 @@ class CommonOptions:
 COMMON = group_parameters(CommonOptions)
 
 
-def command(
-    app: typer.Typer, name: str, examples: tuple[str, ...], apart: bool = False
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function ``(out: Output, ...)`` as a command with ``--json`` and ``--debug`` and with examples.
+class LateCommand(TyperCommand):
+    """A command that makes its parameters when they are first needed: the types behind them may take long to import."""
 
-    Of a parameter that is a group (`option_groups`) the command has the options. The function's exceptions become exit
-    statuses: 2 for bad input, 1 for a failure, 130 for Ctrl-C. With ``apart`` it works in a child process, whose crash
-    becomes status 2.
+    make: Callable[[], TyperCommand]
+    apart: bool
+    _made = False
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse the arguments, in a child process where the command works in one."""
+        _begin(self.apart)
+        try:
+            self._complete()
+        except TvmSchedError as error:
+            _end(Output(), error, debug=False)
+        return super().make_context(*args, **kwargs)
+
+    @property
+    def params(self) -> Any:
+        """The options and arguments."""
+        self._complete()
+        return self._params
+
+    @params.setter
+    def params(self, given: Any) -> None:
+        self._params = given
+
+    def _complete(self) -> None:
+        if not self._made and hasattr(self, "callback"):  # else the constructor is at work
+            self._made = True
+            made = type(self).make()
+            self._params, self.callback, self.no_args_is_help = made.params, made.callback, made.no_args_is_help
+
+
+def command(
+    app: typer.Typer,
+    name: str,
+    examples: tuple[str, ...],
+    result: ResultType = (),
+    panel: str | None = None,
+    apart: bool = False,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function ``(out: Output, ...)`` as a command with ``--json``, ``--debug`` and examples.
+
+    A parameter that is a group (`option_groups`) becomes the options of the group. The function's exceptions become exit
+    statuses: 2 for bad input, 1 for a failure, 130 for Ctrl-C.
+
+    Parameters
+    ----------
+    result : str or tuple of str
+        Types of what the command prints with ``--json``, as ``"module:Type"``; several if it depends on the input.
+    panel : str, optional
+        Where ``tvm-sched --help`` lists the command.
+    apart : bool
+        Whether it works in a child process, whose crash becomes status 2.
     """
+    full_name = f"{app.info.name} {name}" if isinstance(app.info.name, str) else name
+    if result:
+        RESULTS[full_name] = result
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        parameters = parameters_of(function, COMMON)
+        def make() -> Any:
+            parameters = parameters_of(function, COMMON)
 
-        def run(*, json: bool, debug: bool, **arguments: Any) -> None:
-            out = Output(json, f"{app.info.name} {name}" if isinstance(app.info.name, str) else name)
-            _begin(out, apart)
-            try:
-                # Libraries of commands print on standard output at any time.
-                with redirect_stdout(sys.stderr), _reporting_old_names(out):
-                    function(out, **parameters.collect(arguments))
-                out.finish()
-            except (Exception, KeyboardInterrupt) as error:
-                _end(out, error, debug)
+            def run(*, json: bool, debug: bool, **arguments: Any) -> None:
+                out = Output(json)
+                try:
+                    check_files(parameters.listed, arguments)
+                    # Libraries of commands print on standard output at any time.
+                    with redirect_stdout(sys.stderr):
+                        function(out, **parameters.collect(arguments))
+                    out.finish()
+                except (Exception, KeyboardInterrupt) as error:
+                    _end(out, error, debug)
 
-        run.__name__, run.__doc__ = function.__name__, function.__doc__
-        run.__signature__ = inspect.Signature(parameters.listed)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters.listed}
-        needs_arguments = any(p.default is inspect.Parameter.empty for p in parameters.listed)
-        app.command(name, epilog=epilog(examples), no_args_is_help=needs_arguments)(run)
+            run.__name__ = function.__name__
+            run.__signature__ = inspect.Signature(parameters.listed)  # type: ignore[attr-defined]
+            run.__annotations__ = {p.name: p.annotation for p in parameters.listed}
+            needs_arguments = any(p.default is inspect.Parameter.empty for p in parameters.listed)
+            info = CommandInfo(name, callback=run, no_args_is_help=needs_arguments)
+            return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
+
+        late = type("LateCommand", (LateCommand,), {"make": staticmethod(make), "apart": apart})
+        help_text = inspect.getdoc(function)
+        app.command(name, cls=late, help=help_text, epilog=epilog(examples), rich_help_panel=panel)(lambda: None)
         return function
 
     return add
-
-
-@contextmanager
-def _reporting_old_names(out: Output) -> Iterator[None]:
-    """Say once, in a line, what old names were used."""
-    said: set[str] = set()
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", OldNameWarning)
-        show = warnings.showwarning
-
-        def say(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            if not issubclass(category, OldNameWarning):
-                show(message, category, *place, **more)
-            elif str(message) not in said:
-                said.add(str(message))
-                out.say(f"warning: {message}")
-
-        warnings.showwarning = say
-        yield
 
 
 def own_process() -> None:
@@ -109,14 +148,14 @@ def own_process() -> None:
 _own_process = False
 
 
-def _begin(out: Output, apart: bool) -> None:
-    """Go on in a child process where that is asked for; the parent ends with the child's status."""
+def _begin(apart: bool) -> None:
+    """Continue in a child process if ``apart``; the parent ends with the child's status."""
     if not _own_process:
         return
     if apart and can_fork():
         status = fork_child()
         if status is not None:
-            _end_as_child(out, status)
+            _end_as_child(Output(), status)
     watch()
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,69 +10,184 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .evidence import EvidenceFile, store_evidence
+from .evidence import store_evidence
 from .inputs import (
-    HTML,
     JSON,
+    EvidenceFile,
     Models,
     ModelsOrProblems,
     OptionalTopology,
     ProblemFile,
-    ReportFile,
     ScheduleFile,
     TimelineFile,
     TopologyName,
-    TraceFile,
-    check_outputs,
     load_schedule,
     load_timeline,
-    load_topology,
 )
-from .methods import MethodOptions, SchedulerName
-from .models import ProblemOptions, RequestOptions, load_problem
-from .output import BAD_INPUT, Output, names_of
+from .interrupt import interruptible, stoppable
+from .methods import SchedulerOptions, solve_with_progress
+from .models import COMPILE_OPTIONS, ModelOptions, OfferedVariants, RequestOptions, load_problem
+from .option_groups import FromApi
+from .output import BAD_INPUT, Output
 from .residency import ResidentParameters, ResidentRequests, requests_for, resident_of
-from .run_options import LaunchOptions
-from .several import Alone, Objective, Weights, describe_models, solve_models
-from .uncertainty import most_useful_of, show_uncertainty, show_useful
-from .views import write_views
+from .views import ViewOptions
 
 if TYPE_CHECKING:
     from ..problem import Problem, Request
-    from ..schedule import Schedule, Timeline
+    from ..report.summaries import LatencySample
+    from ..schedule import ModelLatency, Schedule, Timeline
+    from ..schedulers.fairness import Fairness
+
+LaunchSettings = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("streams", "launch_order"))]
 
 
 def problem(
     out: Output,
     models: Models,
     topology: TopologyName,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem.")],
-    given: ProblemOptions,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem."), JSON
+    ],
+    given: ModelOptions,
+    offered: OfferedVariants,
 ) -> None:
     """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
-    check_outputs({"--output": (output, JSON)}, models)
-    made = load_problem(out, models, topology, given)
-    write_problem(out, made, output)
+    write_problem(out, load_problem(out, models, topology, replace(given, **offered)), output)
 
 
 def write_problem(out: Output, made: Problem, output: Path) -> None:
     """Write a problem's file and say what is in it."""
-    made.save(output)
-    out.wrote(output, "problem")
-    graph = made.graph
-    flops = sum(operator.flops for operator in graph.operators)
-    parameter_bytes = sum(tensor.size for tensor in graph.tensors if tensor.kind == "parameter")
-    about = {
-        "problem": made.digest, "model": graph.name, "topology": made.topology.name, "operators": len(graph.operators),
-        "tensors": len(graph.tensors), "parameter_bytes": parameter_bytes, "flops": flops, "files": {"problem": str(output)},
-    }  # fmt: skip
+    from ..report.summaries import ProblemSummary
     from ..report.units import format_bytes
 
+    made.save(output)
+    out.wrote(output, "problem")
+    about = ProblemSummary.of(made)
     out.say(
-        f"{graph.name} on {made.topology.name}: {len(graph.operators):,} operators, {flops / 1e9:.3g} Gflop, "
-        f"parameters of {format_bytes(parameter_bytes)}"
+        f"{about.model} on {about.topology}: {about.operators:,} operators, {about.flops / 1e9:.3g} Gflop, "
+        f"parameters of {format_bytes(about.parameter_bytes)}"
     )
     out.result(about)
+
+
+@dataclass(frozen=True)
+class SeveralModels:
+    """What several models that run at once are scheduled for."""
+
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone", help="Several models: also schedule each alone, and show its slowdown among the others."
+        ),
+    ] = False
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective",
+            metavar="latency|slowdown",
+            help="Several models: minimise the end of the last one (latency), or the largest weighted slowdown: a model's "
+            "latency among the others, divided by its latency alone (anytime, heft, peft).",
+        ),
+    ] = "latency"
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--weights", metavar="W,W,...", help="How much each model's slowdown counts, for --objective slowdown."
+        ),
+    ] = None
+
+    def solve(
+        self, out: Output, made: Problem, scheduler: str, options: dict[str, Any], requests: tuple[Request, ...]
+    ) -> tuple[Schedule, Fairness | None]:
+        """Schedule a problem for the objective; return also how its models share the machine if that is the objective.
+
+        Raises
+        ------
+        InputError
+            There is no such objective, or weights are no numbers or for another objective.
+        """
+        if self.objective == "slowdown":
+            from ..problem import Workload
+            from ..schedulers import get
+            from ..schedulers.fairness import solve_fairly
+
+            workload = Workload(requests, objective="slowdown", model_weights=tuple(_numbers(self.weights)))
+            with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
+                return solve_fairly(made, workload, scheduler, options, progress=step)
+        if self.objective != "latency":
+            raise InputError(f"--objective {self.objective!r}: latency and slowdown are allowed")
+        if self.weights is not None:
+            raise InputError(
+                "--weights is for --objective slowdown; --scheduler sortinghat has an option weights of its own"
+            )
+        return solve_with_progress(out, made, scheduler, options, requests), None
+
+    def describe(
+        self, out: Output, made: Problem, chosen: Schedule, options: dict[str, Any], fairness: Fairness | None
+    ) -> dict[str, Any]:
+        """Show when each model ends; the same as fields of `ScheduledModels`. Nothing of one model."""
+        from ..problem import Workload
+        from ..report.summaries import ModelEnd
+        from ..report.tables import models_table
+        from ..schedule import model_latencies
+
+        known = model_latencies(made, chosen, Workload(_requests(chosen)))
+        if not known:
+            return {}
+        if fairness is not None:
+            known = [each._replace(alone_ns=ns) for each, ns in zip(known, fairness.alone_ns, strict=True)]
+        elif self.alone:
+            known = _compare_with_alone(out, made, chosen, known, options)
+        in_turn = made.graph.models_in_turn
+        models = ModelEnd.of_all(known, in_turn)
+        out.show(models_table(models, in_turn))
+        if in_turn:
+            return {"models": models}
+        slowdowns = [each.slowdown for each in known if each.slowdown is not None]
+        said = {"models": models, "largest_slowdown": max(slowdowns, default=None)}
+        return said | ({} if fairness is None else _fairness(out, fairness, known))
+
+
+def _numbers(weights: str | None) -> list[float]:
+    try:
+        return [float(weight) for weight in weights.split(",")] if weights else []
+    except ValueError:
+        raise InputError(f"--weights {weights}: numbers separated by commas are allowed, such as 2,1") from None
+
+
+def _fairness(out: Output, fairness: Fairness, known: list[ModelLatency]) -> dict[str, Any]:
+    """The largest slowdown in the schedule as it is now, whose streams may differ from those that were solved for."""
+    now = replace(fairness, latency_ns=[each.latency_ns for each in known])
+    what = "slowdown" if set(now.weights) == {1.0} else "weighted slowdown"
+    out.say(
+        f"largest {what} {now.largest:.3f}; no schedule has less than {now.lower_bound:.3f} by these latencies alone"
+    )
+    return {"weights": now.weights, "objective": now.largest, "objective_lower_bound": now.lower_bound}
+
+
+def _compare_with_alone(
+    out: Output, made: Problem, chosen: Schedule, known: list[ModelLatency], options: dict[str, Any]
+) -> list[ModelLatency]:
+    """The models' latencies together and alone."""
+    from ..problem import problems_of_models
+    from ..schedule import requests_of_part
+
+    found = []
+    for each, part in zip(known, problems_of_models(made), strict=True):
+        solved = solve_with_progress(out, part, chosen.scheduler, options, requests_of_part(part, _requests(chosen)))
+        assert solved.certificate is not None
+        found.append(each._replace(alone_ns=solved.certificate.latency_ns))
+    return found
+
+
+@dataclass(frozen=True)
+class ScheduleFiles(ViewOptions):
+    """Files that `schedule` writes."""
+
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule."), JSON
+    ] = None
+    evidence: EvidenceFile = None
 
 
 def schedule(
@@ -82,74 +195,63 @@ def schedule(
     *,
     sources: ModelsOrProblems,
     topology: OptionalTopology = None,
-    scheduler: SchedulerName = "anytime",
-    method: MethodOptions,
+    method: SchedulerOptions,
     given: RequestOptions,
-    launch: LaunchOptions,
-    alone: Alone = False,
-    objective: Objective = "latency",
-    weights: Weights = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule.")
-    ] = None,
-    report: ReportFile = None,
-    trace: TraceFile = None,
-    evidence: EvidenceFile = None,
+    offered: OfferedVariants,
+    launch: LaunchSettings,
+    several: SeveralModels,
+    files: ScheduleFiles,
 ) -> None:
     """Schedule models or problem files, several of them at once, and say how good the schedule is."""
-    wanted = {"--output": (output, JSON), "--report": (report, HTML), "--trace": (trace, JSON)}
-    check_outputs({**wanted, "--evidence": (evidence, JSON)}, sources)
-    if evidence and given.resident:
+    given = replace(given, **offered)
+    if files.evidence and given.resident:
         raise InputError("--evidence with --resident: evidence is of bounds of cold runs; leave one of the two out")
+    from ..schedule import resolved, with_choice
     from ..schedulers import get
+    from ..streams import check_methods, choose_launch_order, choose_streams
 
-    options = method.of(get(scheduler), out)
-    launch.check()  # before the long work
-    if launch.streams and given.costs is None and topology is not None:
+    options = method.of(get(method.scheduler), out)
+    streams, launch_order = launch.get("streams"), launch.get("launch_order")
+    check_methods(streams, launch_order)  # before the long work
+    if streams and given.costs is None and topology is not None:
         from ..cost_model import default_cost_model
+        from ..problem import load_topology
 
         given = replace(given, costs=default_cost_model(load_topology(topology), together=True))
     made = load_problem(out, sources, topology, given)
-    from ..schedule import resolved, with_choice
-
-    solved, fairness = solve_models(out, made, scheduler, options, given.requests(made), objective, weights)
-    chosen = launch.choose(*resolved(made, solved))  # streams know nothing of variants
+    solved, fairness = several.solve(out, made, method.scheduler, options, given.requests(made))
+    without, inner = resolved(made, solved)  # streams know nothing of variants
+    chosen = choose_launch_order(without, choose_streams(without, inner, streams), launch_order)
     if made.variants:
         chosen = _certified(made, with_choice(made, chosen, solved.choice), _requests(solved))
-    if output:
-        chosen.save(output)
-        out.wrote(output, "schedule")
-    if evidence:
-        store_evidence(out, made, evidence)
+    if files.output:
+        chosen.save(files.output)
+        out.wrote(files.output, "schedule")
+    if files.evidence:
+        store_evidence(out, made, files.evidence)
     own = {key: value for key, value in options.items() if key != "weights"}
-    models = partial(describe_models, out, made, chosen, _requests(chosen), own, alone, fairness)
-    _show_schedule(out, made, chosen, models, report, trace, {"schedule": output, "evidence": evidence})
+    predicted = _show_schedule(out, made, chosen, files)
+    models = several.describe(out, made, chosen, own, fairness)
+    from ..report.summaries import ScheduledModels
+
+    out.result(ScheduledModels.of(made, chosen, predicted, **models))
 
 
 def _requests(schedule: Schedule) -> tuple[Request, ...]:
     return schedule.certificate.requests if schedule.certificate else ()
 
 
-def _show_schedule(
-    out: Output,
-    made: Problem,
-    chosen: Schedule,
-    models: Callable[[], dict[str, Any]],
-    report: Path | None,
-    trace: Path | None,
-    files: dict[str, Path | None],
-) -> None:
+def _show_schedule(out: Output, made: Problem, chosen: Schedule, files: ViewOptions) -> Timeline:
+    """Show a schedule and write its files; return its first run."""
     from ..report.tables import certificate_table, lanes_table
     from ..schedule.simulator import simulate
 
     predicted = [simulate(made, chosen, kind) for kind in _kinds(chosen)]
-    say_choice(out, made, chosen)
+    _say_choice(out, made, chosen)
     _say_decided(out, chosen)
-    write_views(out, made, chosen, predicted, report, trace)
+    files.write(out, made, chosen, predicted)
     out.show(certificate_table(chosen), *(lanes_table(made.topology, each) for each in predicted))
-    files = {**files, "report": report, "trace": trace}
-    said = {**describe(made, chosen, predicted[0]), **models()}
-    out.result({**said, "files": names_of(files)})
+    return predicted[0]
 
 
 def _kinds(schedule: Schedule) -> list[tuple[str, ...]]:
@@ -169,7 +271,7 @@ def _say_decided(out: Output, chosen: Schedule) -> None:
         )
 
 
-def say_choice(out: Output, made: Problem, chosen: Schedule) -> None:
+def _say_choice(out: Output, made: Problem, chosen: Schedule) -> None:
     """Say in which ways the groups of a problem with variants are computed."""
     if made.variants is None:
         return
@@ -180,49 +282,16 @@ def say_choice(out: Output, made: Problem, chosen: Schedule) -> None:
     out.say(f"{len(made.variants.groups)} groups of operators can be computed in several ways; chosen: {said}")
 
 
-def describe(made: Problem, chosen: Schedule, predicted: Timeline) -> dict[str, Any]:
-    """What ``--json`` says of a schedule."""
-    from ..report.figures import lane_figures, ordered_lanes
-
-    certificate = chosen.certificate
-    figures = lane_figures(predicted, ordered_lanes(made.topology, [predicted]))
-    return {
-        "problem": made.digest,
-        "model": made.graph.name,
-        "topology": made.topology.name,
-        "scheduler": chosen.scheduler,
-        "options": chosen.options,
-        "choice": chosen.choice or chosen.notes.get("choice", {}),
-        "latency_ns": certificate.latency_ns if certificate else predicted.latency_ns,
-        "requests": [
-            {
-                "resident": list(r.resident),
-                "weight": r.weight,
-                "latency_ns": r.latency_ns,
-                "lower_bound_ns": r.lower_bound_ns,
-            }
-            for r in (certificate.requests if certificate else ())
-        ],
-        "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
-        "gap": certificate.gap if certificate else None,
-        "bound": certificate.bound if certificate else None,
-        "status": certificate.status if certificate else None,
-        "seconds": chosen.seconds,
-        "notes": chosen.notes,
-        "lanes": [{"lane": f.lane, "events": f.events, "busy_ns": f.busy_ns, "bytes": f.bytes} for f in figures],
-    }
-
-
 _DEVICE_MODELS = ("operators", "blocks")
 
 
 def simulate(
     out: Output,
+    *,
     problem_file: ProblemFile,
     schedule_file: ScheduleFile,
     timeline: TimelineFile = None,
-    trace: TraceFile = None,
-    report: ReportFile = None,
+    views: ViewOptions,
     measured: Annotated[
         list[Path] | None,
         typer.Option(
@@ -255,10 +324,12 @@ def simulate(
         raise InputError(f"--device-model {device_model!r}: {' and '.join(_DEVICE_MODELS)} are allowed")
     if samples < 0 or seed < 0:
         raise InputError(f"--samples {samples} --seed {seed}: 0 or more is allowed")
-    outputs = {"--timeline": (timeline, JSON), "--trace": (trace, JSON), "--report": (report, HTML)}
-    check_outputs(outputs, [problem_file, schedule_file, *(measured or ())])
+    import msgspec
+
+    from ..cost_model.uncertainty import most_useful
     from ..problem import Problem
-    from ..report.tables import certificate_table, lanes_table
+    from ..report.summaries import SimulatedSchedule
+    from ..report.tables import certificate_table, lanes_table, useful_table
     from ..report.units import format_ns
     from ..schedule import resolved
     from ..schedule.blocks import simulate_blocks
@@ -273,28 +344,37 @@ def simulate(
     price = simulate_blocks if device_model == "blocks" else simulate_operators
     runs = [price(made, chosen, kind) for kind in _kinds(chosen)]
     predicted = runs[0]
-    say_choice(out, made, chosen)
+    _say_choice(out, made, chosen)
     without, inner = resolved(made, chosen)  # timelines are of what was chosen
     real = [load_timeline(without, path) for path in measured or ()]
     if timeline:
         predicted.save(timeline)
         out.wrote(timeline, "timeline")
-    write_views(out, made, chosen, [*runs, *real], report, trace)
+    views.write(out, made, chosen, [*runs, *real])
     if device_model == "blocks":
         for each in runs:
             out.say(f"latency by the blocks of kernels: {format_ns(each.latency_ns)}")
     out.show(certificate_table(chosen, real), *(lanes_table(made.topology, each) for each in runs))
-    uncertainty = show_uncertainty(out, without, inner, samples, seed) if samples else {}
-    show_useful(out, without, inner)
-    files = {"timeline": timeline, "trace": trace, "report": report}
-    blocks = {"blocks_latency_ns": predicted.latency_ns} if device_model == "blocks" else {}
-    said = {
-        **describe(made, chosen, predicted),
-        **blocks,
-        **uncertainty,
-        "useful_measurements": most_useful_of(without, inner),
-    }
-    out.result({**said, "files": names_of(files)})
+    sampled = _sample(out, without, inner, samples, seed) if samples else None
+    useful = most_useful(without, inner)
+    if useful:
+        out.show(useful_table(useful))
+    more = {} if sampled is None else msgspec.structs.asdict(sampled)
+    if device_model == "blocks":
+        more["blocks_latency_ns"] = predicted.latency_ns
+    out.result(SimulatedSchedule.of(made, chosen, predicted, useful_measurements=useful, **more))
+
+
+def _sample(out: Output, made: Problem, chosen: Schedule, samples: int, seed: int) -> LatencySample:
+    """Percentiles of the latency over draws of the operators' times."""
+    from ..cost_model.uncertainty import sample_latencies
+    from ..report.summaries import LatencySample
+    from ..report.tables import sample_table
+
+    with interruptible(out), out.step("Sampling") as step:
+        found = LatencySample.of(sample_latencies(made, chosen, samples, seed, step), seed)
+    out.show(sample_table(found))
+    return found
 
 
 def _certified(made: Problem, chosen: Schedule, requests: tuple[Request, ...]) -> Schedule:
@@ -319,16 +399,15 @@ def verify(
     With --resident the memory of such warm runs is judged, too.
     """
     from ..problem import Problem
+    from ..report.summaries import Verdict
     from ..schedule import Schedule
     from ..schedule.verifier import violations
 
     made = Problem.load(problem_file)
     found = violations(made, Schedule.load(schedule_file), contiguous, resident=resident_of(resident) or 0.0)
-    for violation in found:
-        out.show(escape(violation.message))
+    out.show(*(escape(violation.message) for violation in found))
     if not found:
         out.show(escape(f"{schedule_file} obeys every rule"))
-    rows = [{"rule": v.rule, "operator": v.operator, "device": v.device, "message": v.message} for v in found]
-    out.result({"feasible": not found, "violations": rows})
+    out.result(Verdict(not found, found))
     if found:
         raise typer.Exit(BAD_INPUT)

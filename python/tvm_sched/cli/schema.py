@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from fractions import Fraction
+from importlib import import_module
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
+import msgspec
 import typer
 
 from ..errors import InputError
+from .attached_commands import COMMAND_SETS
 from .output import Output
+
+ResultType: TypeAlias = "str | tuple[str, ...]"
+RESULTS: dict[str, ResultType] = {}
+"""Types of what each command prints with ``--json``, as ``"module:Type"``; several if it depends on the input.
+
+A module that begins with a dot is one of this package."""
 
 
 def schema(
@@ -17,17 +27,45 @@ def schema(
     ] = None,
 ) -> None:
     """Print the JSON Schema of what a command prints with `--json`."""
-    from .results import RESULTS
-    from .results import schema as schema_of
+    name, known = " ".join(command or ()), all_results()
+    found = {each: schema_of(each) for each in known if not name or each == name or each.startswith(f"{name} ")}
+    if not found:
+        raise InputError(f"no command {name!r} prints a result; there are {', '.join(known)}")
+    out.document(found.get(name, found))
 
-    if not command:
-        out.document({name: schema_of(name) for name in RESULTS})
-        return
-    name = " ".join(command)
-    group = [each for each in RESULTS if each.startswith(f"{name} ")]
-    if group:
-        out.document({each: schema_of(each) for each in group})
-        return
-    if name not in RESULTS:
-        raise InputError(f"no command {name!r} prints a result; there are {', '.join(RESULTS)}")
-    out.document(schema_of(name))
+
+def all_results() -> dict[str, ResultType]:
+    """`RESULTS`, with those of the commands that other distributions attach."""
+    for name in COMMAND_SETS.names():
+        COMMAND_SETS.get(name)(typer.Typer())  # registers its commands
+    return RESULTS
+
+
+def schema_of(command: str) -> dict[str, Any]:
+    """JSON Schema (2020-12) of what a command prints with ``--json``."""
+    named = RESULTS[command]
+    kinds = tuple(map(_type, (named,) if isinstance(named, str) else named))
+    found, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    for each in found:
+        if "$ref" in each:  # the command adds the files that it wrote
+            components[each["$ref"].rpartition("/")[2]]["properties"]["files"] = {
+                "type": "object", "additionalProperties": {"type": ["string", "array"], "items": {"type": "string"}},
+                "description": "Files that the command wrote, by what they hold.",
+            }  # fmt: skip
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"tvm-sched {command}",
+        **(found[0] if len(found) == 1 else {"anyOf": list(found)}),
+        "$defs": components,
+    }
+
+
+def _type(name: str) -> Any:
+    """The type of ``"module:Type"``; ``Type[]`` is a list of them, and a named tuple becomes a struct of its fields."""
+    module, _, kind = name.partition(":")
+    found = getattr(import_module(module, "tvm_sched"), kind.removesuffix("[]"))
+    if issubclass(found, tuple):
+        fields = [(key, hint if hint is not Fraction else float) for key, hint in get_type_hints(found).items()]
+        fields = [(key, float | None if hint == Fraction | None else hint) for key, hint in fields]
+        return msgspec.defstruct(found.__module__.replace(".", "_"), fields)
+    return list[found] if kind.endswith("[]") else found  # type: ignore[valid-type]

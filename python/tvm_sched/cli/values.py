@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,19 +23,36 @@ InputValues = Annotated[
 InputSeed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random inputs.")]
 OutputFolder = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Write the (last) outputs there, as output_0.npy, ..."),
+    typer.Option("--output", "-o", metavar="FOLDER", help="Write the (last) outputs there, as output_0.npy, ..."),
 ]
 
 
-def read_values(texts: list[str] | None, seed: int, output: Path | None) -> dict[str, Any]:
-    """Arrays of ``--input`` texts; refuses a wrong seed, and a folder for outputs that cannot be made or written."""
-    if seed < 0:
-        raise InputError(f"--seed {seed}: 0 or more is allowed")
-    if output is not None:
-        _check_output_directory(output)
-    from ..runtime.values import read_inputs
+@dataclass(frozen=True)
+class ValueOptions:
+    """Values of a model's inputs, and where those of its outputs go."""
 
-    return read_inputs(texts or ())
+    input: InputValues = None
+    seed: InputSeed = 0
+    output: OutputFolder = None
+
+    def read(self) -> dict[str, Any]:
+        """Arrays of ``--input``; refuses a wrong seed, and a folder for outputs that cannot be made or written."""
+        if self.seed < 0:
+            raise InputError(f"--seed {self.seed}: 0 or more is allowed")
+        if self.output is not None:
+            _check_output_directory(self.output)
+        from ..runtime.values import read_inputs
+
+        return read_inputs(self.input or ())
+
+    def save(self, out: Output, outputs: list[Any]) -> None:
+        """Write the outputs as ``output_0.npy``, ..., and say so; makes the folder."""
+        if self.output is None:
+            return
+        from ..runtime.values import save_outputs
+
+        save_outputs(self.output, outputs)
+        out.wrote(self.output, f"{len(outputs)} outputs", "output")
 
 
 def _check_output_directory(output: Path) -> None:
@@ -42,13 +60,3 @@ def _check_output_directory(output: Path) -> None:
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output}: that is a file; a directory is expected")
     check_directory("--output", output if output.is_dir() else output.absolute().parent)
-
-
-def save_outputs(out: Output, directory: Path | None, outputs: list[Any]) -> None:
-    """Write the outputs as ``output_0.npy``, ..., and say so; makes the folder."""
-    if directory is None:
-        return
-    from ..runtime import values
-
-    values.save_outputs(directory, outputs)
-    out.wrote(directory, f"{len(outputs)} outputs")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .inputs import ReportFile, TraceFile
 from .output import Output
 
 if TYPE_CHECKING:
@@ -13,19 +15,24 @@ if TYPE_CHECKING:
     from ..schedule import Schedule, Timeline
 
 
-def write_views(
-    out: Output, made: Problem, chosen: Schedule, timelines: list[Timeline], report: Path | None, trace: Path | None
-) -> None:
-    """Write the report and the trace that were asked for."""
-    if report:
-        from ..report.html import Entry, write_report
+@dataclass(frozen=True)
+class ViewOptions:
+    """A report and a trace."""
 
-        write_report(report, made, [Entry(chosen.scheduler or "schedule", chosen, timelines)])
-        out.wrote(report, "report")
-    if trace:
-        from ..schedule import resolved
+    report: ReportFile = None
+    trace: TraceFile = None
 
-        store_trace(out, trace, timelines, *resolved(made, chosen))
+    def write(self, out: Output, made: Problem, chosen: Schedule, timelines: list[Timeline]) -> None:
+        """Write what was asked for."""
+        if self.report:
+            from ..report.html import Entry, write_report
+
+            write_report(self.report, made, [Entry(chosen.scheduler or "schedule", chosen, timelines)])
+            out.wrote(self.report, "report")
+        if self.trace:
+            from ..schedule import resolved
+
+            store_trace(out, self.trace, timelines, *resolved(made, chosen))
 
 
 def store_trace(

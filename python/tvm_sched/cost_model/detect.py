@@ -49,6 +49,14 @@ def to_topology(recording: Recording, name: str = "this-machine") -> Topology:
     return describe(recording, name)[0]
 
 
+class DetectedTopology(msgspec.Struct, frozen=True):
+    """A detected topology, where the bandwidth of each of its parts is from, and the recording of the machine."""
+
+    topology: Topology
+    bandwidths: dict[str, str]
+    recording: Recording
+
+
 def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology, dict[str, str]]:
     """The topology of a recorded machine, and of each of its buses, links and switches where the bandwidth is from.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,6 +12,27 @@ from .devices import rate_of
 
 _CLIP = 2.0**62
 """Nanoseconds that still fit into 64 bits; a `Problem` refuses far less."""
+
+
+@dataclass(frozen=True)
+class SlowKernel:
+    """A kernel far from its roofline.
+
+    Attributes
+    ----------
+    name : str
+        The kernel's function.
+    operator : str
+        The first operator of the model that it computes.
+    microseconds : float or None
+        Measured, where the costs are.
+    reason : str
+    """
+
+    name: str
+    operator: str
+    microseconds: float | None
+    reason: str
 
 
 def roofline(graph: OpGraph, topology: Topology) -> Costs:

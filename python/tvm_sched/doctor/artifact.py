@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InputError, TvmSchedError
 from ..report.figures import time_by_kind
-from ..report.measured import measured_timeline, planned_timeline
+from ..report.measurement import measured_timeline, planned_timeline
 from ..report.units import format_bytes, format_ns, format_rate
 from ..runtime import MachineWarning, ScheduledModule, load
 from ..runtime.machine import differences

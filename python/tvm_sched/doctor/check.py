@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -34,11 +35,13 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All checks, in the order in which they were made."""
+    """All checks, in the order in which they were made; ``healthy``: none failed."""
 
+    healthy: bool
     checks: tuple[Check, ...]
 
-    @property
-    def healthy(self) -> bool:
-        """Whether nothing failed."""
-        return all(check.status != "failure" for check in self.checks)
+    @classmethod
+    def of(cls, checks: Iterable[Check]) -> Diagnosis:
+        """The diagnosis that follows from checks."""
+        made = tuple(checks)
+        return cls(all(check.status != "failure" for check in made), made)

@@ -56,7 +56,7 @@ def diagnose(
     report("GPUs", 1, 4)
     checks += [*gpu_checks(cuda or on_gpus, topology), *opened]
     if module is None or any(check.status == "failure" and check.name == "driver" for check in checks):
-        return Diagnosis(tuple(checks))
+        return Diagnosis.of(checks)
     report("the artifact", 2, 4)
     if on_gpus:
         found, _ = gpu_report()
@@ -71,4 +71,4 @@ def diagnose(
         report("values beside the CPU's", 3, 4)
         other, load_checks = open_artifact(against, None)
         checks += against_checks(module, other, seed) if other is not None else load_checks
-    return Diagnosis(tuple(checks))
+    return Diagnosis.of(checks)

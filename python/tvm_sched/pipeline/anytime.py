@@ -12,7 +12,7 @@ from ..errors import InputError, require_at_least
 from ..problem.partition_problem import PartitionProblem
 from .bound_steps import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Prices, Semidefinite
 from .partition_state import MOST_MOVES, Annealing, Ideals, Neighbours, PartitionState
-from .registry import PARTITIONERS, Partition, register
+from .registry import Partition, register
 
 TIME_LIMIT = 60.0
 """Seconds, where neither time nor work is limited."""
@@ -86,9 +86,6 @@ def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> 
         status = status if later == "no better found" else later  # the first ones may have been cut off
     found = state.found
     return Partition(found.stage_of, state.bound, state.bound_name, status=status, order=found.order)
-
-
-PARTITIONERS.alias("pipeline-exact", "anytime", gone=("annealings", "turns"))
 
 
 def first_turns(counted: bool) -> list[Turn[PartitionState]]:

@@ -10,29 +10,29 @@ from ..bounds.partitions.prices import price_bound
 from ..bounds.partitions.semidefinite import MOST_NODES, PART_NODES, semidefinite_bound
 from ..bounds.partitions.simple import simple_bound
 from ..progress import report_progress
+from .integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 from .partition_state import PartitionState, stopped
-from .programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 
 LARGE_PROGRAM = 100_000
-"""Nodes and readers of tensors times blocks above which a program is not even written down."""
+"""Largest product of blocks and (nodes + readers of tensors) for which an integer program is built."""
 
 WRITING_SECONDS = 2e-4
-"""To write down a program, for each node or reader of a tensor in each block; twice what an idle machine takes."""
+"""Seconds to build a program, for each node and reader of a tensor in each block; twice the time of an idle machine."""
 
 FLOW_SECONDS = 2e-6
-"""Of a flow for the bound from single nodes, for each node and reader of a tensor, roughly, on one core of a server."""
+"""Approximate seconds of a flow for the bound `node`, for each node and reader, on one core of a server."""
 
 ITERATION_SECONDS = 1.5e-9
-"""Of the semidefinite search, times the cube of the nodes, roughly, on one core of a server."""
+"""Approximate seconds of an iteration of the semidefinite search, over nodes³, on one core of a server."""
 
 STEP_SECONDS = 8e-7
-"""Of a step of the search for stages that prices need, times the nodes, roughly, on one core of a server."""
+"""Approximate seconds of a step of branch and bound for the bound `prices`, over nodes, on one core of a server."""
 
 LEAST_STEPS = 100_000
-"""Fewer of these steps prove nothing that is worth it: on graphs of 150 nodes some 10⁵ to 10⁶ are needed."""
+"""Least number of these steps worth starting with; graphs of 150 nodes need about 10⁵ to 10⁶."""
 
 PRICED_NODES = 8
-"""Average nodes of a stage up to which prices are searched for: stages of more nodes are too many to look through."""
+"""Largest average number of nodes of a stage for which the bound `prices` is tried."""
 
 
 def by_solver(name: str, state: PartitionState) -> str:
@@ -41,12 +41,12 @@ def by_solver(name: str, state: PartitionState) -> str:
 
 
 class Formulas:
-    """The simple bound, and what single nodes cost with the cheapest set around them."""
+    """The bounds `simple` and `node`."""
 
     name = "node bound"
 
     def step(self, state: PartitionState, budget: Budget) -> bool:
-        """Both."""
+        """Compute both."""
         state.raise_bound(simple_bound(state.problem, state.stages), "simple")
         if not state.proved:
             report_progress("bounds from single nodes", 1, 4)
@@ -62,12 +62,12 @@ class Formulas:
 
 
 class Semidefinite:
-    """The semidefinite relaxation, by alternating directions."""
+    """The bound `semidefinite`."""
 
     name = "semidefinite"
 
     def step(self, state: PartitionState, budget: Budget) -> bool:
-        """As many iterations as the budget allows."""
+        """Run as many iterations as the budget allows."""
         problem = state.problem
         whole = problem.size <= MOST_NODES
         cube = problem.size**3 if whole else problem.size * PART_NODES[1] ** 2
@@ -93,18 +93,18 @@ class Semidefinite:
 
 
 class Prices:
-    """Prices of nodes, from the bound known on."""
+    """The bound `prices`."""
 
     name = "prices"
 
     @staticmethod
     def pays(state: PartitionState, seconds: float) -> bool:
-        """Whether so many seconds of work may prove more than is known, where stages have few nodes."""
+        """Return whether prices may raise the bound: stages have few nodes, and there is time for enough steps."""
         size = state.problem.size
         return 0 < size <= PRICED_NODES * state.stages and seconds >= LEAST_STEPS * STEP_SECONDS * size
 
     def step(self, state: PartitionState, budget: Budget) -> bool:
-        """As many steps as the budget allows."""
+        """Run as many steps as the budget allows."""
         each = STEP_SECONDS * state.problem.size
         steps = int(min(budget.left / each, 1e12))
 
@@ -130,12 +130,12 @@ class Prices:
 
 
 class Bottleneck:
-    """The paper's program `bottleneck`: a stage of at least average work."""
+    """The bound `bottleneck`, an integer program."""
 
     name = "bottleneck"
 
     def step(self, state: PartitionState, budget: Budget) -> bool:
-        """All of it."""
+        """Solve the program."""
         if can_write(state, 3, budget):
             with budget.clocked():
                 found = bottleneck_bound(state.problem, state.stages, solver=state.solver, seconds=budget.seconds)
@@ -145,12 +145,12 @@ class Bottleneck:
 
 
 class BottleneckGuess:
-    """The paper's programs `bottleneck-guess`: which stage that is."""
+    """The bound `bottleneck-guess`, integer programs."""
 
     name = "bottleneck-guess"
 
     def step(self, state: PartitionState, budget: Budget) -> bool:
-        """All guesses; of a large graph, not all can even be written down in time, so the clock is looked at between."""
+        """Solve all guesses; large graphs take long to build, so the clock is checked between guesses."""
         if can_write(state, 3, budget):
             end = time.monotonic() + 1.5 * budget.seconds
             with budget.clocked():
@@ -175,7 +175,7 @@ class ExactProgram:
         self._most = most
 
     def step(self, state: PartitionState, budget: Budget) -> bool:
-        """All of it, where nodes times stages are no more than ``most``."""
+        """Solve the program if nodes times stages are at most ``most``."""
         report_progress("integer programs", 3, 4)
         if state.problem.size * state.stages > self._most or not can_write(state, state.stages, budget):
             return False
@@ -197,7 +197,7 @@ class ExactProgram:
 
 
 def can_write(state: PartitionState, blocks: int, budget: Budget) -> bool:
-    """Whether a program of this many blocks leaves time to solve it; a budget that it would be too late for is too small."""
+    """Return whether a program of this many blocks can be built with time left to solve it."""
     readers = sum(len(tensor.readers) for tensor in state.problem.tensors)
     entries = (state.problem.size + readers) * blocks
     if entries > LARGE_PROGRAM:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -33,6 +35,26 @@ class _Instance(msgspec.Struct):
     edges: list[_Edge]
     bandwidth: float = 1.0
     memory: float | None = None
+
+
+class _Head(msgspec.Struct):
+    """Fields that problem files and saved Relax modules do not have."""
+
+    nodes: Any = None
+    edges: Any = None
+
+
+def is_graph(path: Path) -> bool:
+    """Whether a file is a CostGraphDef, or a JSON object with ``nodes`` or ``edges``, and so to be read as a graph."""
+    if path.is_file() and path.name.endswith(COST_GRAPH):
+        return True
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return False
+    try:
+        head = msgspec.json.decode(path.read_bytes(), type=_Head)
+    except (*UNREADABLE, OSError):
+        return False  # the reader of problem files reports it
+    return head.nodes is not None or head.edges is not None
 
 
 def load_graph(path: str | os.PathLike[str]) -> PartitionProblem:

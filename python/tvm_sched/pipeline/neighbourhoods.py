@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..problem.partition_problem import Integers, PartitionProblem, StageTensor
-from .programs import exact_program
+from .integer_programs import exact_program
 
 _WIDTHS = (2, 3)
 """Numbers of neighbouring stages that are cut anew."""

@@ -1,4 +1,4 @@
-"""`ProgramResult`: the result of the programs of `programs` and `block_program`."""
+"""`ProgramResult`: the result of the programs of `integer_programs` and `block_program`."""
 
 from __future__ import annotations
 

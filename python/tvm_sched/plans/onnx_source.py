@@ -84,7 +84,7 @@ def _set_shapes(model: Any, shapes: dict[str, Any], path: Path) -> None:
             if symbol not in shapes:
                 example = f"{symbol}=1" if dim.dim_param else f"{value.name}:{','.join('1' for _ in dims)}"
                 raise InputError(
-                    f"{path}: {symbol!r} of input {value.name!r} is open; give its size, e.g. --input-shape {example}"
+                    f"{path}: {symbol!r} of input {value.name!r} is open; give its size, e.g. --shape {example}"
                 )
             used.add(symbol)
             dim.dim_value = _size(shapes[symbol], repr(symbol), path)
@@ -166,7 +166,7 @@ class _Reader:
         if name not in self.shapes:
             raise InputError(
                 f"{self.path}: the size of {name!r} cannot be known before a run, or an operator's shapes are not known to "
-                "ONNX; give the inputs' shapes (--input-shape), or fold what depends on data"
+                "ONNX; give the inputs' shapes (--shape), or fold what depends on data"
             )
         shape, kind = self.shapes[name]
         dtype = {1: "float32", 10: "float16", 16: "bfloat16", 11: "float64", 6: "int32", 7: "int64"}.get(kind, "")

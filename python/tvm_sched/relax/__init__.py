@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tvm_frontends import ImportedModel
 
     from . import passes
-    from .api import CompiledModel, compile, make_problem
+    from .api import CompiledModel, compile, make_problem, run_passes
     from .inspection import inspect_model
     from .ir.attributes import get_pipeline_plan, get_problem, get_schedule
     from .models import load_model
@@ -34,6 +34,7 @@ _WHERE = {
     "make_problem": "api",
     "passes": "passes",
     "pipeline": "passes",
+    "run_passes": "api",
     "target": "targets",
 }
 
@@ -53,6 +54,7 @@ __all__ = [
     "make_problem",
     "passes",
     "pipeline",
+    "run_passes",
     "target",
 ]
 

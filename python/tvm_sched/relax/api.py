@@ -17,6 +17,7 @@ from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes, StaticShapes
 
 from .._library import use_cores
+from ..cost_model.roofline_model import SlowKernel
 from ..errors import InputError
 from ..pipeline import PipelinePlan
 from ..problem import Problem, Topology
@@ -31,8 +32,8 @@ from .emit.shared_values import SharedValues
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule
 from .models import load_model, open_model
 from .options import CompileOptions
-from .passes import build_rest, compile_target, decision_passes, problem_passes
-from .profiling.slow_kernels import SlowKernel, slow_kernels
+from .passes import build_rest, compile_target, decision_passes, pass_list, problem_passes
+from .profiling.slow_kernels import slow_kernels
 from .toolchain.failures import explained
 from .toolchain.linking import load_executable
 from .toolchain.nvcc import architectures, check_architectures
@@ -211,6 +212,45 @@ def make_problem(
     with use_cores(chosen.threads), explained(f"model {imported.name!r}"):
         passes = problem_passes(replace(chosen, measure=False))
         return get_problem(tvm.transform.Sequential(passes)(model_with_name(imported)))
+
+
+def run_passes(
+    model: Any,
+    topology: CompileOptions | Topology | str | os.PathLike[str],
+    stop_after: str | None = None,
+    *,
+    input_shapes: InputShapes | None = None,
+    constants: Constants | None = None,
+    name: str | None = None,
+    progress: Any = None,
+    **settings: Any,
+) -> tvm.IRModule:
+    """Run the compiler's passes on a model up to one of them, to look at the module there.
+
+    Parameters
+    ----------
+    model, topology, input_shapes, constants, name, progress, settings
+        As in `compile`; one set of shapes.
+    stop_after : str, optional
+        Name of the last pass that runs, such as ``"LowerToKernels"`` or ``"Place"`` (`tvm_sched.relax.passes.pass_list`).
+        Default: all passes.
+
+    Returns
+    -------
+    tvm.IRModule
+        ``module.script()`` shows it, `tvm_sched.relax.get_problem` and its neighbours read what passes left in it.
+
+    Raises
+    ------
+    InputError
+        No pass of that name runs for these options, or what is given is wrong otherwise.
+    """
+    chosen = CompileOptions.of(topology, **settings)
+    chosen.check_methods()
+    passes = pass_list(chosen, progress, stop_after)
+    imported = load_model(model, input_shapes, name, constants)
+    with use_cores(chosen.threads), explained(f"model {imported.name!r}"):
+        return tvm.transform.Sequential(passes)(model_with_name(imported))
 
 
 def check_before(options: CompileOptions, objective: str) -> None:

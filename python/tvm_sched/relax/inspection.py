@@ -110,8 +110,8 @@ def inspect_model(
 
     begin = time.perf_counter()
     source = open_model(model, name)
-    found = source.describe()
-    refused, notes, needs = [Refusal(node, why) for node, why in found.refused], [], ""
+    contents = source.describe()
+    refused, notes, needs = [Refusal(node, why) for node, why in contents.refused], [], ""
     imported: ImportedModel | None = None
     try:
         combinations = source.combinations(input_shapes, constants)
@@ -127,22 +127,22 @@ def inspect_model(
                 imported = source.import_with(*combinations[0])
             except InputError as error:
                 why = _without_source(str(error), source)
-                named = [Refusal(node, reason) for node, reason in found.refused if node in why]
+                named = [Refusal(node, reason) for node, reason in contents.refused if node in why]
                 refused = named or [Refusal("", why)]
         notes = [str(warning.message) for warning in caught if issubclass(warning.category, ModelWarning)]
-    description = found
-    if imported is not None and not (found.operators and found.outputs):
+    description = contents
+    if imported is not None and not (contents.operators and contents.outputs):
         description = describe_module(imported)
     return Inspection(
         model=source.name,
-        kind=found.kind,
-        about=found.about,
+        kind=contents.kind,
+        about=contents.about,
         inputs=[_tensor(item) for item in source.inputs],
-        outputs=[_tensor(item) for item in found.outputs or description.outputs],
+        outputs=[_tensor(item) for item in contents.outputs or description.outputs],
         symbols=symbols_of(source.inputs),
-        operators=found.operators or description.operators,
-        parameters=found.parameters,
-        parameter_bytes=found.parameter_bytes,
+        operators=contents.operators or description.operators,
+        parameters=contents.parameters,
+        parameter_bytes=contents.parameter_bytes,
         checked="operators" if needs else "import",
         needs=needs,
         refused=refused,

@@ -32,7 +32,7 @@ def _advice(missing: Missing) -> str:
         sizes = ",".join(map(str, missing.example))
         by_symbol = f", or {missing.symbol}=1 for all inputs" if missing.symbol else ""
         return (
-            f"pass them, e.g. --input-shape {missing.input}:{sizes}{by_symbol} "
+            f"pass them, e.g. --shape {missing.input}:{sizes}{by_symbol} "
             f"(input_shapes={{{missing.input!r}: {missing.example}}}); {{1,8}} in place of a size stands for several"
         )
     if isinstance(missing, MissingConstant):

@@ -72,7 +72,7 @@ class CompileOptions:
         prediction, the scheduler's order among it, where a device has several streams; else the scheduler's. Where
         schedules are measured, it is the order of the streams that are named.
     variants : bool
-        Whether the scheduler may choose among several ways to compute fused kernels. A scheduler that does not choose
+        Whether the scheduler may choose among alternatives for fused kernels. A scheduler that does not choose
         takes the fused kernels.
     rows : bool, optional
         Whether the scheduler may split kernels by rows (batch entries, tokens or image rows). Every part then needs all the

@@ -16,6 +16,7 @@ from tvm import relax
 from .._library import use_cores
 from ..cost_model import default_cost_model
 from ..cost_model.occupancy_model import BY_LAUNCHES
+from ..errors import InputError, did_you_mean
 from ..pipeline import PipelinePlan
 from ..problem import Topology
 from ..progress import Progress
@@ -120,9 +121,32 @@ def _chosen(current: Any, topology: Any, given: Mapping[str, Any]) -> CompileOpt
     return CompileOptions.of(topology, **kept | {k: v for k, v in given.items() if v is not None})
 
 
-def pass_list(options: CompileOptions) -> list[tvm.transform.Pass]:
-    """Return the passes that run for these options, in order."""
-    return [*problem_passes(options), *decision_passes(options), *emit_passes(options)]
+def pass_list(
+    options: CompileOptions, progress: Progress | None = None, stop_after: str | None = None
+) -> list[tvm.transform.Pass]:
+    """Return the passes that run for these options, in order.
+
+    Parameters
+    ----------
+    options : CompileOptions
+    progress : callable, optional
+        Called with what is being done, how many parts are done, and how many there are.
+    stop_after : str, optional
+        Name of the last pass (``"Place"``). Default: all passes.
+
+    Raises
+    ------
+    InputError
+        No pass of that name runs for these options.
+    """
+    passes = [*problem_passes(options, progress), *decision_passes(options, progress), *emit_passes(options)]
+    if stop_after is None:
+        return passes
+    names = [str(each.info.name).removeprefix("tvm_sched.") for each in passes]
+    if stop_after not in names:
+        hint = did_you_mean(stop_after, names)
+        raise InputError(f"no pass {stop_after!r} runs for these options{hint}; in order, there run {', '.join(names)}")
+    return passes[: names.index(stop_after) + 1]
 
 
 def compile_target(options: CompileOptions) -> CompileTarget:
@@ -131,7 +155,7 @@ def compile_target(options: CompileOptions) -> CompileTarget:
 
 
 def offers_variants(options: CompileOptions) -> bool:
-    """Whether kernels are offered in several ways: where a schedule chooses, and more than one device can gain by it."""
+    """Whether alternatives are offered: where a schedule chooses, and more than one device can gain by it."""
     several = len(options.topology.devices) > 1
     return options.variants and several and options.objective == "latency" and not options.measuring
 

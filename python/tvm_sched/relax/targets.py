@@ -62,15 +62,15 @@ def target(
     return tvm.target.Target(config(model, chosen.to_json()))
 
 
-def read_target(found: tvm.target.Target) -> CompileOptions:
+def read_target(target: tvm.target.Target) -> CompileOptions:
     """The options of a target of tvm_sched; raises `InputError` for other targets."""
-    if "tvm_sched" not in found.keys:
+    if "tvm_sched" not in target.keys:
         raise InputError(
-            f"target {found.kind.name!r} names no topology; compile with target='tvm_sched/cpu2' or another preset, "
+            f"target {target.kind.name!r} names no topology; compile with target='tvm_sched/cpu2' or another preset, "
             "tvm_sched.relax.target('machine.toml'), or relax.get_pipeline('tvm_sched', topology=...)"
         )
-    model = str(found.attrs["model"])
-    (options_text,) = found.attrs["libs"]
+    model = str(target.attrs["model"])
+    (options_text,) = target.attrs["libs"]
     return CompileOptions.from_json(_topologies.get(model) or model, str(options_text))
 
 

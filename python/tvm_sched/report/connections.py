@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..problem import HOST, Topology
+import msgspec
+
+from ..problem import HOST, Bus, Device, Topology
+from ..problem.topology import Link, Switch
 from .units import format_rate
 
 LEGEND = {
@@ -18,7 +22,7 @@ LEGEND = {
     "BUS": "the bus to host memory",
     "-": "nothing joins them",
 }
-"""What the short words of a `Connection` mean."""
+"""What `Connection.by` means."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +31,20 @@ class Connection:
 
     Parameters
     ----------
-    word : str
-        Key of `LEGEND`, with the ways of a link in place of ``#``.
+    by : str
+        What joins them: a key of `LEGEND`, with the ways of a link in place of ``#``.
     bandwidth : float or None
         Bytes a second; None where there is no route.
     channels : tuple of str
         What a copy occupies.
     """
 
-    word: str
+    by: str
     bandwidth: float | None = None
     channels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return self.word if self.bandwidth is None else f"{self.word} {format_rate(self.bandwidth)}"
+        return self.by if self.bandwidth is None else f"{self.by} {format_rate(self.bandwidth)}"
 
 
 def connection(topology: Topology, source: int, target: int) -> Connection:
@@ -77,3 +81,66 @@ def _word(topology: Topology, source: int, target: int) -> str:
     if a.bus == b.bus:
         return "PIX"
     return "PHB" if topology.peer_access or not (a.bus and b.bus) else "SYS"
+
+
+class TopologySummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A topology with its channels, and how each pair of memories is joined."""
+
+    name: str
+    devices: tuple[Device, ...]
+    buses: tuple[Bus, ...]
+    links: tuple[Link, ...]
+    switches: tuple[Switch, ...]
+    peer_access: bool
+    host_memory: int
+    source: str
+    channels: tuple[str, ...]
+    matrix: dict[str, dict[str, Connection]]
+
+    @classmethod
+    def of(cls, topology: Topology) -> TopologySummary:
+        """Summarise a topology."""
+        names, cells = matrix(topology)
+        joined = {name: dict(zip(names, row, strict=True)) for name, row in zip(names, cells, strict=True)}
+        own = {name: getattr(topology, name) for name in cls.__struct_fields__ if name != "matrix"}
+        return cls(**own, matrix=joined)
+
+
+def part_counts(topology: Topology) -> dict[str, int]:
+    """How many devices, buses, links and switches a topology has."""
+    return {part: len(getattr(topology, part)) for part in ("devices", "buses", "links", "switches")}
+
+
+class TopologyCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many parts a topology has."""
+
+    name: str
+    devices: int
+    buses: int
+    links: int
+    switches: int
+    source: str
+
+
+class Presets(msgspec.Struct, frozen=True):
+    """The topologies that come with the package, and families of them."""
+
+    presets: list[TopologyCounts]
+    families: list[str]
+
+    @classmethod
+    def of(cls, topologies: Iterable[Topology]) -> Presets:
+        """Count the parts of the presets."""
+        return cls([TopologyCounts(name=m.name, source=m.source, **part_counts(m)) for m in topologies], ["cpuN"])
+
+
+class CheckedTopology(msgspec.Struct, frozen=True):
+    """A topology file without faults."""
+
+    file: str
+    name: str
+    right: bool
+    devices: int
+    buses: int
+    links: int
+    switches: int

@@ -257,7 +257,7 @@ def _options(schedule: Schedule) -> str:
 def _two_lines(connection: Connection) -> str:
     """A cell of the matrix, narrow enough for eight devices."""
     rate = "" if connection.bandwidth is None else f"<small>{escape(format_rate(connection.bandwidth))}</small>"
-    return escape(connection.word) + rate
+    return escape(connection.by) + rate
 
 
 def topology_section(topology: Topology) -> str:
@@ -270,7 +270,7 @@ def topology_section(topology: Topology) -> str:
         ]
         for name, row in zip(names, cells, strict=True)
     ]
-    words = {cell.word for row in cells for cell in row}
+    words = {cell.by for row in cells for cell in row}
     shown = {
         word: text
         for word, text in LEGEND.items()

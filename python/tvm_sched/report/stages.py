@@ -1,13 +1,17 @@
-"""Stages of a pipeline plan for people: bars of what each costs, and what is known of the bottleneck."""
+"""Summaries of pipelines and partitions: their stages, and what is known of the bottleneck."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from ..pipeline import PipelinePlan, Stage
+from ..pipeline import PartitionProblem, PipelinePlan, Stage
+from ..pipeline.plan import PipelineCertificate
+from ..pipeline.registry import Partition
+from .measurement import OutputType
 from .tables import table
 from .units import format_ns
 
@@ -70,3 +74,118 @@ def certificate_sentence(plan: PipelinePlan, steady_ns: float) -> str:
         return f"{text}{known}: this cannot be improved."
     ended = f" Search: {certificate.status}."
     return f"{text}{known}: this cannot be improved by more than {100 * certificate.gap:.1f}%.{ended}"
+
+
+class StageSummary(Stage, frozen=True, kw_only=True):
+    """A stage and its cost."""
+
+    cost_ns: int
+
+
+class PipelineSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline plan and its throughput.
+
+    Attributes
+    ----------
+    steady_ns : float
+        Time between batches, with transfers beside the kernels.
+    proved_ns : int, optional
+        What the evidence that was written proves; it may be less than the certificate claims.
+    """
+
+    problem: str
+    partitioner: str
+    options: dict[str, Any]
+    seconds: float | None
+    stages: list[StageSummary]
+    cost_ns: int
+    latency_ns: int
+    steady_ns: float
+    certificate: PipelineCertificate | None
+    gap: float | None
+    proved_ns: int | None
+
+    @classmethod
+    def of(cls, plan: PipelinePlan, steady_ns: float, proved_ns: int | None = None) -> PipelineSummary:
+        """Summarise a plan."""
+        same = ("problem", "partitioner", "options", "seconds", "cost_ns", "latency_ns", "certificate")
+        return cls(
+            **{name: getattr(plan, name) for name in same},
+            stages=[StageSummary(**msgspec.structs.asdict(each), cost_ns=each.cost_ns) for each in plan.stages],
+            steady_ns=steady_ns,
+            gap=plan.certificate.gap if plan.certificate else None,
+            proved_ns=proved_ns,
+        )
+
+
+class PipelineRunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Batches through a pipeline artifact; nanoseconds between batches."""
+
+    source: str
+    batches: int
+    steady_ns: float
+    predicted_ns: float
+    outputs: list[OutputType]
+
+    def table(self, model: str, stages: int) -> Table:
+        """The time between batches, measured and predicted."""
+        rows = [(self.source, format_ns(round(self.steady_ns))), ("predicted", format_ns(round(self.predicted_ns)))]
+        rows += [("stages", str(stages)), ("batches", str(self.batches))]
+        return table(("time between batches", model), rows)
+
+
+class GraphStage(msgspec.Struct, frozen=True):
+    """Nodes of a stage, their work, and the cost of the stage."""
+
+    cost: float
+    work: float
+    nodes: list[str]
+
+
+class PartitionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition of a graph without devices."""
+
+    partitioner: str
+    options: dict[str, Any]
+    seconds: float
+    cost: float
+    lower_bound: float
+    bound: str
+    status: str
+    gap: float
+    stages: list[GraphStage]
+
+    @classmethod
+    def of(
+        cls, graph: PartitionProblem, found: Partition, partitioner: str, options: dict[str, Any]
+    ) -> PartitionSummary:
+        """Summarise a partition that a method found."""
+        stages = graph.stage_lists(found.stage_of, found.order)
+        return cls(
+            partitioner=partitioner,
+            options=options,
+            seconds=found.seconds,
+            cost=found.cost,
+            lower_bound=found.bound,
+            bound=found.bound_name,
+            status=found.status,
+            gap=found.gap,
+            stages=[
+                GraphStage(graph.stage_cost(v), float(graph.work[v].sum()), [graph.names[node] for node in v])
+                for v in stages
+            ],
+        )
+
+    def table(self) -> Table:
+        """A row for each stage."""
+        rows = [
+            (str(s), f"{len(stage.nodes):,}", f"{stage.work:.6g}", f"{stage.cost:.6g}")
+            for s, stage in enumerate(self.stages)
+        ]
+        return table(("stage", "nodes", "work", "cost"), rows)
+
+    def sentence(self) -> str:
+        """What the partition achieves, and by how much at most it can be improved."""
+        known = f"No partition into as many stages is below {self.lower_bound:.6g} (bound: {self.bound})"
+        end = f" by more than {100 * self.gap:.1f}%" if self.gap > 0 else ""
+        return f"The bottleneck stage costs {self.cost:.6g}. {known}: this cannot be improved{end}."

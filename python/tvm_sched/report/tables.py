@@ -1,18 +1,22 @@
-"""Rich tables that commands and the demonstration print."""
+"""Rich tables of schedules and topologies, as commands print them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from ..cost_model.uncertainty import Useful
+from ..docstrings import OptionDescription
 from ..problem import Topology
 from ..schedule import Schedule, Timeline
-from .connections import LEGEND, matrix
+from .connections import LEGEND, matrix, part_counts
 from .figures import lane_figures, ordered_lanes
+from .summaries import LatencySample, ModelEnd
 from .units import format_bytes, format_ns, format_percent, format_rate, format_time
 
 
@@ -68,16 +72,62 @@ def lanes_table(topology: Topology, timeline: Timeline) -> Table:
     return table(("lane", "events", "busy", "of latency", "bytes"), rows)
 
 
+def models_table(models: Sequence[ModelEnd], in_turn: bool) -> Table:
+    """When each of several models ends, and how long it takes or how much slower that is than alone."""
+    if in_turn:
+        ended = [(each.model, format_ns(each.latency_ns), format_ns(each.takes_ns or 0)) for each in models]
+        return table(("part", "ends", "takes"), ended)
+    rows = [
+        (each.model, format_ns(each.latency_ns), "-" if each.alone_ns is None else format_ns(each.alone_ns),
+         "-" if each.slowdown is None else f"{each.slowdown:.2f}×")
+        for each in models
+    ]  # fmt: skip
+    return table(("model", "latency", "alone", "times as long"), rows)
+
+
+def sample_table(sample: LatencySample) -> Table:
+    """Percentiles of an uncertain latency."""
+    rows = [(name, format_ns(ns)) for name, ns in sample.percentiles_ns.items()]
+    return table(("latency", f"{sample.samples} samples"), rows)
+
+
+def useful_table(useful: Sequence[Useful]) -> Table:
+    """The kernels whose measurement would make the latency more certain."""
+    rows = [
+        (each.signature.partition("|")[0], str(len(each.operators)), each.operators[0], each.device,
+         format_ns(each.uncertain_ns), "far from the data" if each.far else "")
+        for each in useful
+    ]  # fmt: skip
+    head = ("most useful to measure", "operators", "such as", "on", "uncertain by", "")
+    return table(head, rows, text_columns=1)
+
+
 def matrix_table(topology: Topology) -> Table:
     """How each memory is joined to each, like ``nvidia-smi topo -m``, with bandwidths."""
     names, cells = matrix(topology)
     made = table(("", *names), [(name, *map(str, row)) for name, row in zip(names, cells, strict=True)])
-    words = {cell.word for row in cells for cell in row}
+    words = {cell.by for row in cells for cell in row}
     numbered = any(word[2:].isdigit() for word in words)
     shown = [f"{word} {text}" for word, text in LEGEND.items() if word in words or (word == "NV#" and numbered)]
     made.caption = escape("; ".join(shown))
     made.caption_justify = "left"
     return made
+
+
+def presets_table(topologies: Iterable[Topology]) -> Table:
+    """The presets, their devices' models and the counts of their parts."""
+    rows = [
+        (m.name, ", ".join(dict.fromkeys(d.model or d.kind for d in m.devices)), *map(str, part_counts(m).values()))
+        for m in topologies
+    ]
+    rows.append(("cpuN", "logical devices on this machine's cores, for any N from 1", "N", "0", "", ""))
+    return table(("name", "models", "devices", "buses", "links", "switches"), rows, text_columns=2)
+
+
+def options_table(options: Iterable[OptionDescription]) -> Table:
+    """The options of a method."""
+    rows = [(f"  {o.name}", o.type, msgspec.json.encode(o.default).decode(), o.description) for o in options]
+    return table(("  option", "type", "default", ""), rows, text_columns=4)
 
 
 def devices_table(topology: Topology) -> Table:

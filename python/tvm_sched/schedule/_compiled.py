@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..problem import Problem, Scenario, as_scenario
 
 if TYPE_CHECKING:
-    from .native import NativeProblem
+    from .native_problem import NativeProblem
 
 MOST_KEPT = 32
 """Runs of a problem whose C++ objects are kept."""
@@ -26,7 +26,7 @@ def compiled(problem: Problem | Scenario) -> NativeProblem:
     with _lock:
         native = _kept.setdefault(scenario.problem, {}).get(key)
     if native is None:
-        from .native import NativeProblem  # loads the library, which reading and writing files does not need
+        from .native_problem import NativeProblem  # loads the library, which reading and writing files does not need
 
         native = NativeProblem.of(scenario)
         with _lock:

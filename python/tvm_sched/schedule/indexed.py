@@ -17,7 +17,7 @@ from .rules import Violation, describe
 from .schedule import Placement, Schedule, Transfer
 
 if TYPE_CHECKING:
-    from .native import NativeSchedule
+    from .native_problem import NativeSchedule
 
 Array = npt.NDArray[np.int64]
 

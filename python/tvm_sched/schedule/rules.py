@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..problem import HOST, Problem
 
 if TYPE_CHECKING:
-    from .native import BrokenRule
+    from .native_problem import BrokenRule
 
 Array = npt.NDArray[np.int64]
 
@@ -67,7 +67,9 @@ def describe(problem: Problem, placements: Array, transfers: Array, broken: Brok
 
     The schedule's tables are those of `ScheduleIndex`.
     """
-    name, o, t, d, other = broken.rule, broken.operator, broken.tensor, broken.device, broken.other
+    # A plain str: that of tvm_ffi is a subclass, which msgspec does not encode.
+    name = str(broken.rule)
+    o, t, d, other = broken.operator, broken.tensor, broken.device, broken.other
     operator = problem.graph.operators[o].name if o >= 0 else ""
     tensor = problem.graph.tensors[t].name if t >= 0 else ""
     device = problem.topology.devices[d].name if d >= 0 else ""

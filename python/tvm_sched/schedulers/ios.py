@@ -61,7 +61,7 @@ def ios(problem: Problem, workload: Workload, options: IosOptions) -> Schedule:
             "no single device can run all operators with their tensors on it, and IOS uses one device"
         )
     device = min((d for d in range(len(able)) if able[d]), key=lambda d: total[d])
-    from ..schedule.native import IosLimits  # loads the library
+    from ..schedule.native_problem import IosLimits  # loads the library
 
     limits = IosLimits(groups=options.groups, group_size=options.group_size, block=options.block, states=options.states)
     found = compiled_methods.ios(scenario, device, limits)

@@ -1,4 +1,4 @@
-"""Assign the operators of a device to streams; the algorithms are in ``cpp/search/streams.cc``."""
+"""Assign the operators of a device to streams; the algorithms are in ``cpp/search/launches.cc``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which kernels are launched; the algorithms are in ``cpp/search/streams.cc``."""
+"""The order in which kernels are launched; the algorithms are in ``cpp/search/launches.cc``."""
 
 from __future__ import annotations
 

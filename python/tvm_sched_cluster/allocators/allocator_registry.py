@@ -1,4 +1,4 @@
-"""Allocators by name: functions from a state and a service to an embedding in the free resources; `place` calls one."""
+"""The registry of allocators, and `place`, which calls one and checks its answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..search.cluster_search import Embedding
 from ..search.cluster_state import ClusterState
 
 AllocatorFunction = Callable[[ClusterState, Service, Any], "Embedding | None"]
-"""It leaves the state as it is; None says that it found no place."""
+"""Returns an embedding of a service in the free resources of a state, or None; it does not change the state."""
 
 ALLOCATORS: Methods[AllocatorFunction] = Methods(
     "allocator",
@@ -34,7 +34,7 @@ def try_place(
     allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> ServicePlacement | None:
-    """As `place`, but None where the allocator finds no place."""
+    """Place a request as `place` does, but return None if the allocator finds no place."""
     method = get(allocator)
     service = state.service(request.service)
     if request.name in state.running or request.name in state.waiting:
@@ -64,14 +64,14 @@ def place(
     allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> ServicePlacement:
-    """Place a request on what is free, and check the answer by every rule.
+    """Place a request on free GPUs and fibres, and check the answer by every rule.
 
     Raises
     ------
     InputError
         No such allocator, option or service, or the request runs already.
     InfeasibleError
-        No place was found; says which requirement fails, by how much, on the best candidate.
+        The allocator found no place. The message says which requirement fails, by how much, on the best candidate.
     SchedulerError
         The allocator's answer breaks a rule.
     """

@@ -13,13 +13,13 @@ from ..bounds.mix_bound import Future, MixProgram
 from ..problem.service import Service
 from ..search.cluster_search import ClusterSearch, Embedding
 from ..search.cluster_state import ClusterState
-from .allocator_registry import ALLOCATORS, register
+from .allocator_registry import register
 
 _PRIOR = 6.0
-"""Requests that a demand which was not given is taken to have been seen for, equally spread."""
+"""Weight of the equal demand that is assumed before any request, in requests."""
 
 _EQUAL = 1e-7
-"""Mixes whose worths differ by less, in services, are equal to the program."""
+"""Mixes whose prices differ by less, in services, count as equally dear."""
 
 
 class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +42,7 @@ _programs: WeakKeyDictionary[ClusterSearch, MixProgram] = WeakKeyDictionary()
 
 
 def best_future_use(state: ClusterState, demand: dict[str, float]) -> Future:
-    """The further services that fit into a state, for a given demand or that seen so far."""
+    """Return how further services fit best into a state, for a given demand or the demand seen so far."""
     program = _programs.get(state.search)
     if program is None or program.services != state.services:
         program = _programs[state.search] = MixProgram(state.search, list(state.services.values()))
@@ -57,13 +57,13 @@ def _demand_so_far(state: ClusterState) -> dict[str, float]:
 def anytime(state: ClusterState, service: Service, options: AnytimeOptions) -> Embedding | None:
     """Take the mix that costs future services least, by the duals of a linear program over mixes and the demand.
 
-    All smallest mixes of a service are known, with the best cut on each, by a dynamic program (`ClusterSearch.mixes`). The
-    program (`MixProgram`) uses what is free for as many services of the demand as it can; its duals say what GPUs of each
-    kind and ways between racks are worth, and among mixes of equal worth the one that it uses most is taken. It is solved
-    again for each request, so it follows what has happened. Circuits and racks are then chosen by a second dynamic program,
-    with the fewest fibres, so that GPUs and fibres run out together (``cpp/cluster/embed.h``).
+    A dynamic program finds all smallest mixes of the service, with the best cut for each (`ClusterSearch.mixes`). A linear
+    program (`MixProgram`) fills the free resources with as many services of the demand as possible; its duals are prices of
+    GPUs and fibres. The cheapest mix is taken, and among equal ones the mix that the linear program uses most. It is solved
+    again for each request, so prices follow the state. A second dynamic program then chooses circuits and racks with the
+    fewest fibres, so that GPUs and fibres run out together (``cpp/cluster/embed.h``).
 
-    A service that will not fit if the demand is to be met still gets the cheapest mix for which there is room.
+    A service that is not in the demand's optimum still gets the cheapest mix that fits.
     """
     search = state.search
     mixes = search.mixes(service)
@@ -75,6 +75,3 @@ def anytime(state: ClusterState, service: Service, options: AnytimeOptions) -> E
     order = fitting[np.lexsort((mixes.gpus[fitting].sum(axis=1), -share, np.round(worth / _EQUAL)))]
     found = search.embed(search.chain(service), mixes.gpus[order], state.gpus, state.fibres)
     return None if found is None else found[1]
-
-
-ALLOCATORS.alias("cluster-exact", "anytime")

@@ -20,7 +20,7 @@ def first_fit(state: ClusterState, service: Service, options: msgspec.Struct) ->
 
 
 def embed_first(state: ClusterState, service: Service, mixes: Mixes) -> Embedding | None:
-    """The embedding of the first mix for which enough is free."""
+    """Return the embedding of the first mix that fits into the free resources."""
     possible = mixes.gpus[(mixes.gpus <= state.kind_gpus).all(axis=1)]
     found = state.search.embed(state.search.chain(service), possible, state.gpus, state.fibres)
     return found[1] if found else None

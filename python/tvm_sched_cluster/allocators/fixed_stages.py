@@ -9,7 +9,7 @@ from ..search.cluster_state import ClusterState
 
 
 def fixed_stages(state: ClusterState, service: Service, stages: dict[str, int]) -> int:
-    """The number of stages of a service: as given, or the least that can serve it."""
+    """Return the number of stages of a service: the given one, or the least that can serve it."""
     given = stages.get(service.name)
     if given is not None:
         if not 1 <= given <= len(service.blocks):

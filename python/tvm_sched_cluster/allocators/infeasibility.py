@@ -12,11 +12,14 @@ from ..search.cluster_state import ClusterState
 
 _NEVER = 2**62
 _EXACT = 1000
-"""Searches for the least excess end within one part in this many."""
+"""The least feasible limit is found to one part in this many."""
 
 
 def explain(state: ClusterState, service: Service) -> str:
-    """A sentence on the first requirement that no mix of the free GPUs meets: memory, throughput, latency, or circuits."""
+    """Return a sentence on the first requirement that no mix of free GPUs meets.
+
+    The requirements are looked at in the order memory, throughput, latency, circuits.
+    """
     free = {kind.name: int(count) for kind, count in zip(state.cluster.kinds, state.kind_gpus, strict=True) if count}
     if not free:
         return f"service {service.name!r} needs a GPU, and none is free"
@@ -48,7 +51,7 @@ def _reason(state: ClusterState, service: Service) -> str:
 
 
 def _memory(state: ClusterState, service: Service) -> str:
-    """How much more each GPU would need to hold."""
+    """Say how much more memory each GPU of the best candidate needs."""
 
     def mixes(more: int) -> Mixes:
         kinds = tuple(msgspec.structs.replace(kind, memory=kind.memory + more) for kind in state.cluster.kinds)
@@ -67,7 +70,7 @@ def _mixes(state: ClusterState, service: Service, limits: tuple[int, int]) -> Mi
 
 
 def _least_feasible_limit(start: int, mixes: Callable[[int], Mixes]) -> tuple[int, Mixes]:
-    """The least limit, but for rounding, at which there are mixes; and these."""
+    """Return the least limit at which there are mixes, to one part in `_EXACT`, and these mixes."""
     low, high = start, 2 * start
     while not len((found := mixes(high)).gpus):
         low, high = high, 2 * high

@@ -24,7 +24,7 @@ def pipeedge(state: ClusterState, service: Service, options: PipeEdgeOptions) ->
     """PipeEdge: the highest throughput on a fixed number of GPUs, whatever comes later (Hu et al., DSD 2022).
 
     Its dynamic program over devices is run over kinds of GPUs, so that the least cycle of each mix is exact; among equal
-    ones the lowest latency comes first, and circuits take the shortest free ways. RAMPA's Section V-A4a compares with it.
+    ones the lowest latency comes first, and circuits take the shortest free paths. RAMPA's Section V-A4a compares with it.
     """
     mixes = state.search.mixes(service, fixed_stages(state, service, options.stages))
     return embed_first(state, service, mixes.at(np.lexsort((mixes.latency_ns, mixes.cycle_ns))))

@@ -1,4 +1,7 @@
-"""`Cover`: GPUs that every placement of a service must hold, for bounds that are valid for any allocator and graph."""
+"""`Cover`: the inequalities that the GPUs of every placement of a service satisfy.
+
+The lemmas named here are those of ``docs/proofs/cluster_mixes.md``.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,17 @@ from ..search.cluster_search import ClusterSearch, Integers
 
 
 class Cover(NamedTuple):
-    """Sets of GPUs, and how many of them each placement holds.
+    """Inequalities on how often a placement holds certain sets of GPUs.
 
     Attributes
     ----------
     gpus : array, sets x kinds
         GPUs of each set.
     needs : list of (array, int)
-        For each placement some coefficients, one for each set, times how often it holds the sets are no less than a number.
+        Inequalities: coefficients, one for each set, and the right-hand side. The sum of coefficient times the number of
+        times that a placement holds the set is at least the right-hand side.
     joined : bool
-        Whether the kinds of a placement's GPUs are joined by circuits.
+        Whether circuits join all kinds of GPUs of a placement.
     """
 
     gpus: Integers
@@ -31,11 +35,11 @@ class Cover(NamedTuple):
 
 
 MOST_STAGES_OF_CHAINS = 256
-"""Mixes of chains with more operators than this are not looked for."""
+"""For chains with more operators, `any_cover` uses sums instead of mixes."""
 
 
 def mixes_cover(search: ClusterSearch, service: Service) -> Cover:
-    """Each placement that cuts the service's blocks, as the searches do, holds one of the smallest mixes."""
+    """Return the cover of placements that cut a service between its blocks: each holds one of the smallest mixes."""
     return _cover_of_mixes(search.mixes(service).gpus)
 
 
@@ -44,13 +48,10 @@ def _cover_of_mixes(mixes: Integers) -> Cover:
 
 
 def any_cover(search: ClusterSearch, service: Service) -> Cover:
-    """The cover of every placement that `verify` accepts.
+    """Return the cover of every placement that `verify` accepts.
 
-    Where each operator hands data to the next one, stages are runs of operators. Then the mixes of the chain of these edges
-    alone serve: whatever other edges there are, skipping or leading back, make no cycle, latency or memory less. Of several
-    edges between two neighbours the largest counts.
-
-    Any other graph, and more stages than mixes are looked for, by sums alone (`_cover_by_sums`).
+    If each operator hands data to the next one, it consists of the smallest mixes of the chain (Lemma 1). Of several edges
+    between two neighbours the largest counts. Other graphs, and long chains, have the cover of Lemma 2.
     """
     order = [operator.name for operator in service.operators]
     between: dict[tuple[str, str], int] = {}
@@ -66,10 +67,10 @@ def any_cover(search: ClusterSearch, service: Service) -> Cover:
 
 
 def _cover_by_sums(search: ClusterSearch, service: Service) -> Cover:
-    """Single GPUs: their time in a cycle and their memory suffice for all operators together.
+    """Return the cover of Lemma 2: time and memory of single GPUs, summed over all operators.
 
-    With weights of the kinds, an operator takes no less than its least weighted time, and a GPU has its weight times the
-    cycle. That is a number of GPUs, too, which may be rounded up where all weigh the same.
+    The kinds are weighted in two ways: equally, and by their speed. Equal weights give a number of
+    GPUs, which is rounded up.
     """
     kinds = search.cluster.kinds
     limit = max(1, service.cycle_limit_ns)  # 0 where more than an input a nanosecond is asked for

@@ -1,4 +1,7 @@
-"""Upper bound on how many services any allocator can place, by linear programs over mixes; their duals price GPUs."""
+"""The bound ``mixes``: how many services any allocator can place, by prices of GPUs and fibres.
+
+The lemmas named here are those of ``docs/proofs/cluster_mixes.md``.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ from .gpu_cover import Cover, any_cover, mixes_cover
 Floats = npt.NDArray[np.float64]
 
 _MOST_KINDS_CUT = 8
-"""With more kinds of GPUs than these, only cuts around single kinds are looked at."""
+"""With more kinds of GPUs, only the cuts around single kinds are used."""
 
 
 @dataclass(frozen=True)
 class Future:
-    """The best use of free resources by the linear program.
+    """An optimal solution of the linear program, with its duals.
 
     Attributes
     ----------
@@ -35,11 +38,11 @@ class Future:
     shares : dict of str to array
         How often each mix of each service is used in it.
     worth : dict of str to array
-        What each mix takes from the future, in services, by the duals: GPUs and ways between racks.
+        Price of each mix, in services: its GPUs and the fibres between racks, at the duals.
     prices : list of float
-        Duals of what is free: GPUs of each kind, ways over each cut, fibres.
+        Duals of the free resources: GPUs of each kind, fibres over each cut, all fibres.
     needs : dict of str to list of float
-        Duals of what placements of each service hold (`Cover.needs`).
+        Duals of the inequalities of each service (`Cover.needs`).
     """
 
     count: float
@@ -55,20 +58,19 @@ class Future:
 
 
 class MixProgram:
-    """The linear program: how often each mix of each service is used within the free resources.
+    """The linear program over mixes, whose duals are the prices of Theorem 4.
 
-    Maximise `n` so that each service is served ``demand * n`` times, no kind of GPU is used more often than it is free, the
-    circuits that lead from some kinds of GPUs to the others are no more than the free fibres between their racks, and all
-    fibres that circuits need at least are no more than are free. Every allocation obeys that: a pipeline on several kinds
-    is joined by circuits, and each mix contains one of the smallest ones.
+    Variables say how often each mix of each service is used. The objective is the largest ``n`` for which each service is
+    placed ``demand * n`` times. The constraints keep to the free GPUs of each kind, the free fibres over each cut between
+    kinds, and the free fibres in all (Lemma 3).
 
     Parameters
     ----------
     search : ClusterSearch
     services : sequence of Service
     cover : callable, optional
-        What a placement of a service holds. `mixes_cover`, the default, is of placements that cut a service's blocks, as the
-        searches do; `any_cover` of all that `verify` accepts.
+        Returns the inequalities that every placement of a service satisfies. `mixes_cover`, the default, covers placements
+        that cut a service between its blocks, as the searches do; `any_cover` covers every placement that `verify` accepts.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class MixProgram:
 
     @cached_property
     def _table(self) -> dict[str, Integers]:
-        """What each mix takes: GPUs of each kind, a circuit over each cut, fibres in all."""
+        """A row for each mix: GPUs of each kind, fibres over each cut, fibres in all."""
         hops = self._kind_hops
         tables = {}
         for name, (mixes, _, joined) in self.covers.items():
@@ -119,7 +121,7 @@ class MixProgram:
         return tables
 
     def _crossed(self, mix: Integers) -> list[int]:
-        """For each cut, whether a mix is on both sides of it."""
+        """For each cut, 1 if a mix has kinds on both sides."""
         return [int(0 < mix[list(cut)].sum() < mix.sum()) for cut in self.cuts]
 
     @cached_property
@@ -146,7 +148,7 @@ class MixProgram:
 
     @property
     def columns(self) -> int:
-        """Number of prices: for each kind of GPU, a way over each cut, and any fibre."""
+        """Number of prices: one for each kind of GPU, one for each cut, and one for all fibres."""
         return len(self.search.kind_gpus) + len(self.cuts) + 1
 
     @cached_property
@@ -169,10 +171,9 @@ class MixProgram:
         return hops
 
     def proved(self, demand: Mapping[str, float], kind_gpus: Integers, fibres: Integers) -> Fraction:
-        """`Future.count` or more: a bound that the solver's duals prove in exact arithmetic, whatever they are.
+        """Return the bound of Theorem 4 at the solver's prices, in exact fractions: `Future.count` or slightly more.
 
-        Give each GPU, each way over a cut and each fibre a price from 0. What a placement holds is worth at least some
-        amount, by its `Cover` and the duals of that; and all that is free is worth a certain sum.
+        Theorem 4 holds for any prices, so the bound does not depend on the solver's accuracy.
 
         Raises
         ------
@@ -193,7 +194,7 @@ class MixProgram:
         return sum(p * free for p, free in zip(prices, self._free(kind_gpus, fibres), strict=True)) / worth
 
     def _worth(self, name: str, prices: Sequence[Fraction], duals: Sequence[float]) -> Fraction:
-        """Least worth of what a placement of a service holds, by prices; ``duals`` weigh the needs of its cover."""
+        """Return a lower bound on the price of any placement of a service; ``duals`` weigh the inequalities of its cover."""
         needs = [
             (max(Fraction(0), Fraction(dual)) / need, each)
             for dual, (each, need) in zip(duals, self.covers[name].needs, strict=True)
@@ -207,7 +208,7 @@ class MixProgram:
         return Fraction(0) if share is None else share * sum(max(Fraction(0), Fraction(dual)) for dual in duals)
 
     def solve(self, demand: Mapping[str, float], kind_gpus: Integers, fibres: Integers) -> Future:
-        """The best use of this many GPUs of each kind and fibres of each link.
+        """Solve the program for this many free GPUs of each kind and free fibres of each link.
 
         Raises
         ------
@@ -254,10 +255,9 @@ class MixProgram:
 
 
 def _least_tree(mix: Integers, hops: Integers) -> int:
-    """Fewest fibres of any pipeline on GPUs of at least a mix's kinds.
+    """Return the fewest fibres of a placement on a mix (Lemma 3): the lightest tree over its kinds and any further ones.
 
-    Its circuits join the kinds, so they hold no fewer than a spanning tree over them; or over more kinds, since GPUs of
-    others in between can make it less. With many kinds, only the two that are farthest apart are used.
+    With many kinds, the distance of the two kinds that are farthest apart is used instead.
     """
     used = [int(k) for k in np.flatnonzero(mix)]
     others = [k for k in range(len(mix)) if not mix[k]]
@@ -267,7 +267,7 @@ def _least_tree(mix: Integers, hops: Integers) -> int:
 
 
 def _tree(kinds: Sequence[int], hops: Integers) -> int:
-    """Weight of a least spanning tree over kinds of GPUs."""
+    """Return the weight of a minimum spanning tree over kinds of GPUs."""
     joined, left, weight = [kinds[0]], list(kinds[1:]), 0
     while left:
         nearest = min(left, key=lambda k: hops[joined, k].min())
@@ -278,7 +278,7 @@ def _tree(kinds: Sequence[int], hops: Integers) -> int:
 
 
 def bound_of_demand(search: ClusterSearch, services: Sequence[Service], demand: Mapping[str, float]) -> float:
-    """An upper bound on how many services in these proportions any allocator places on the empty cluster.
+    """Return an upper bound on how many services, in these proportions, any allocator places on the empty cluster.
 
     Raises
     ------
@@ -290,7 +290,9 @@ def bound_of_demand(search: ClusterSearch, services: Sequence[Service], demand: 
 
 
 def bound_of_requests(search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request]) -> int:
-    """An upper bound on how many of these requests any allocator places before its first failure, even if it knows all.
+    """Return an upper bound on how many of these requests any allocator places before its first failure.
+
+    The bound also holds for an allocator that knows all requests in advance.
 
     Raises
     ------

@@ -24,7 +24,18 @@ _SCALE = 1 << 40
 
 
 class ClusterEvidence(NamedTuple):
-    """Cluster and services as the texts whose digests allocations name, requests in order, the bound, and prices."""
+    """The evidence of a bound.
+
+    Attributes
+    ----------
+    cluster, services
+        Texts of the cluster and of each service; allocations name their digests.
+    requests
+        Name and service of each request, in order.
+    bound : int
+    prices
+        Integer prices of GPUs, cuts and fibres.
+    """
 
     cluster: str
     services: dict[str, str]
@@ -42,7 +53,7 @@ class ClusterEvidence(NamedTuple):
 
 
 def evidence(search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request]) -> ClusterEvidence:
-    """The evidence of `bound_of_requests`: prices at which one more request would need more than the cluster has.
+    """Return the evidence of `bound_of_requests`: prices at which one more request costs more than the whole cluster.
 
     Raises
     ------
@@ -60,16 +71,16 @@ def evidence(search: ClusterSearch, services: Sequence[Service], requests: Seque
     fibres = np.array([link.fibres for link in search.cluster.links], dtype=np.int64)
     prices = program.solve(demand, search.kind_gpus, fibres).prices if demand else [0.0] * program.columns
     scale = _SCALE / (max(prices) or 1.0)
-    *ways, fibre = (max(0, round(price * scale)) for price in prices)
+    *of_resources, fibre = (max(0, round(price * scale)) for price in prices)
     kinds = [kind.name for kind in search.cluster.kinds]
-    cuts = zip(program.cuts, ways[len(kinds) :], strict=True)
+    cuts = zip(program.cuts, of_resources[len(kinds) :], strict=True)
     return ClusterEvidence(
         search.cluster.text,
         {service.name: service.text for service in services},
         [(request.name, request.service) for request in requests],
         bound,
         {
-            "gpus": dict(zip(kinds, ways, strict=False)),
+            "gpus": dict(zip(kinds, of_resources, strict=False)),
             "cuts": [{"kinds": [kinds[k] for k in cut], "price": price} for cut, price in cuts if price],
             "fibre": fibre,
         },

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
-from tvm_sched.cli.attached_commands import CommandSet
+from tvm_sched.cli.attached_commands import SERVE
 from tvm_sched.cli.registration import command
 
 from . import allocation_changes, placing, service_deployment  # noqa: F401 - they register the commands of `cluster`
 from .cluster_options import cluster as cluster_commands
 from .deployment_commands import request, serve, status, undeploy
 
+_HOME = "tvm_sched_cluster.summaries"
 
-def _add(app: typer.Typer) -> None:
+
+def add_commands(app: typer.Typer) -> None:
     """Add ``serve``, ``status``, ``request``, ``undeploy`` and the group ``cluster``."""
     command(
         app,
@@ -23,8 +23,12 @@ def _add(app: typer.Typer) -> None:
             "tvm-sched serve googlenet.pipeline",
             "tvm-sched serve googlenet.toml --address 10.0.0.1:6379 --name googlenet-2",
         ),
+        f"{_HOME}:DeploymentStatus",
+        SERVE,
     )(serve)
-    command(app, "status", ("tvm-sched status", "tvm-sched status googlenet --json"))(status)
+    command(app, "status", ("tvm-sched status", "tvm-sched status googlenet --json"), f"{_HOME}:Statuses", SERVE)(
+        status
+    )
     command(
         app,
         "request",
@@ -32,15 +36,11 @@ def _add(app: typer.Typer) -> None:
             "tvm-sched request googlenet --input data_0=image.npy -o results/",
             "tvm-sched request googlenet --repeat 1000 --json",
         ),
+        f"{_HOME}:Requested",
+        SERVE,
     )(request)
-    command(app, "undeploy", ("tvm-sched undeploy googlenet",))(undeploy)
-    app.add_typer(cluster_commands, name="cluster")
+    command(app, "undeploy", ("tvm-sched undeploy googlenet",), f"{_HOME}:Undeployed", SERVE)(undeploy)
+    app.add_typer(cluster_commands, name="cluster", rich_help_panel=SERVE)
 
 
-def _results() -> dict[str, Any]:
-    from .command_results import RESULTS
-
-    return RESULTS
-
-
-COMMANDS = CommandSet(_add, _results)
+COMMANDS = add_commands

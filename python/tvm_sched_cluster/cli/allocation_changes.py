@@ -7,17 +7,17 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from tvm_sched.cli.inputs import HTML, JSON, ReportFile, check_outputs
 from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.output import Output
 from tvm_sched.cli.registration import command
 
 from .cluster_options import (
+    HOME,
     AllocationFile,
     Method,
+    ReportFile,
     RunningOptions,
     cluster,
-    describe_state,
     write_allocation,
     write_state,
 )
@@ -30,6 +30,7 @@ from .cluster_options import (
         "tvm-sched cluster verify rampa-base allocation.json",
         "tvm-sched cluster verify rampa-base allocation.json --report cluster.html",
     ),
+    f"{HOME}:CheckedAllocation",
 )
 def verify_allocation(
     out: Output,
@@ -37,14 +38,20 @@ def verify_allocation(
     report: ReportFile = None,
 ) -> None:
     """Check an allocation by every rule; the first broken one is named, and the exit status is 2."""
-    check_outputs({"--report": (report, HTML)}, [on.allocation], charts=False)
+    from ..summaries import CheckedAllocation
+
     state = on.state(on.allocation)
     write_state(out, report, state, {"allocation": str(on.allocation)})
     out.show(escape(f"{on.allocation}: {len(state.running)} services keep all rules"))
-    out.result({**describe_state(state), "right": True})
+    out.result(CheckedAllocation.of(state, right=True))
 
 
-@command(cluster, "release", ("tvm-sched cluster release rampa-base allocation.json r7 -o allocation.json",))
+@command(
+    cluster,
+    "release",
+    ("tvm-sched cluster release rampa-base allocation.json r7 -o allocation.json",),
+    f"{HOME}:Recovered",
+)
 def release(
     out: Output,
     on: RunningOptions,
@@ -53,8 +60,8 @@ def release(
 ) -> None:
     """End services; what they held is free again, first for services that wait since a failure."""
     from .. import recover
+    from ..summaries import Recovered
 
-    check_outputs({"--output": (output, JSON)})
     state = on.state(on.allocation)
     for one in request:
         state.release(one)
@@ -63,13 +70,14 @@ def release(
     out.show(
         f"{len(request)} services ended; {len(recovery.replaced)} that waited found a place; {len(state.running)} run"
     )
-    out.result({**describe_state(state), "replaced": recovery.replaced})
+    out.result(Recovered.of(state, replaced=recovery.replaced))
 
 
 @command(
     cluster,
     "fail",
     ("tvm-sched cluster fail rampa-base allocation.json rack0-server1 -o allocation.json",),
+    f"{HOME}:Recovered",
 )
 def fail(
     out: Output,
@@ -80,18 +88,21 @@ def fail(
 ) -> None:
     """Mark a part of the cluster as failed, and place its services again on the remaining parts."""
     from .. import fail as fail_part
+    from ..summaries import Recovered
 
-    check_outputs({"--output": (output, JSON)})
     state = on.state(on.allocation)
     recovery = fail_part(state, part, allocator)
     write_allocation(out, output, state.allocation)
     waiting = ", ".join(request.name for request in recovery.waiting)
     out.show(escape(f"{len(recovery.replaced)} services placed again; without a place: {waiting or 'none'}"))
-    out.result({**describe_state(state), "replaced": recovery.replaced})
+    out.result(Recovered.of(state, replaced=recovery.replaced))
 
 
 @command(
-    cluster, "defragment", ("tvm-sched cluster defragment rampa-base allocation.json --moves 5 -o allocation.json",)
+    cluster,
+    "defragment",
+    ("tvm-sched cluster defragment rampa-base allocation.json --moves 5 -o allocation.json",),
+    f"{HOME}:Defragmented",
 )
 def defragment(
     out: Output,
@@ -102,13 +113,13 @@ def defragment(
 ) -> None:
     """Move a few services so that more fit; each is copied to its new GPUs before the old ones are released."""
     from .. import defragment as move
+    from ..summaries import Defragmented, MovedService
 
-    check_outputs({"--output": (output, JSON)})
     state = on.state(on.allocation)
     with interruptible(out), out.step("Looking for moves"):
         done = move(state, moves)
     write_allocation(out, output, state.allocation)
     total, gain = sum(one.bytes for one in done), sum(one.gain for one in done)
     out.show(f"{len(done)} moves of {total / 1e9:.1f} GB of parameters; {gain:.2f} services more fit")
-    moves_done = [{"request": m.after.request, "gpus": m.after.gpus, "bytes": m.bytes, "gain": m.gain} for m in done]
-    out.result({**describe_state(state), "moves": moves_done, "bytes": total, "gain": gain})
+    moved = [MovedService(request=m.after.request, gpus=m.after.gpus, bytes=m.bytes, gain=m.gain) for m in done]
+    out.result(Defragmented.of(state, moves=moved, bytes=total, gain=gain))

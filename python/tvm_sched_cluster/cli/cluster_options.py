@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tvm_sched.cli.inputs import Writes
 from tvm_sched.cli.output import Output
 
 if TYPE_CHECKING:
     from .. import Allocation, Cluster, ClusterState, Service
 
 cluster = typer.Typer(
-    name="cluster", help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich"
-)
+    name="cluster", help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich",
+)  # fmt: skip
+
+HOME = "tvm_sched_cluster.summaries"
+"""Where the types of results are."""
 
 Name = Annotated[
     str, typer.Argument(metavar="CLUSTER", help="Preset, TOML file, or graph (.txt) of RAMPA's simulator.")
@@ -24,7 +28,12 @@ Method = Annotated[
     str, typer.Option("--allocator", "-a", metavar="NAME", help="anytime, rampa, ncar, pipeedge or first-fit.")
 ]
 AllocationFile = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the allocation.")
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE.json", help="Write the allocation."),
+    Writes((".json",), replaces=True),
+]
+ReportFile = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE.html", help="Write an HTML report."), Writes((".html", ".htm"))
 ]
 
 
@@ -34,7 +43,7 @@ class ClusterOptions:
 
     name: Name
     services: Annotated[
-        str, typer.Option("--services", metavar="FILE|DIR", help="TOML file, or folder of the simulator's models.")
+        str, typer.Option("--services", metavar="FILE|FOLDER", help="TOML file, or folder of the simulator's models.")
     ] = "rampa-services"
 
     def state(self, running: Path | None = None) -> ClusterState:
@@ -67,16 +76,3 @@ def write_state(out: Output, path: Path | None, state: ClusterState, options: di
 
         write_cluster_report(path, state, options=options)
         out.wrote(path, "report")
-
-
-def describe_state(state: ClusterState) -> dict[str, Any]:
-    """Describe a state, for programs."""
-    free = {kind.name: int(n) for kind, n in zip(state.cluster.kinds, state.kind_gpus, strict=True)}
-    return {
-        "cluster": state.cluster.name,
-        "running": len(state.running),
-        "free_gpus": free,
-        "free_fibres": int(state.fibres.sum()),
-        "failed": state.failed,
-        "waiting": list(state.waiting),
-    }

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from tvm_sched.cli.output import FAILURE, Output
-from tvm_sched.cli.values import InputSeed, InputValues, OutputFolder, read_values, save_outputs
+from tvm_sched.cli.values import ValueOptions
 from tvm_sched.errors import InputError, TvmSchedError
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def status(
 ) -> None:
     """Show deployments: the nodes of their stages, and counts of requests by outcome."""
     from .. import serving
+    from ..summaries import Statuses
 
     found, failed = [], {}
     for each in [name] if name else serving.deployments(address):
@@ -73,7 +74,7 @@ def status(
     _show(out, found)
     if not found and not failed:
         out.say("there are no deployments")
-    out.result({"deployments": found, "failed": failed})
+    out.result(Statuses(deployments=found, failed=failed))
     if failed:
         raise typer.Exit(FAILURE)
 
@@ -81,13 +82,12 @@ def status(
 def request(
     out: Output,
     name: Name,
-    input: InputValues = None,
-    seed: InputSeed = 0,
+    *,
+    values: ValueOptions,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Requests, as many at once as have place.")] = 1,
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", help="For each; default: the deployment's.")
     ] = None,
-    output: OutputFolder = None,
     address: Address = None,
 ) -> None:
     """Send requests to a deployment."""
@@ -95,17 +95,17 @@ def request(
         raise InputError(f"--repeat {repeat}: at least 1 is allowed")
     if timeout is not None:
         check_seconds("--timeout", timeout)
-    given = read_values(input, seed, output)
+    given = values.read()
     from tvm_sched.runtime.values import choose_inputs
 
     from .. import serving
 
     client = serving.Client(name, address)
     tensors = [{"name": t.name, "shape": t.shape, "dtype": t.dtype} for t in client.manifest.inputs]
-    values = choose_inputs([{"arguments": tensors}], given, seed)
+    chosen = choose_inputs([{"arguments": tensors}], given, values.seed)
     begin, outputs, errors = time.monotonic(), [], []
     with out.step(f"Asking {name}") as step:
-        for result in client.stream((values for _ in range(repeat)), timeout):
+        for result in client.stream((chosen for _ in range(repeat)), timeout):
             step("", result.batch + 1, repeat)
             if result.error is None:
                 outputs = result.value()
@@ -114,7 +114,7 @@ def request(
     seconds = time.monotonic() - begin
     for message in errors[:5]:
         out.say(f"error: {message}")
-    save_outputs(out, output, outputs)
+    values.save(out, outputs)
     _show_request(out, client, repeat, len(errors), seconds, outputs)
     if errors:
         raise typer.Exit(FAILURE)
@@ -123,10 +123,11 @@ def request(
 def undeploy(out: Output, name: Name, address: Address = None) -> None:
     """Remove a deployment; its remaining requests fail."""
     from .. import serving
+    from ..summaries import Undeployed
 
     parts = serving.undeploy(name, address)
     out.say(f"undeployed {name}: {len(parts)} actors")
-    out.result({"name": name, "actors": parts})
+    out.result(Undeployed(name=name, actors=parts))
 
 
 def check_seconds(option: str, seconds: float) -> None:
@@ -156,8 +157,11 @@ _COUNTS = ("in_flight", "waiting", "answered", "failed", "refused", "retried")
 
 
 def _show_request(out: Output, client: Client, repeat: int, failed: int, seconds: float, outputs: list[Any]) -> None:
+    from tvm_sched.report.measurement import OutputType
     from tvm_sched.report.tables import table
     from tvm_sched.report.units import format_time
+
+    from ..summaries import Requested
 
     rows = [
         ("requests", str(repeat)),
@@ -167,12 +171,5 @@ def _show_request(out: Output, client: Client, repeat: int, failed: int, seconds
         *((f"output_{n}", f"{list(value.shape)} {value.dtype.name}") for n, value in enumerate(outputs)),
     ]
     out.show(table(("deployment", client.name), rows))
-    out.result(
-        {
-            "name": client.name,
-            "requests": repeat,
-            "failed": failed,
-            "seconds": seconds,
-            "outputs": [{"shape": value.shape, "dtype": value.dtype.name} for value in outputs],
-        }
-    )
+    types = OutputType.of_all(outputs)
+    out.result(Requested(name=client.name, requests=repeat, failed=failed, seconds=seconds, outputs=types))

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from tvm_sched.cli.evidence import show_verdict
-from tvm_sched.cli.inputs import HTML, JSON, ReportFile, check_outputs
+from tvm_sched.cli.inputs import JSON
 from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.methods import MethodOptions, Options
 from tvm_sched.cli.output import Output
@@ -19,12 +19,13 @@ from tvm_sched.cli.registration import command
 from tvm_sched.errors import InputError
 
 from .cluster_options import (
+    HOME,
     AllocationFile,
     ClusterOptions,
     Method,
     Name,
+    ReportFile,
     cluster,
-    describe_state,
     write_allocation,
     write_state,
 )
@@ -85,31 +86,35 @@ class NamedDemand(Demand):
     ] = None
 
 
-@command(cluster, "list", ("tvm-sched cluster list",))
+@command(cluster, "list", ("tvm-sched cluster list",), f"{HOME}:Clusters")
 def list_clusters(out: Output) -> None:
     """List the presets and the allocators."""
     import tvm_sched_cluster as package
     from tvm_sched.report.tables import table
+
+    from ..summaries import Allocator, Clusters, NamedCluster
 
     made = [package.load_cluster(name) for name in package.preset_names()]
     rows = [(c.name, str(len(c.gpus)), ", ".join(k.name for k in c.kinds), str(len(c.links))) for c in made]
     methods = [package.get(name) for name in package.names()]
     out.show(table(("cluster", "GPUs", "kinds", "links"), rows, text_columns=1))
     out.show(table(("allocator", "what it does"), [(m.name, m.summary) for m in methods], text_columns=2))
-    out.result(
-        {
-            "clusters": [{"name": c.name, "gpus": len(c.gpus), "source": c.source} for c in made],
-            "allocators": [{"name": m.name, "summary": m.summary} for m in methods],
-        }
-    )
+    named = [NamedCluster(name=c.name, gpus=len(c.gpus), source=c.source) for c in made]
+    out.result(Clusters(clusters=named, allocators=[Allocator(name=m.name, summary=m.summary) for m in methods]))
 
 
-@command(cluster, "show", ("tvm-sched cluster show rampa-base", "tvm-sched cluster show mine.toml --json"))
+@command(
+    cluster,
+    "show",
+    ("tvm-sched cluster show rampa-base", "tvm-sched cluster show mine.toml --json"),
+    f"{HOME}:ShownCluster",
+)
 def show_cluster(out: Output, name: Name) -> None:
     """Show kinds of GPUs and racks; a file is checked on the way."""
     from tvm_sched.report.tables import table
 
     from .. import load_cluster
+    from ..summaries import ShownCluster
 
     made = load_cluster(name)
     counts = [sum(gpu.kind == k for gpu in made.gpus) for k in range(len(made.kinds))]
@@ -121,7 +126,7 @@ def show_cluster(out: Output, name: Name) -> None:
         f"[bold]{escape(made.name)}[/bold]: {len(made.racks)} racks, {len(made.switches)} switches, {len(made.links)} links"
     )
     out.show(table(("kind", "GPUs", "TFLOP/s", "GB", "GB/s"), rows, text_columns=1))
-    out.result({**msgspec.to_builtins(made), "digest": made.digest})
+    out.result(ShownCluster.of(made))
 
 
 @command(
@@ -133,6 +138,7 @@ def show_cluster(out: Output, name: Name) -> None:
         "tvm-sched cluster place rampa-base --demand huge-model --allocator rampa --option agents=10 --json",
         "tvm-sched cluster place graph1.txt --services MODELS --requests allocSeq1.txt",
     ),
+    f"{HOME}:Placed",
 )
 def place(
     out: Output,
@@ -155,9 +161,8 @@ def place(
 
     from .. import get
     from .. import place as place_one
+    from ..summaries import Placed
 
-    inputs = [path for path in (asked.requests, running) if path]
-    check_outputs({"--output": (output, JSON), "--report": (report, HTML)}, inputs, charts=False)
     state = on.state(running)
     requests = asked.sequence(state)
     options = MethodOptions(option, seed=asked.seed).of(get(allocator))
@@ -176,9 +181,7 @@ def place(
     write_allocation(out, output, state.allocation)
     write_state(out, report, state, {"allocator": allocator, "asked": len(requests), "reason": reason, **options})
     out.show(_placements_table(placed[-20:]), escape(f"{len(placed)} of {len(requests)} requests placed. {reason}"))
-    out.result(
-        {**describe_state(state), "placed": len(placed), "asked": len(requests), "reason": reason, "placements": placed}
-    )
+    out.result(Placed.of(state, placed=len(placed), asked=len(requests), reason=reason, placements=placed))
 
 
 @command(
@@ -188,6 +191,7 @@ def place(
         "tvm-sched cluster bound rampa-base --demand same",
         "tvm-sched cluster bound graph1.txt --services MODELS --requests allocSeq1.txt",
     ),
+    f"{HOME}:Bounded",
 )
 def bound(
     out: Output,
@@ -198,13 +202,14 @@ def bound(
         typer.Option(
             "--evidence", metavar="FILE.json", help="Write what the bound rests on, for `tvm-sched cluster check`."
         ),
+        JSON,
     ] = None,
 ) -> None:
     """Print an upper bound on how many of these requests any allocator can place before one fails, and for the demand."""
     from ..bounds.mix_bound import bound_of_demand, bound_of_requests
     from ..problem.service import demand_of
+    from ..summaries import Bounded
 
-    check_outputs({"--evidence": (evidence, JSON)}, [asked.requests] if asked.requests else [])
     state = on.state()
     requests = asked.sequence(state)
     known = list(state.services.values())
@@ -220,10 +225,15 @@ def bound(
         f"At most {most} of {len(requests)} requests, in their order; at most {proportion:.1f} services in the "
         "proportions of them all."
     )
-    out.result({**describe_state(state), "asked": len(requests), "bound": most, "proportional_bound": proportion})
+    out.result(Bounded.of(state, asked=len(requests), bound=most, proportional_bound=proportion))
 
 
-@command(cluster, "check", ("tvm-sched cluster check allocation.json evidence.json",))
+@command(
+    cluster,
+    "check",
+    ("tvm-sched cluster check allocation.json evidence.json",),
+    "tvm_sched_check.clusters.verdict:Verdict",
+)
 def check(
     out: Output,
     allocation: Annotated[Path, typer.Argument(metavar="ALLOCATION", help="File of `cluster place`.")],

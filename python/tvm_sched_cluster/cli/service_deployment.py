@@ -10,15 +10,15 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from tvm_sched.cli.inputs import Model, check_directory, check_outputs
+from tvm_sched.cli.inputs import Model, Writes, check_directory
 from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.output import FAILURE, Output
 from tvm_sched.cli.registration import command
-from tvm_sched.cli.shapes import InputShapes, one_shape, parse_shapes
+from tvm_sched.cli.shapes import Shapes
 from tvm_sched.errors import InputError
 from tvm_sched.files import content_digest, read_bytes
 
-from .cluster_options import RunningOptions, cluster
+from .cluster_options import HOME, RunningOptions, cluster
 from .deployment_commands import Address, Timeout, check_seconds
 
 if TYPE_CHECKING:
@@ -35,17 +35,20 @@ Backend = Annotated[
     "service",
     (
         "tvm-sched cluster service googlenet.onnx --throughput 30 --latency 0.1 -o services.toml",
-        "tvm-sched cluster service bert.onnx --input-shape ids:1,128 --throughput 5 --latency 0.5 -o bert.toml",
+        "tvm-sched cluster service bert.onnx --shape ids:1,128 --throughput 5 --latency 0.5 -o bert.toml",
     ),
+    f"{HOME}:MadeService",
 )
 def make_service(
     out: Output,
     model: Model,
     throughput: Annotated[float, typer.Option("--throughput", metavar="N", help="Inputs a second, at least.")],
     latency: Annotated[float, typer.Option("--latency", metavar="SECONDS", help="From input to output, at most.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.toml", help="Services file to write.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.toml", help="Services file to write."), Writes((".toml",))
+    ],
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Default: the model's.")] = None,
-    input_shape: InputShapes = None,
+    shape: Shapes = None,
     backend: Backend = "cuda",
 ) -> None:
     """Make a service of a model file: its parts that may be stages, with their work, memory and data.
@@ -53,15 +56,17 @@ def make_service(
     A file with several services is made by putting their tables together.
     """
     _check_backend(backend)
-    check_outputs({"--output": (output, (".toml",))}, [model])
-    given = one_shape(parse_shapes(input_shape), "a service has one") or {}
+    from tvm_sched.input_shapes import one_shape, parse_shapes
+
+    from .. import write_services
+    from ..summaries import MadeService
+
+    given = one_shape(parse_shapes(shape), "a service has one") or {}
     shapes = {
         key: tuple(d for d in dims if isinstance(d, int)) for key, dims in given.items() if isinstance(dims, tuple)
     }
     if shapes.keys() != given.keys():
-        raise InputError("--input-shape gives a size for a symbol; a service has the shapes of its inputs, NAME:DIMS")
-    from .. import write_services
-
+        raise InputError("--shape gives a size for a symbol; a service has the shapes of its inputs, NAME:DIMS")
     with interruptible(out), out.step(f"Importing {model.name}"):
         from ..compiled_placements import service_of_model
 
@@ -69,7 +74,7 @@ def make_service(
     write_services(output, [made])
     out.wrote(output, "services")
     out.show(escape(f"{made.name}: {len(made.operators)} parts, {made.memory / 1e9:.3g} GB"))
-    out.result({"name": made.name, "operators": made.operators, "memory": made.memory, "file": str(output)})
+    out.result(MadeService(name=made.name, operators=made.operators, memory=made.memory, file=str(output)))
 
 
 @command(
@@ -79,11 +84,12 @@ def make_service(
         "tvm-sched cluster deploy mine.toml allocation.json --services services.toml --artifacts built/",
         "tvm-sched cluster deploy mine.toml allocation.json --services services.toml --artifacts built/ --pin --json",
     ),
+    f"{HOME}:Deployed",
 )
 def deploy(
     out: Output,
     artifacts: Annotated[
-        Path, typer.Option("--artifacts", metavar="DIR", help="Where compiled pipelines are kept, to be used again.")
+        Path, typer.Option("--artifacts", metavar="FOLDER", help="Where compiled pipelines are kept, to be used again.")
     ],
     on: RunningOptions,
     backend: Backend = "cuda",
@@ -105,6 +111,7 @@ def deploy(
     check_directory("--artifacts", artifacts if artifacts.is_dir() else artifacts.absolute().parent)
     state = on.state(on.allocation)
     from .. import serving
+    from ..summaries import Deployed
 
     artifacts.mkdir(exist_ok=True)
     wanted = []
@@ -118,7 +125,7 @@ def deploy(
     for request, message in done.failed.items():
         out.say(f"error: {request}: {message}")
     out.show(escape(f"{len(done.kept)} go on, {len(done.started)} started, {len(done.ended)} ended"))
-    out.result({"cluster": state.cluster.name, **msgspec.to_builtins(done), "waiting": list(state.waiting)})
+    out.result(Deployed(cluster=state.cluster.name, **msgspec.to_builtins(done), waiting=list(state.waiting)))
     if done.failed:
         raise typer.Exit(FAILURE)
 

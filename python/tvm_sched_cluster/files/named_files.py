@@ -1,4 +1,4 @@
-"""Clusters, services and demands by name: the presets of the paper RAMPA, and files of all kinds."""
+"""Load clusters, services and demands by name: presets of the paper RAMPA, or files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def preset_names() -> tuple[str, ...]:
 
 
 def load_cluster(name_or_path: str | os.PathLike[str]) -> Cluster:
-    """The cluster of a preset (``"rampa-base"``), of a TOML file, or of a graph file of RAMPA's simulator (``.txt``).
+    """Return the cluster of a preset (``"rampa-base"``), of a TOML file, or of a graph file of RAMPA's simulator (``.txt``).
 
     Raises
     ------
@@ -64,7 +64,7 @@ def _preset(name: str) -> Cluster:
 
 
 def load_services(name_or_path: str | os.PathLike[str] = _SERVICES) -> tuple[Service, ...]:
-    """The services of a TOML file, of a folder of the simulator's models, or the paper's six (``"rampa-services"``).
+    """Return the services of a TOML file, of a folder of the simulator's models, or the paper's six (``"rampa-services"``).
 
     Raises
     ------
@@ -80,14 +80,14 @@ def load_services(name_or_path: str | os.PathLike[str] = _SERVICES) -> tuple[Ser
 
 
 def _with_path(service: Service, file: Path) -> Service:
-    """A file names the model's file by its place beside it."""
+    """Return a service whose ``model_file`` is an absolute path; in the file it is relative to the file's folder."""
     if not service.model_file:
         return service
     return msgspec.structs.replace(service, model_file=os.fspath(file.absolute().parent / service.model_file))
 
 
 def demand_of_services(case: str, services: Sequence[Service]) -> dict[str, float]:
-    """Probability of each service in a case of Table IV: its category's, shared equally within it.
+    """Return the probability of each service in a case of Table IV; a category's services share its probability equally.
 
     Raises
     ------

@@ -13,24 +13,24 @@ T = TypeVar("T")
 
 
 class RecordReader:
-    """Makes numbers of the quantities of a file's records."""
+    """Convert the quantities of a file's records to numbers."""
 
     def __init__(self, where: str) -> None:
         self.where = where
 
     def number(self, value: Quantity, kind: str, place: str) -> float:
-        """A quantity in its base unit."""
+        """Return a quantity in its base unit."""
         return float(parse_quantity(value, kind, f"{self.where}: `{place}`"))
 
     def whole(self, value: Quantity, place: str) -> int:
-        """Bytes: a whole number."""
+        """Return a number of bytes; it must be whole."""
         number = parse_quantity(value, "bytes", f"{self.where}: `{place}`")
         if number != int(number):
             raise FormatError(f"{self.where}: {value!r} is not a whole number of bytes - at `{place}`")
         return int(number)
 
     def named(self, make: Callable[[], T]) -> T:
-        """What ``make`` gives; an error of the data says the file first."""
+        """Return what ``make`` returns; put the file's name in front of its errors."""
         try:
             return make()
         except FormatError:

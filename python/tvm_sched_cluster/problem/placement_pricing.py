@@ -28,13 +28,14 @@ class Price:
 def price(cluster: Cluster, service: Service, placement: ServicePlacement) -> Price:
     """Price a placement in whole nanoseconds, each operator and transfer rounded up.
 
-    It must name only what is there, each operator once, with a circuit for each pair of stages that an edge joins.
+    The placement must name existing GPUs and links, each operator once, and a circuit for each pair of stages that an edge
+    joins; `placement_rules` checks this.
     """
     return _Pricing(cluster, service, placement).price()
 
 
 def circuit_head_ns(cluster: Cluster, source_gpu: str, target_gpu: str, circuit: Circuit) -> int:
-    """Time until the first byte arrives: delays of the links and switches that are passed, and of the GPUs."""
+    """Return the time until the first byte arrives: delays of links, switches and both GPUs."""
     ends = [cluster.gpus[cluster.gpu_id[name]] for name in (source_gpu, target_gpu)]
     racks = [cluster.racks[gpu.rack] for gpu in ends]
     total = sum(
@@ -51,14 +52,14 @@ def circuit_head_ns(cluster: Cluster, source_gpu: str, target_gpu: str, circuit:
 
 
 def circuit_bandwidth(cluster: Cluster, source_gpu: str, target_gpu: str, circuit: Circuit) -> int:
-    """Least bandwidth on the way, in whole bytes a second."""
+    """Return the least bandwidth of the links of a circuit, in whole bytes a second."""
     racks = [cluster.racks[cluster.gpus[cluster.gpu_id[name]].rack] for name in (source_gpu, target_gpu)]
     bandwidths = [cluster.links[cluster.link_id[hop.link]].bandwidth for hop in circuit.hops]
     return math.floor(min([*bandwidths, *(rack.bandwidth for rack in racks)]))
 
 
 def nanoseconds(seconds: float) -> int:
-    """Seconds as whole nanoseconds, rounded up but for floating-point error."""
+    """Return seconds as whole nanoseconds, rounded up except for floating-point error."""
     return math.ceil(seconds * 1e9 - 1e-3)
 
 
@@ -116,7 +117,7 @@ class _Pricing:
         return reached.get(last, 0) if end is not None else max(reached.values())
 
     def _loop_ns(self, edge: Edge, transfers: Mapping[Edge, int]) -> int:
-        """T^b of equation (3): the stages that a backward edge's loop passes, and what is sent between them."""
+        """T^b of equation (3): time of the stages and transfers on the loop that a backward edge closes."""
         weights = {
             forward: ns + self.stage_ns[self._ends(forward)[1]]
             for forward, ns in transfers.items()

@@ -30,11 +30,11 @@ RULES = (
     "latency",
     "figures",
 )
-"""All rules that `violations` knows."""
+"""The rules that `violations` checks."""
 
 
 def verify(cluster: Cluster, services: Sequence[Service], allocation: Allocation) -> None:
-    """Check that every service is whole and has what it requires, and that nothing is held twice.
+    """Check that every service is complete and meets its requirements, and that no GPU or fibre is held twice.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def violations(cluster: Cluster, services: Sequence[Service], allocation: Alloca
 
 
 def placement_violations(cluster: Cluster, service: Service, placement: ServicePlacement) -> Iterator[Violation]:
-    """The rules that a placement breaks by itself, whatever else runs; requirements last, if the rest is right."""
+    """Yield the rules that a placement breaks by itself. Requirements are checked last, if all else is right."""
     broken = False
     for rules in (_gpus, _operators, _circuits):
         for violation in rules(cluster, service, placement):
@@ -89,7 +89,7 @@ def _find(cluster: Cluster, services: Sequence[Service], allocation: Allocation)
 
 
 def _shared(cluster: Cluster, allocation: Allocation) -> Iterator[Violation]:
-    """What two services hold, or what has failed and is held."""
+    """Yield GPUs and fibres that two services hold, or that have failed and are held."""
     gpus: dict[str, str] = {}
     fibres: dict[tuple[int, int], str] = {}
     failed = set(allocation.failed)
@@ -122,7 +122,7 @@ def _gpus(cluster: Cluster, service: Service, placement: ServicePlacement) -> It
 
 
 def _operators(cluster: Cluster, service: Service, placement: ServicePlacement) -> Iterator[Violation]:
-    """Each operator in one stage, and data goes to later stages only, but for loops."""
+    """Check that each operator is in one stage, and that data goes to later stages, except over loops."""
     stage_of: dict[str, int] = {}
     for s, stage in enumerate(placement.stages):
         for name in stage.operators:
@@ -149,7 +149,7 @@ def _operators(cluster: Cluster, service: Service, placement: ServicePlacement) 
 
 
 def _circuits(cluster: Cluster, service: Service, placement: ServicePlacement) -> Iterator[Violation]:
-    """A circuit for each pair of stages that an edge joins, of fibres that lead from the one to the other."""
+    """Check that each pair of stages joined by an edge has a circuit, whose fibres lead from one to the other."""
     stage_of = {name: s for s, stage in enumerate(placement.stages) for name in stage.operators}
     needed = {(stage_of[e.source], stage_of[e.target]) for e in service.all_edges}
     needed = {(a, b) for a, b in needed if a != b}

@@ -1,4 +1,4 @@
-"""`Service`: a model's operators and what is required of their pipeline; `Demand`: how often services are asked for."""
+"""`Service`: the operators of a model with the required throughput and latency; `Request`: a request to run one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .cluster import GpuKind
 
 
 class ServiceOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator of a service: a layer, as a rule.
+    """An operator of a service, usually a layer.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ class ServiceOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory : int
         Bytes that a GPU holds to run it.
     output : int
-        Bytes that it hands on.
+        Bytes of its output.
     latency : dict of str to float
-        Seconds by kind of GPU, where they are known better than from `operator_seconds`.
+        Seconds by kind of GPU, if they were measured; otherwise `operator_ns` estimates them.
     """
 
     name: str
@@ -42,7 +42,7 @@ class ServiceOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Data from an operator to another one; to an earlier one, or to itself, where operators are repeated."""
+    """Data from one operator to another. An edge to the same or an earlier operator is a loop."""
 
     source: str
     target: str
@@ -50,32 +50,32 @@ class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A model that is to be served, with what is required.
+    """A model to serve, with its requirements.
 
     Parameters
     ----------
     name : str
     operators : tuple of ServiceOperator
-        In an order in which they can run.
+        In topological order.
     throughput : float
-        Inputs a second, at least.
+        Least inputs a second.
     latency : float
-        Seconds from input to output, at most.
+        Most seconds from input to output.
     edges : tuple of Edge, optional
         Default: each operator's output goes to the next one.
     category, model, source : str
-        For people.
+        For readers; nothing depends on them.
     model_file : str
-        The model itself, for `tvm_sched_cluster.placement_pipelines`; empty where it is not known.
+        Path of the model, for `tvm_sched_cluster.compiled_placements`; empty if unknown.
     input_shapes : dict of str to tuple of int
-        Shapes of its inputs, where the file leaves them open.
+        Shapes of inputs that the model leaves open.
 
     Raises
     ------
     GraphError
         No operators, a name twice, an edge between operators that are not there.
     InputError
-        A requirement or size that makes no sense.
+        A requirement or size out of range.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
     @cached_property
     def all_edges(self) -> tuple[Edge, ...]:
-        """The edges, those of the chain where none were given."""
+        """The edges; those of a chain if none were given."""
         if self.edges is not None:
             return self.edges
         return tuple(Edge(a.name, b.name, a.output) for a, b in pairwise(self.operators))

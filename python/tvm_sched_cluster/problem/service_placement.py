@@ -56,7 +56,7 @@ class ServicePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Time between inputs, and from input to output: equations (3) and (2) of RAMPA.
     allocator : str
     seconds : float
-        What it took to find it.
+        Time of the search.
     status : {"optimal", "no better found", "time limit", "interrupted"}
         How the search for it ended, see `tvm_sched.anytime.Status`.
     """
@@ -79,12 +79,12 @@ class ServicePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """The GPUs that it holds."""
+        """The GPUs that the placement holds."""
         return tuple(stage.gpu for stage in self.stages)
 
     @property
     def hops(self) -> tuple[Hop, ...]:
-        """The fibres that it holds."""
+        """The fibres that the placement holds."""
         return tuple(hop for circuit in self.circuits for hop in circuit.hops)
 
 

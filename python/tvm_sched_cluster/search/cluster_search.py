@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 Integers = npt.NDArray[np.int64]
 
 MOST_STAGES = 64
-"""No mix with more GPUs is looked for."""
+"""Most GPUs of a mix."""
 
 
 @dataclass(frozen=True)
 class Mixes:
-    """GPUs of each kind that serve a service: a row each.
+    """Mixes: numbers of GPUs of each kind that can serve a service, a row for each mix.
 
     Attributes
     ----------
     gpus : array, mixes x kinds
     cycle_ns, latency_ns : array
-        Least cycle on them over the fastest circuits, and the latency with it.
+        Least cycle of each mix over the fastest circuits, and the latency with that cycle.
     """
 
     gpus: Integers
@@ -40,24 +40,24 @@ class Mixes:
     latency_ns: Integers
 
     def at(self, rows: Any) -> Mixes:
-        """Some of the mixes, in the order given."""
+        """Return some of the mixes, in the order of ``rows``."""
         return Mixes(self.gpus[rows], self.cycle_ns[rows], self.latency_ns[rows])
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """Pool and last block of each stage, and the links between its switch and the one before.
+    """Stages of a service on pools of GPUs, and the links between them.
 
     Attributes
     ----------
     pools : tuple of int
     ends : tuple of int
-        One after the last block of each stage.
+        Position after the last block of each stage.
     routes : tuple of tuple of int
         Links from each stage to the next one.
     cycle_ns, latency_ns : int
     status : {"no better found", "time limit", "interrupted"}
-        How the search for it ended, see `tvm_sched.anytime.Status`.
+        How the search ended, see `tvm_sched.anytime.Status`.
     """
 
     pools: tuple[int, ...]
@@ -69,7 +69,7 @@ class Embedding:
 
 
 class ClusterSearch:
-    """The searches on one cluster; services are handed over once and kept.
+    """The searches of ``cpp/cluster`` on one cluster. Each service is passed to C++ once.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class ClusterSearch:
         self._native = NativeClusterSearch.make(_arrays(cluster))
 
     def chain(self, service: Service, limits: tuple[int, int] | None = None) -> int:
-        """Number of a service's chain of blocks; ``limits`` are cycle and latency in ns instead of those required."""
+        """Return the number of a service's chain of blocks; ``limits`` replace its required cycle and latency, in ns."""
         from .native_search import ChainLimits  # loads the library
 
         cycle, latency = limits or (service.cycle_limit_ns, service.latency_limit_ns)
@@ -108,9 +108,9 @@ class ClusterSearch:
         return self._chains[key]
 
     def mixes(self, service: Service, stages: int = 0) -> Mixes:
-        """Smallest mixes of GPUs that serve a service on this cluster; with ``stages``, all of this many GPUs.
+        """Return the smallest mixes that serve a service on this cluster; with ``stages``, all mixes of this many GPUs.
 
-        A mix that contains none of them cannot serve it, whatever the circuits.
+        A mix that contains none of the smallest ones cannot serve the service, whatever the circuits.
         """
         key = service.digest, stages
         if key not in self._mixes:
@@ -118,19 +118,19 @@ class ClusterSearch:
         return self._mixes[key]
 
     def mixes_of(self, chain: int, kind_gpus: Integers, stages: int = 0, most_stages: int = MOST_STAGES) -> Mixes:
-        """The same for a chain and this many GPUs of each kind, none of more than ``most_stages``."""
+        """Return the mixes of a chain on this many GPUs of each kind, with at most ``most_stages`` GPUs."""
         found = self._native.mixes(chain, kind_gpus, stages, most_stages)
         return Mixes(_read(found.gpus), _read(found.cycle_ns), _read(found.latency_ns))
 
     def embed(self, chain: int, mixes: Integers, gpus: Integers, fibres: Integers) -> tuple[int, Embedding] | None:
-        """Row of the first mix that fits into the free resources, and its embedding; None where none does."""
+        """Return the row of the first mix that fits into the free resources, and its embedding; None if none fits."""
         if not len(mixes):
             return None
         found = self._native.embed(chain, np.ascontiguousarray(mixes), gpus, fibres)
         return None if found is None else (found.mix, _embedding(found))
 
     def ants(self, chain: int, gpus: Integers, fibres: Integers, settings: AntSettings) -> Embedding | None:
-        """What the ants find in the free resources, if anything."""
+        """Return the embedding that the ants find in the free resources, or None."""
         found = self._native.ants(chain, gpus, fibres, settings)
         return None if found is None else _embedding(found)
 

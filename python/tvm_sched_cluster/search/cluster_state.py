@@ -1,4 +1,4 @@
-"""`ClusterState`: the placed services, free resources and failures of a cluster, as services come, go and move."""
+"""`ClusterState`: the running services, free resources and failures of a cluster."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ClusterState:
     ----------
     cluster : Cluster
     services : sequence of Service
-        What may be asked for.
+        The services that requests may name.
     search : ClusterSearch, optional
-        One made before for the same cluster, whose tables are used again.
+        A search of the same cluster, to reuse its tables.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class ClusterState:
     running : dict of str to ServicePlacement
         By request.
     waiting : dict of str to Request
-        Services that a failure ended and that have found no place since, by name.
+        Requests by name whose service a failure ended and that have no place since.
     asked : Counter
         How often each service was requested so far, whether it was placed or not.
     """
@@ -66,12 +66,12 @@ class ClusterState:
 
     @property
     def allocation(self) -> Allocation:
-        """What runs, as a document."""
+        """The running services, failures and waiting requests, as a document."""
         return Allocation(self.cluster.digest, tuple(self.running.values()), self.failed, tuple(self.waiting.values()))
 
     @staticmethod
     def of(cluster: Cluster, services: Sequence[Service], allocation: Allocation) -> ClusterState:
-        """The state that an allocation describes; raises `ScheduleError` where it breaks a rule."""
+        """Return the state that an allocation describes; raise `ScheduleError` if it breaks a rule."""
         verify(cluster, services, allocation)
         state = ClusterState(cluster, services)
         for name in allocation.failed:
@@ -83,7 +83,7 @@ class ClusterState:
         return state
 
     def service(self, name: str) -> Service:
-        """The service of that name; raises `InputError` that lists the known ones."""
+        """Return the service of that name; raise an `InputError` that lists the known ones if there is none."""
         if name not in self.services:
             raise InputError(f"there is no service {name!r}; there are {', '.join(self.services)}")
         return self.services[name]
@@ -91,7 +91,7 @@ class ClusterState:
     def draft(
         self, request: Request, embedding: Embedding, allocator: str = "", seconds: float = 0.0
     ) -> ServicePlacement:
-        """The placement of an embedding on GPUs and fibres that are free now; nothing is reserved yet.
+        """Return the placement of an embedding on free GPUs and fibres, without reserving them.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class ClusterState:
         Raises
         ------
         InputError
-            Its request runs already, or it needs something that is not free; nothing is taken then.
+            The request runs already, or a GPU or fibre is not free. Then nothing is reserved.
         """
         if placement.request in self.running:
             raise InputError(f"request {placement.request!r} runs already; release it first, or give another name")
@@ -164,7 +164,7 @@ class ClusterState:
         self.running[placement.request] = placement
 
     def release(self, request: str) -> ServicePlacement | None:
-        """End a service; what it held is free again, but for what has failed. None where it waited for a place.
+        """End a service and free its GPUs and fibres, except failed ones. Return None if it waited for a place.
 
         Raises
         ------
@@ -195,12 +195,12 @@ class ClusterState:
         self.fibres[link] += 1
 
     def parts(self, name: str) -> tuple[str, ...]:
-        """The GPUs or the link that a name of a GPU, server, rack or link refers to.
+        """Return the names of the GPUs, or of the link, that a GPU, server, rack or link consists of.
 
         Raises
         ------
         InputError
-            There is no such thing.
+            The cluster has no part of this name.
         """
         if name in self.cluster.gpu_id:
             return (name,)
@@ -219,7 +219,7 @@ class ClusterState:
     def fail(self, name: str) -> list[ServicePlacement]:
         """Take a GPU, server, rack or link out of service.
 
-        Returns the placements that it ends: they hold nothing from now on, and their requests wait.
+        Returns the placements that this ends. They hold nothing any more, and their requests wait.
         """
         gone = set(self.parts(name)) - self._failed
         affected = [
@@ -243,7 +243,7 @@ class ClusterState:
         return affected
 
     def repair(self, name: str) -> None:
-        """Put a GPU, server, rack or link back into service; what had not failed stays as it is."""
+        """Put a GPU, server, rack or link back into service; parts of it that had not failed are unchanged."""
         back = self._failed.intersection(self.parts(name))
         self._failed -= back
         for part in back:

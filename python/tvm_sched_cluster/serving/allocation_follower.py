@@ -1,4 +1,4 @@
-"""Make deployments follow a cluster's allocation: start placed services, move moved ones, end all others."""
+"""Make the deployments of a cluster follow its allocation: start new services, move moved ones, end removed ones."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .deployment import Deployment, StagePlacement, uses_gpu
 from .deployment_lifecycle import deploy, deployments, undeploy
 
 SERVER_LABEL = "server"
-"""The label by which Ray's nodes say which server of the cluster they are."""
+"""Label of a Ray node with the name of its server in the cluster."""
 
 
 @dataclass(frozen=True)
 class Followed:
-    """Result of `follow`: names of deployments by what was done to them.
+    """The names of deployments that `follow` kept, started and ended.
 
     Attributes
     ----------
     kept, started, ended : tuple of str
-        One that has moved was ended and started.
+        A deployment that moved is in ``ended`` and in ``started``.
     failed : dict of str to str
-        Those that could not be started, and why.
+        Deployments that could not be started, with the error.
     """
 
     kept: tuple[str, ...]
@@ -41,22 +41,22 @@ class Followed:
 def deployment_of(
     cluster: Cluster, placement: ServicePlacement, artifact: str | os.PathLike[str], pin: bool = False, **options: Any
 ) -> Deployment:
-    """The deployment of a placement: each stage takes one unit of the Ray resource named after its kind of GPU.
+    """Return the deployment of a placement: each stage takes one unit of the Ray resource named after its kind of GPU.
 
     Parameters
     ----------
     artifact
-        The placement's pipeline, see `tvm_sched_cluster.placement_pipelines`.
+        The compiled pipeline of the placement, see `tvm_sched_cluster.compiled_placements`.
     pin : bool
-        Each stage runs on a node whose label `SERVER_LABEL` is the placement's server, and on no other. Otherwise on any
-        that has the kind.
+        Whether a stage may run only on a node whose label `SERVER_LABEL` is the placement's server. Otherwise any node with
+        that kind of GPU will do.
     options
         Other fields of `Deployment`.
 
     Raises
     ------
     InputError
-        The artifact is none, or has another number of stages.
+        This is no artifact, or it has another number of stages.
     """
     manifest = load_manifest(artifact)
     if len(manifest.stages) != len(placement.stages):
@@ -79,22 +79,22 @@ def follow(
     seconds: float = 60.0,
     progress: Progress | None = None,
 ) -> Followed:
-    """Make the deployments of a cluster those of its allocation.
+    """Start and end deployments of a cluster until they are those of its allocation.
 
-    What is deployed just as wanted stays, and goes on serving. All others of the cluster end, then those that are new or
-    have moved start: what they need may be what others held. A deployment that fails keeps none from being tried.
+    Unchanged deployments go on serving. First the deployments that have moved or were removed end, then new and moved ones
+    start, since they may need the same GPUs. If one deployment fails, the others are still started.
 
     Parameters
     ----------
     wanted : sequence of Deployment
-        As `deployment_of` makes them of all of an allocation's placements.
+        One for each placement of the allocation, made by `deployment_of`.
     address, seconds
-        As for `deploy`, of each.
+        As for `deploy`; ``seconds`` is for each deployment.
 
     Raises
     ------
     InputError
-        A name is that of a deployment of somebody else.
+        A name is taken by a deployment that does not belong to the cluster.
     """
     running = {name: _deployed(name, address) for name in deployments(address)}
     new = {deployment.name: deployment for deployment in wanted}
@@ -127,7 +127,7 @@ def follow(
 
 
 def _deployed(name: str, address: str | None) -> Deployment | None:
-    """What was deployed under a name; None where nobody says so any more."""
+    """Return the deployment of a name; None if it does not answer."""
     try:
         return Client(name, address).deployment
     except (InputError, ServingError):

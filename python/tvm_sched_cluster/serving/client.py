@@ -19,7 +19,7 @@ from .deployment_lifecycle import unknown
 from .ray_connection import connect
 
 _GRACE_SECONDS = 5.0
-"""How much longer than the ingress a client waits: the ingress's error says more."""
+"""How much longer than the ingress a client waits, since the ingress reports more precise errors."""
 _PAUSE_SECONDS = 0.1
 
 
@@ -78,7 +78,7 @@ class Client:
     def stream(
         self, batches: Iterable[Any], timeout: float | None = None, in_flight: int | None = None
     ) -> Iterator[BatchResult]:
-        """Run batches as they come; yield their results in order. A batch that fails has an error in its result.
+        """Run batches and yield their results in order. The result of a batch that fails holds the error.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class Client:
     def _result(
         self, inputs: dict[str, Any], timeout: float | None, begin: float, reference: Any
     ) -> list[np.ndarray[Any, Any]]:
-        """Wait for a request, sent already or not; where the ingress itself is lost, ask the one that Ray starts next."""
+        """Wait for a request, and send it first if needed. If the ingress is lost, ask the one that Ray starts next."""
         limit = self.deployment.timeout if timeout is None else timeout
         while True:
             left = begin + limit - time.monotonic()

@@ -26,23 +26,23 @@ from .ray_connection import connect
 from .stage_worker import STATUS, StageWorker
 
 _HEAD = "node:__internal_head__"
-"""What Ray gives the head node, and no other, one of."""
+"""A resource that only the head node has, one unit of it."""
 _PAUSE_SECONDS = 0.05
 
 
 def deploy(
     deployment: Deployment, address: str | None = None, seconds: float = 60.0, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Reserve devices, start an actor for each stage and one that takes requests; they outlive this process.
+    """Reserve devices, and start an actor for each stage and one that takes requests. They outlive this process.
 
-    The artifact is read here, and is not needed any more when this returns: its files stay on the cluster.
+    The artifact is read on this machine and copied to the cluster, so it is not needed afterwards.
 
     Parameters
     ----------
     address
         As for `connect`.
     seconds : float
-        For placing, and again for starting. When they are over, or on Ctrl-C, nothing is left behind.
+        Time limit for reserving devices, and again for starting. After it, or on Ctrl-C, nothing is left on the cluster.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def deploy(
     Raises
     ------
     InputError
-        The name is taken, the artifact is damaged, the cluster has not what the stages need.
+        The name is taken, the artifact is damaged, or the cluster lacks resources that the stages need.
     ServingError
         Devices are not free, or a stage did not start.
     """
@@ -102,7 +102,7 @@ def undeploy(name: str, address: str | None = None, seconds: float = 30.0) -> li
     InputError
         There is none of that name.
     ServingError
-        Ray did not let go of all in time.
+        Ray still lists actors after ``seconds``.
     """
     connect(address)
     found, reserved = _withdraw(name, seconds)
@@ -159,7 +159,7 @@ def _actors() -> list[str]:
 
 
 def _withdraw(name: str, seconds: float) -> tuple[list[str], bool]:
-    """End a deployment's actors and give back its reservation; what actors there were, and whether anything was reserved."""
+    """End the actors of a deployment and release its reservation; return the actors, and whether there was a reservation."""
     found = parts(name)
     for part in sorted(found):  # the ingress comes first: no new requests
         _kill(part)
@@ -197,7 +197,7 @@ def _start_store(deployment: Deployment, manifest: Manifest) -> Any:
 
 
 def _send_artifact(store: Any, deployment: Deployment, end: float) -> None:
-    """Hand the stages' files to the cluster, those that it does not have."""
+    """Send the stages' files that the cluster does not have yet."""
     what = f"the artifact store of deployment {deployment.name!r}"
     for name in _answer(store.missing.remote(), what, end):
         with (Path(deployment.artifact) / name).open("rb") as file:
@@ -231,7 +231,7 @@ def _started(actor: Any, what: str, end: float) -> dict[str, Any]:
 
 
 def _answer(reference: Any, what: str, end: float) -> Any:
-    """What an actor that is being started answers; ``end`` is the time by which it has to."""
+    """Return the answer of an actor that is being started; raise `ServingError` if it does not answer before ``end``."""
     try:
         return ray.get(reference, timeout=max(end - time.monotonic(), 0.1))
     except GetTimeoutError:
@@ -241,7 +241,7 @@ def _answer(reference: Any, what: str, end: float) -> Any:
 
 
 def _cause(lines: Sequence[str]) -> str:
-    """The exception in a traceback as Ray hands it over, or the first line."""
+    """Return the message of our exception in a traceback from Ray, or else the first line."""
     stripped = [line.strip() for line in lines if line.strip()]
     errors = [line for line in stripped if ".errors." in line.partition(":")[0]]
     return errors[-1].partition(": ")[2] if errors else stripped[0]

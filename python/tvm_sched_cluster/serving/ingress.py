@@ -1,4 +1,4 @@
-"""The actor that accepts requests: it limits their number in the pipeline, and each succeeds or fails by its deadline."""
+"""The actor that accepts requests. It limits how many are in the pipeline, and answers each before its deadline."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .stage_worker import STATUS
 _PING_SECONDS = 2.0
 _PAUSE_SECONDS = 0.1
 _LOST = (RayActorError, ObjectLostError, OwnerDiedError, WorkerCrashedError)
-"""What Ray says where a process, a node or what it held is gone."""
+"""Errors of Ray that mean that a process, a node or an object is gone."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class _StageLost(Exception):
 
 
 class Ingress:
-    """Sends requests through the stages and supervises them.
+    """Send requests through the stages and supervise them.
 
-    It passes references on, so that what a stage makes goes from its node to the next stage's. Requests that a stage
-    loses are repeated from the start, since stages have no effect but their results.
+    The ingress passes references on, so tensors go directly from one stage's node to the next. If a stage is lost, its
+    requests start again from the first stage, since stages have no side effects.
     """
 
     def __init__(self, deployment: Deployment, manifest: Manifest) -> None:
@@ -119,7 +119,7 @@ class Ingress:
 
     @ray.method(concurrency_group=STATUS)
     async def describe(self) -> tuple[Deployment, Manifest]:
-        """What was deployed."""
+        """Return the deployment and the manifest of its artifact."""
         return self.deployment, self.manifest
 
     def _check(self, inputs: Mapping[str, Any]) -> None:
@@ -136,7 +136,7 @@ class Ingress:
 
     @asynccontextmanager
     async def _place(self, deadline: _Deadline) -> AsyncIterator[_Attempts]:
-        """A place in the pipeline; it is free again when no stage has anything of the request any more."""
+        """Hold a place in the pipeline until no stage works on the request any more."""
         if self.room.locked():
             await self._wait_for_room(deadline)
         else:
@@ -202,7 +202,7 @@ class Ingress:
         return values, reports
 
     async def _collect(self, values: Mapping[str, Any], reports: Sequence[Any], deadline: _Deadline) -> list[Any]:
-        """Wait for one stage after the other, so that the first that fails is the one to blame; then get the outputs."""
+        """Wait for the stages in order, so that the error names the first one that failed; then return the outputs."""
         for s, report in enumerate(reports):
             await self._get(s, report, deadline)
         outputs = []
@@ -270,7 +270,7 @@ class Ingress:
         return {**entry, "state": state, "cause": (await self._why(s)).removeprefix(": ") or cause}
 
     async def _why(self, s: int) -> str:
-        """What Ray's placement says of a stage that does not answer; empty where it has a node."""
+        """Say why a stage does not answer if it has no node; empty if it has one."""
         if await asyncio.to_thread(node_of_stage, self.deployment.name, s):
             return ""
         return f": no node that is free has {self.deployment.stages[s]}"
@@ -281,17 +281,17 @@ class Ingress:
 
 @dataclass
 class _Attempts:
-    """What has been asked of the stages for one request, and not yet been answered."""
+    """The calls of stages for one request that are not answered yet."""
 
     reports: list[Any] = field(default_factory=list)
 
     def cancel(self) -> None:
-        """Take back what no stage has begun."""
+        """Cancel calls that no stage has begun."""
         for report in self.reports:
             ray.cancel(report)
 
     async def end(self) -> None:
-        """Wait until no stage works for the request."""
+        """Cancel calls, and wait until no stage works on the request."""
         self.cancel()
         await asyncio.gather(*(_value(report, None) for report in self.reports), return_exceptions=True)
 

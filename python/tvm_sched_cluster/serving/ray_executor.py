@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 class RayExecutor(Executor):
-    """Runs functions on a Ray cluster, each on one CPU of any node; for `tvm_sched.worker_pool.workers`.
+    """Run functions on a Ray cluster, each on one CPU of any node; for `tvm_sched.worker_pool.workers`.
 
-    A function that is lost with its node is run again, on another.
+    If a node dies, its functions run again on others.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class RayExecutor(Executor):
         self._open: dict[Future[Any], Any] = {}
 
     def submit(self, function: Callable[..., T], /, *arguments: Any, **named: Any) -> Future[T]:
-        """Run a function; its errors come as they were raised, those of Ray as `ServingError`."""
+        """Run a function. Its exceptions are raised as they are, those of Ray as `ServingError`."""
         reference = self._call.remote(function, arguments, named)
         future: Future[T] = Future()
         self._open[future] = reference
@@ -53,7 +53,7 @@ class RayExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Wait for what runs, or take back what has not begun; the cluster stays."""
+        """Wait for running functions, or cancel those that have not begun. The cluster stays connected."""
         for future in list(self._open):
             if cancel_futures:
                 future.cancel()

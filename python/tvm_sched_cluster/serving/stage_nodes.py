@@ -1,4 +1,4 @@
-"""Ray's placement groups: a bundle of resources for each stage, wherever the cluster has them."""
+"""Reserve nodes for the stages of a deployment: a Ray placement group with a bundle of resources for each stage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .actor_names import group_name
 from .deployment import Deployment
 
 _SLICE_SECONDS = 0.25
-"""Ray's own wait does not hear Ctrl-C."""
+"""Ray's own wait ignores Ctrl-C, so it is called for this long at a time."""
 
 
 def place(deployment: Deployment, seconds: float) -> PlacementGroup:
@@ -30,9 +30,9 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
     Raises
     ------
     InputError
-        The cluster has not as much, even when nobody else uses it.
+        The whole cluster has fewer resources than the stages need.
     ServingError
-        It is not free, or no way to put it onto nodes was found within ``seconds``; nothing is reserved then.
+        Ray found no free nodes for the stages within ``seconds``. Then nothing is reserved.
     """
     needed: dict[str, float] = defaultdict(float)
     for stage in deployment.stages:
@@ -70,7 +70,7 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
 
 
 def remove(name: str) -> bool:
-    """Release the reservation of a deployment's stages; False where there was none."""
+    """Release the reservation of a deployment's stages; return False if there was none."""
     try:
         group = get_placement_group(group_name(name))
     except ValueError:
@@ -80,9 +80,9 @@ def remove(name: str) -> bool:
 
 
 def node_of_stage(name: str, stage: int) -> str:
-    """The node that a stage is placed on; empty where Ray looks for one, or nothing is reserved.
+    """Return the node of a stage; empty if Ray is looking for one, or nothing is reserved.
 
-    A node that has just died counts until Ray finds out.
+    A node that has just died counts until Ray notices.
     """
     try:
         table = placement_group_table(get_placement_group(group_name(name)))

@@ -17,16 +17,16 @@ from .actor_names import NAMESPACE, store_name
 from .artifact_store import fetch
 
 STATUS = "status"
-"""Ray's name for the calls that are answered beside those that compute."""
+"""Name of the Ray concurrency group for calls that are answered while the stage computes."""
 
 
 class StageWorker:
-    """Computes one stage of an artifact; calls have no effect beyond their results, so they may be repeated.
+    """An actor that computes one stage of an artifact. Calls have no side effects, so they may be repeated.
 
     Parameters
     ----------
     deployment : str
-        Its name: files that this node lacks come from its `ArtifactStore`.
+        Name of the deployment; files that this node lacks come from its `ArtifactStore`.
     manifest : Manifest
         Of the deployment; files of another artifact are refused.
     stage : int
@@ -43,7 +43,9 @@ class StageWorker:
         self.stage, self.runs, self.seconds = stage, 0, 0.0
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
-        """The stage's outputs, and last the seconds that it computed: small, for callers that wait for the stage alone.
+        """Run the stage; return its outputs, and as last value the seconds that it computed.
+
+        Callers that only wait for the stage fetch this small value.
 
         Raises
         ------
@@ -61,7 +63,7 @@ class StageWorker:
 
     @ray.method(concurrency_group=STATUS)
     def status(self) -> dict[str, Any]:
-        """Where the stage runs, how often it has, and the seconds that took."""
+        """Return the node of the stage, how often it has run, and for how many seconds."""
         context = ray.get_runtime_context()
         return {
             "node": context.get_node_id(),

@@ -1,4 +1,9 @@
-"""Activations as Relax operators, which can be fused into products; TVM's frontend makes separate kernels of some."""
+"""Activations as Relax operators, which can be fused into products; TVM's frontend makes separate kernels of some.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``Clip``: emits each bound as a kernel of ``topi``, which passes cannot fuse into a product.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,19 @@
-"""Elementwise operators whose converters TVM lacks, or has for some attributes, types or ranges only."""
+"""Elementwise operators whose converters TVM lacks, or has for some attributes, types or ranges only.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``IsInf``: ignores the attributes ``detect_negative`` and ``detect_positive``.
+- ``PRelu``: takes a slope of one axis for the last axis of the input, and fails if it has one value for each channel,
+  as older models do.
+- ``Elu``: its constants are float32, so other types fail.
+- ``Softplus``: computes ``log(1 + exp(-|x|))``, which is 0 for inputs below -17; it should use ``log1p``.
+- ``Div``: divides integers by 0 as the processor does, which ends the process.
+- ``BitShift``: shifts by the width of the type or more give what the processor gives; numpy, and so the standard,
+  gives 0.
+- ``Pow``: fails if base and exponent have different types, and on integers.
+- ``Max``: gives the second operand if either is NaN; the result should be NaN. ``Min`` likewise.
+- ``Dropout``: gives the mask as float32 and not as bool.
+"""
 
 from __future__ import annotations
 

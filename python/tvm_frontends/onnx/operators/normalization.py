@@ -1,4 +1,11 @@
-"""Normalisations, by the standard's formulas, with all their outputs."""
+"""Normalisations, by the standard's formulas, with all their outputs.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``LayerNormalization``: gives the constant 0 for its second and third output.
+- ``RMSNormalization``: fails if the scale broadcasts and does not have the shape of the normalised axes.
+- ``BatchNormalization``: in training mode takes the sample variance for the population variance.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Pooling with indices, regions of interest, and transposed convolutions of a given size."""
+"""Pooling with indices, regions of interest, and transposed convolutions of a given size.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``MaxPool``: fails if the second output, the positions, is used.
+- ``MaxUnpool``: fails if the input ``output_shape`` is given.
+- ``RoiAlign``: with the mode ``max`` interpolates before it takes the maximum; ONNX takes the maximum of the weighted
+  corners.
+- ``ConvTranspose``: ignores the attribute ``output_shape``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Maxima, minima and their positions along axes, correct for infinities: TVM's start from the largest finite number."""
+"""Maxima and minima along axes, also of infinities.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``ReduceMax``: starts from the least finite number, so the maximum of minus infinities is -3.4e38; booleans fail.
+  ``ReduceMin`` likewise. The cause is the initial value in ``topi``'s reductions.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 Interpolation is separable, and all but the values is known when the model is compiled; how positions and weights follow
 from the attributes is written down once, in NumPy, as the standard's reference does.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``Resize``: ignores the attribute ``antialias``.
 """
 
 from __future__ import annotations

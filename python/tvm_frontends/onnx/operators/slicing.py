@@ -1,4 +1,9 @@
-"""Slices at constant positions."""
+"""Slices at constant positions.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``Slice``: fails on slices that are empty because they end before they start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""TopK in all types: TVM sorts some, and 16-bit floating point of one kind as if it were integers."""
+"""TopK in all types: TVM sorts some, and 16-bit floating point of one kind as if it were integers.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``TopK``: refuses ``sorted=0``; and ``topi``'s sort refuses bool, int16, uint16, uint32 and uint64, and takes
+  bfloat16 for integers.
+"""
 
 from __future__ import annotations
 

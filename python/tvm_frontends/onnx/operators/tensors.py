@@ -1,4 +1,13 @@
-"""Types, and the rearranging of tensors."""
+"""Types, and the rearranging of tensors.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``Cast``: casts to 8-bit floating point neither round nor saturate, and types below a byte are not known.
+- ``Unsqueeze``: fails on axes that are a single number, which functions of the standard write.
+- ``EyeLike``: fails if its type differs from that of the input.
+- ``SpaceToDepth``: ignores the attribute ``mode``.
+- ``Flatten``: with a size of 0 asks for a reshape to an unknown size.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Which of TVM's converters are used, and checks of a node before that, since they were written for common models."""
+"""Which of TVM's converters are used, and checks of a node before that, since they were written for common models.
+
+Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
+
+- ``Attention``: is the operator of com.microsoft; that of the standard, of the same name, fails.
+- ``Mish``: loses the digits of results for inputs below -8, since it adds 1 to ``exp(x)`` before the logarithm.
+"""
 
 from __future__ import annotations
 

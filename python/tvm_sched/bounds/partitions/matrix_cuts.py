@@ -67,7 +67,7 @@ class Cuts:
         )
 
     def _keys(self) -> Integers:
-        """Numbers that differ where cuts differ: triangles and pairs are known by two entries and the sign of the second."""
+        """Return distinct numbers for distinct cuts: two entries and the sign of the second identify a cut."""
         return (self.places[:, 0] << 31 | self.places[:, 1]) * np.where(self.signs[:, 1] > 0, 1, -1)
 
 

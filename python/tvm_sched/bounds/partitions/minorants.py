@@ -36,7 +36,7 @@ class Minorant:
 
 
 def members(tensor: StageTensor) -> Integers:
-    """The nodes whose stages may pay for a tensor: its producer, where it has one, then its readers."""
+    """Return the nodes whose stages may pay for a tensor: its producer, if it has one, then its readers."""
     producer = [tensor.producer] if tensor.producer >= 0 else []
     return np.array([*producer, *tensor.readers], dtype=np.int64)
 
@@ -103,7 +103,7 @@ def tensor_minorant(near: Floats, sent: bool) -> TensorMinorant:
 
 
 def _apart_first(near: Floats) -> tuple[Integers, Floats]:
-    """Members in order, and the sum of the entries of each with those before."""
+    """Return the members in order, and the sum of each one's entries with those before."""
     m = len(near)
     first = int((near + 2 * np.eye(m)).min(axis=1).argmin())
     order, shared = [first], [0.0]
@@ -119,7 +119,7 @@ def _apart_first(near: Floats) -> tuple[Integers, Floats]:
 
 
 def fewest_pairs(members: int, stages: int) -> float:
-    """Fewest pairs of members that share a stage: where they are in as many stages as even as can be."""
+    """Return the fewest pairs of members that share a stage; stages are as even as possible."""
     size, large = divmod(members, stages)
     return large * size * (size + 1) / 2 + (stages - large) * size * (size - 1) / 2
 

@@ -14,11 +14,11 @@ from .semidefinite_evidence import DEFAULT, Effort, semidefinite_evidence
 FORMAT, VERSION = "tvm_sched.partition_evidence", 1
 
 _SAFETY = 1e-9
-"""Part of a bound in floating point that is given up, so that it is proved in exact arithmetic."""
+"""Part by which a bound in floating point is lowered, so that it holds in exact arithmetic."""
 
 
 class PartitionEvidence(NamedTuple):
-    """An argument for a bound: its rule, and what else the rule needs."""
+    """An argument for a bound: its rule, the bound, and the further fields of the rule."""
 
     rule: str
     bound: float
@@ -38,19 +38,19 @@ def partition_evidence(
     ideals: float = 0.0,
     multipliers: Effort | None = DEFAULT,
 ) -> PartitionEvidence:
-    """The strongest argument that can be stored.
+    """Return the strongest argument that can be stored.
 
     Parameters
     ----------
     problem : PartitionProblem
     stages : int
-        As many are allowed.
+        Largest number of stages.
     cost : float
         Of a partition.
     ideals : float
-        A bound that a program over all ideals gave; 0 where there was none.
+        A bound by dynamic programming over all ideals; 0 without one.
     multipliers : Effort or None
-        How long to look for multipliers where the others leave a gap, see `semidefinite_evidence`; None: not at all.
+        How long to search for multipliers if the other arguments leave a gap (`semidefinite_evidence`); None: no search.
     """
     exact = sum(map(Fraction, problem.work.tolist()), Fraction(0)) / stages
     average = PartitionEvidence("average", _not_above(exact), {})
@@ -67,6 +67,6 @@ def partition_evidence(
 
 
 def _not_above(value: Fraction) -> float:
-    """The next number in double precision that is no larger."""
+    """Return the largest number in double precision that is not above a fraction."""
     near = float(value)
     return near if near <= value else math.nextafter(near, -math.inf)

@@ -80,7 +80,7 @@ def semidefinite_bound(
 
     search = Searches(problem, stages, cutoff, order)
     best = 0.0
-    # Matrices are small, and other searches have the other cores. Numbers overflow where a search runs away.
+    # Matrices are small, and other searches have the other cores. Numbers overflow if a search diverges.
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         for look in range(max(iterations // _LOOK_EVERY, 1)):
             for part in range(len(search.parts)):
@@ -94,7 +94,7 @@ def semidefinite_bound(
 
 
 class Searches:
-    """Searches for the parts of a graph, one where it is small, and the best line of each."""
+    """Searches for the parts of a graph (one part if it is small), and the best line of each."""
 
     def __init__(self, problem: PartitionProblem, stages: int, cutoff: float, order: Integers | None) -> None:
         self.stages, self.fixed, self.cutoff = stages, fixed_costs(problem, stages), cutoff
@@ -108,11 +108,11 @@ class Searches:
 
     @property
     def ended(self) -> bool:
-        """Whether all searches have run away."""
+        """Whether all searches have diverged."""
         return len(self.failed) == len(self.parts)
 
     def work_on(self, part: int, look: int, over: Callable[[], bool]) -> None:
-        """Some iterations for a part; its line is kept if it raises the bound."""
+        """Run some iterations for a part; keep its line if it raises the bound."""
         if part in self.failed:
             return
         try:
@@ -121,7 +121,7 @@ class Searches:
                 search.tighten(self.bound, cut=look % _CUT_EVERY == 0)
             search.run(_LOOK_EVERY, over)
             line = search.relaxation.line(search.dual())
-        except np.linalg.LinAlgError:  # the search has run away; what was proved stays
+        except np.linalg.LinAlgError:  # the search has diverged; earlier lines stay valid
             self.failed.add(part)
             return
         if line.at(self.bound) > self.lines[part].at(self.bound):
@@ -138,7 +138,7 @@ class Searches:
 
 
 def _parts(problem: PartitionProblem, stages: int, order: Integers | None) -> list[Integers]:
-    """Neighbours in an order, as many as bounds are good for."""
+    """Cut an order into parts, of sizes for which bounds are good."""
     if problem.size <= MOST_NODES:
         return [np.arange(problem.size)]
     most = int(np.clip(PART_STAGES * problem.size // stages, *PART_NODES))
@@ -146,12 +146,12 @@ def _parts(problem: PartitionProblem, stages: int, order: Integers | None) -> li
 
 
 def _bound(fixed: float, stages: int, lines: Sequence[Line]) -> float:
-    """The bottleneck at which all stages together cost as much as the stages allowed can: their sum is at least that."""
+    """Return the bound that lines prove: Theorem 6, or Lemma 8 for several parts."""
     return (fixed + sum(line.constant for line in lines)) / (stages + sum(line.slope for line in lines))
 
 
 def fixed_costs(problem: PartitionProblem, stages: int) -> float:
-    """What all stages together cost in any partition, but for transfers."""
+    """Return the least cost of all stages together, without transfers: `W` of Lemma 5."""
     over = 0.0
     if np.isfinite(problem.memory):
         over = max(float(problem.parameters.sum()) - stages * problem.memory, 0.0) * problem.overflow_time
@@ -177,7 +177,7 @@ class Search:
         self.prepare(aim, anew=True)
 
     def prepare(self, aim: float, anew: bool) -> None:
-        """What the steps need of the linearisations; ``aim`` is the bottleneck aimed at.
+        """Prepare the steps for the present linearisations; ``aim`` is the bottleneck aimed at.
 
         The inverse of an earlier linearisation is near enough for some time: `_solve` corrects it.
         """
@@ -189,7 +189,7 @@ class Search:
             self.inverse = _inverse(gram + np.eye(len(gram)))
 
     def tighten(self, aim: float, cut: bool) -> None:
-        """New linearisations at the present matrix and, where ``cut``, cuts that it violates."""
+        """Make new linearisations at the present matrix and, if ``cut``, add cuts that it violates."""
         relaxation = self.relaxation
         n = relaxation.problem.size
         matrix = np.clip(self.matrix + relaxation.even, 0, 1)
@@ -209,13 +209,13 @@ class Search:
         self.prepare(aim, anew=cut)
 
     def dual(self) -> DualPoint:
-        """The multipliers that the search is at."""
+        """Return the present multipliers."""
         n = self.relaxation.problem.size
         multipliers = np.maximum(-self.multipliers, 0)
         return DualPoint(self.diagonal, multipliers[:n], multipliers[n:], self.entries)
 
     def run(self, iterations: int, over: Callable[[], bool]) -> None:
-        """Some iterations; fewer where time is over, but one at least."""
+        """Run some iterations; at least one, and fewer if time is over."""
         for _ in range(iterations):
             self._iterate()
             if over():
@@ -243,14 +243,14 @@ class Search:
             self._balance(residual)
 
     def _solve(self, right: Floats) -> Floats:
-        """Multipliers whose combination has these products with the inequalities, after one step of refinement."""
+        """Solve the linear system of the multipliers, with one step of refinement."""
         operator = self.relaxation.operator
         found = (self.inverse @ right.astype(np.float32)).astype(np.float64)
         missing = right - found - operator @ (operator.T @ found)
         return found + self.inverse @ missing.astype(np.float32)
 
     def _balance(self, residual: Floats) -> None:
-        """Moves the penalty towards equal infeasibility of primal and dual."""
+        """Move the penalty towards equal infeasibility of primal and dual."""
         even = self.relaxation.even
         primal = float(np.linalg.norm(np.minimum(self.matrix + even, 0)))
         primal += float(np.linalg.norm(np.diag(self.matrix) - (1 - even[0, 0])))
@@ -263,7 +263,7 @@ class Search:
 
 
 def _inverse(matrix: Floats) -> Floats:
-    """Of a positive definite matrix, in single precision."""
+    """Invert a positive definite matrix in single precision."""
     factor, failed = lapack.spotrf(matrix.astype(np.float32))
     if failed:
         raise np.linalg.LinAlgError("the inequalities' products are not positive definite")
@@ -272,9 +272,9 @@ def _inverse(matrix: Floats) -> Floats:
 
 
 def _positive_part(matrix: Floats) -> Floats:
-    """Projection onto the positive semidefinite matrices, from the fewer eigenvectors.
+    """Project onto the positive semidefinite matrices, with the smaller set of eigenvectors.
 
-    In single precision, which takes half the time: the search needs no more, and what it comes to is checked in double.
+    In single precision, which takes half the time; the resulting bound is evaluated in double precision.
     """
     values, vectors = np.linalg.eigh((matrix + matrix.T).astype(np.float32) / 2)
     positive = values > 0

@@ -1,7 +1,8 @@
-"""The multipliers of a semidefinite bound in integers, for ``tvm_sched_check`` (``docs/formats/evidence.md``).
+"""Multipliers of a semidefinite bound in integers, for ``tvm_sched_check`` (``docs/formats/evidence.md``).
 
-The search's linear bounds are means of very many. Here those of tensors are means of few, and those of stages one that a
-matrix of small integers determines; multipliers are found for these, and rounded. What that loses is not in the bound.
+The linear bounds of the search are means of very many. For storage, a tensor's bound becomes a mean of few, and a stage's
+bound one that a matrix of small integers determines. The multipliers for these bounds are rounded; the loss by rounding
+lowers the bound.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from .minorants import Minorant, fewest_pairs, members, tensor_minorant
 from .semidefinite import _LOOK_EVERY, _MIX, MOST_NODES, Search, Searches
 
 ONE = 1 << 20
-"""What stands for 1 among multipliers of stages, and of weights and slopes of tensors."""
+"""Integer that represents 1 among multipliers of stages, and weights and slopes of tensors."""
 LEVELS = 31
-"""Entries of the matrix for which stages' costs are linearised are from 0 to this."""
+"""Largest entry of the matrix at which stages' costs are linearised; the least is 0."""
 WIDTH = 3
-"""Members whose entries are less than this from the largest, or least one, share what a stage pays for a tensor."""
+"""Members with entries less than this from the largest, or least, entry share a tensor's coefficient."""
 
 _GRAIN = 2e-5
-"""What multipliers are rounded to, at most, as a part of the average node's time."""
+"""Largest rounding unit of multipliers, as a part of the average node's time."""
 _LEAST_WEIGHT = 1 / 32
-"""Bounds of a tensor with a smaller share in its mean are left out."""
+"""Least share of a bound in a tensor's mean; smaller ones are dropped."""
 _PARTS = 128
-"""Weights are multiples of one over this."""
+"""Weights are multiples of 1 / `_PARTS`."""
 _MOST = 2.0**53
-"""Integers from here on are not exact in double precision: the search has run away."""
+"""Integers from here on are not exact in double precision; the search has diverged."""
 _SAFETY = 1e-9
-"""Part of the bound that is given up, so that what is claimed in floating point is proved in integers."""
+"""Part by which the bound in floating point is lowered, so that it is proved in integers."""
 
 Term = tuple[int, int, int, tuple[int, ...]]
 """A lower bound of a tensor: which one, the slope times `ONE`, first members, members."""
@@ -45,16 +46,16 @@ Pairs = list[list[int]]
 
 
 class Effort(NamedTuple):
-    """How long to look for multipliers.
+    """How long to search for multipliers.
 
     Attributes
     ----------
     search : int
         Iterations of the search for a bound; O(nodes³) for each.
     storing : int
-        As many for linear bounds and multipliers that can be stored, a half of them for each.
+        Iterations for linear bounds and for multipliers that can be stored, half of them for each.
     seconds : float
-        By the clock, for all of it; the answer depends on the machine where they end it.
+        Wall-clock limit for everything; the result depends on the machine if it ends the search.
     """
 
     search: int = 2000
@@ -62,12 +63,12 @@ class Effort(NamedTuple):
     seconds: float = math.inf
 
     def at_most(self, iterations: float) -> Effort:
-        """Fewer iterations in all where these are too many, in the same proportion."""
+        """Return an effort of at most so many iterations, in the same proportion."""
         part = min(iterations / (self.search + self.storing), 1.0)
         return self._replace(search=int(part * self.search), storing=int(part * self.storing))
 
     def deadlines(self) -> tuple[float, float, float]:
-        """When search, linear bounds and multipliers end, at the latest, if all begins now."""
+        """Return the latest ends of search, linear bounds and multipliers, if everything begins now."""
         begin, total = time.monotonic(), self.search + self.storing
         at = (self.search, self.search + self.storing / 2, total)
         first, second, third = (begin + self.seconds * done / max(total, 1) for done in at)
@@ -88,16 +89,16 @@ class SemidefiniteEvidence(NamedTuple):
 def semidefinite_evidence(
     problem: PartitionProblem, stages: int, cutoff: float, effort: Effort = DEFAULT
 ) -> SemidefiniteEvidence | None:
-    """A semidefinite bound with its multipliers; None where there is none, or the graph is larger than `MOST_NODES`.
+    """Return a semidefinite bound with its multipliers; None without one, or if there are more than `MOST_NODES` nodes.
 
-    Overflow of parameters is not counted, for the checker does not.
+    Overflow of parameters is not counted, since the checker does not count it.
 
     Parameters
     ----------
     cutoff : float
-        Cost of a partition. The bound is of those that are cheaper, and no more than it.
+        Cost of a known partition; the bound is about cheaper partitions and at most this cost.
     effort : Effort
-        Any gives a bound: each part of the search looks once at least.
+        Any effort gives a bound: each part of the search runs at least once.
     """
     if stages < 2 or problem.size > MOST_NODES or not problem.work.any():
         return None
@@ -120,7 +121,7 @@ def _over(end: float) -> Callable[[], bool]:
 
 
 class _Storing:
-    """Goes on with a search until its linear bounds can be stored; times in the relaxation's unit unless said otherwise."""
+    """Continue a search until its linear bounds can be stored; times are in the relaxation's unit."""
 
     def __init__(self, search: Search, fixed: float, cutoff: float, aim: float) -> None:
         self.search, self.relaxation, self.fixed, self.cutoff = search, search.relaxation, fixed, cutoff
@@ -129,9 +130,9 @@ class _Storing:
         self.terms: dict[Term, float] = {}
 
     def evidence(self, looks: int, settled: float, end: float) -> SemidefiniteEvidence | None:
-        """Settle the linear bounds, find multipliers for them, round these; the best until a search runs away.
+        """Settle the linear bounds, search multipliers for them and round these; return the best result.
 
-        As many looks for each, no longer than until ``settled`` and ``end`` (`time.monotonic`).
+        ``looks`` rounds for each of the two, at most until ``settled`` and ``end`` (`time.monotonic`).
         """
         found: list[SemidefiniteEvidence] = []
         with suppress(np.linalg.LinAlgError):
@@ -151,7 +152,7 @@ class _Storing:
         return max(found, key=lambda each: each.bound, default=None)
 
     def _settle(self, share: float, over: Callable[[], bool]) -> None:
-        """Mix in the linear bounds that are tight at the search's matrix, as this share of the means, and go on."""
+        """Mix in the linear bounds that are tight at the present matrix, with this share, and run some iterations."""
         near = self._levels()
         self.terms = {key: (1 - share) * weight for key, weight in self.terms.items()}
         for key in _terms(self.problem, near / LEVELS):
@@ -163,14 +164,14 @@ class _Storing:
         self.search.run(_LOOK_EVERY, over)
 
     def _levels(self) -> Integers:
-        """The matrix that the search is at, in levels, symmetric."""
+        """Return the present matrix in integer levels, symmetric."""
         matrix = np.clip(self.search.matrix + self.relaxation.even, 0, 1)
         levels = np.rint((matrix + matrix.T) / 2 * LEVELS).astype(np.int64)
         np.fill_diagonal(levels, LEVELS)
         return levels
 
     def _transfers(self) -> Minorant:
-        """The mean of the tensors' bounds."""
+        """Return the mean of the tensors' bounds."""
         constant, matrix = 0.0, np.zeros((self.problem.size, self.problem.size))
         for (t, slope, first, nodes), weight in self.terms.items():
             tensor = self.problem.tensors[t]
@@ -183,7 +184,7 @@ class _Storing:
         return Minorant(constant, matrix + matrix.T)
 
     def _rounded(self, near: Integers) -> SemidefiniteEvidence:
-        """The bound of the present multipliers as they are stored."""
+        """Return the bound of the present multipliers, rounded as they are stored."""
         relaxation, n, k = self.relaxation, self.problem.size, self.stages
         dual, unit = self.search.dual(), relaxation.unit
         exponent = math.floor(math.log2(_GRAIN * unit))
@@ -223,10 +224,10 @@ class _Storing:
 
 
 def stage_means(problem: PartitionProblem, near: Integers) -> Minorant:
-    """What the stage of each node costs, at least, near a matrix of levels: `minorants.stage_costs` without kinks.
+    """Bound the cost of the stage of each node, tightly near a matrix of levels: `minorants.stage_costs` without kinks.
 
-    Of a tensor's members, those within `WIDTH` of the largest, or least entry, share what the stage pays. Overflow is left
-    out. O(nodes edges).
+    A tensor's members within `WIDTH` of the largest, or least, entry share its coefficient. Overflow is not counted. O(nodes
+    edges).
     """
     n = problem.size
     every = np.arange(n)
@@ -245,7 +246,7 @@ def stage_means(problem: PartitionProblem, near: Integers) -> Minorant:
 
 
 def _shares(levels: Integers) -> Floats:
-    """Shares by row of those near the largest, multiples of 1 / `ONE` and 1 in all; what rounding leaves gets the first."""
+    """Return shares by row of the entries near the largest, multiples of 1 / `ONE`; the first gets the remainder."""
     parts = np.maximum(WIDTH - (levels.max(axis=1, keepdims=True) - levels), 0)
     shares = parts * ONE // parts.sum(axis=1, keepdims=True)
     shares[np.arange(len(shares)), (parts > 0).argmax(axis=1)] += ONE - shares.sum(axis=1)
@@ -253,12 +254,12 @@ def _shares(levels: Integers) -> Floats:
 
 
 def least_stages(first: int, slope: float, always: bool) -> float:
-    """What stages of some members, with ``slope`` for each pair that shares one, amount to at least: see the checker."""
+    """Return `x₀` of Lemma 3 of ``docs/proofs/partition_semidefinite.md``."""
     return min(s - (s == 1 and not always) + slope * fewest_pairs(first, s) for s in range(1, first + 1))
 
 
 def _terms(problem: PartitionProblem, near: Floats) -> list[Term]:
-    """A lower bound of each tensor that is tight near a matrix."""
+    """Return a lower bound of each tensor that is tight near a matrix."""
     found: list[Term] = []
     for t, tensor in enumerate(problem.tensors):
         nodes = members(tensor)
@@ -275,7 +276,7 @@ def _terms(problem: PartitionProblem, near: Floats) -> list[Term]:
 
 
 def _fewer(terms: dict[Term, float]) -> dict[Term, float]:
-    """Without small weights; those of a tensor are multiples of 1 / `_PARTS`, and 1 in all."""
+    """Drop small weights; the weights of a tensor become multiples of 1 / `_PARTS` with sum 1."""
     kept = {key: weight for key, weight in terms.items() if weight >= _LEAST_WEIGHT}
     of: dict[int, list[Term]] = {}
     for key in kept:
@@ -290,12 +291,12 @@ def _fewer(terms: dict[Term, float]) -> dict[Term, float]:
 
 
 def _triangle(matrix: npt.NDArray[Any]) -> Pairs:
-    """Rows above the diagonal."""
+    """Return the rows above the diagonal."""
     return [[int(x) for x in row[v + 1 :]] for v, row in enumerate(matrix)]
 
 
 def _named(places: Integers, limits: Floats, multipliers: Integers, n: int) -> dict[str, Pairs]:
-    """Cuts by the nodes that they are of, with their multipliers; those of 0 are left out."""
+    """Return triangles and convexity cuts by their nodes, with their multipliers; those of 0 are left out."""
     triangles, convexity = [], []
     for row, limit, multiplier in zip(places.tolist(), limits.tolist(), multipliers.tolist(), strict=True):
         first, second = (set(divmod(place, n)) for place in row[:2])

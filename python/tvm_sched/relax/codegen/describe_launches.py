@@ -11,7 +11,7 @@ import tvm
 from ...errors import InputError
 from ..ir.attributes import LAUNCHES
 from .cuda.compile import describe_launches
-from .prepare_kernels import PrepareKernels
+from .prepare_kernels import prepare_kernels
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.DescribeLaunches")
@@ -32,7 +32,7 @@ class DescribeLaunches:
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         launches = {}
-        for variable, function in PrepareKernels(schedule=False)(mod).functions_items():
+        for variable, function in prepare_kernels(mod, schedule=False).functions_items():
             if isinstance(function, tvm.tirx.PrimFunc):
                 name = str(variable.name_hint)
                 with suppress(InputError):

@@ -27,8 +27,13 @@ class PrepareKernels:
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
         for_cpu = not mod.attrs or DEVICE_KIND not in mod.attrs
-        result = mod.clone()
-        for variable, function in mod.functions_items():
-            if isinstance(function, tvm.tirx.PrimFunc):
-                result.update_func(variable, prepare_kernel(function, self.schedule and for_cpu))
-        return result
+        return prepare_kernels(mod, self.schedule and for_cpu)
+
+
+def prepare_kernels(mod: tvm.IRModule, schedule: bool) -> tvm.IRModule:
+    """Return the module with its kernels prepared; ``schedule``: whether their loops are rearranged for a CPU."""
+    result = mod.clone()
+    for variable, function in mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            result.update_func(variable, prepare_kernel(function, schedule))
+    return result

@@ -79,7 +79,7 @@ def decoder_variants(
     rows: bool = False,
     gpus: Topology | None = None,
 ) -> tuple[OpGraph, tuple[Group, ...]]:
-    """`decoder_graph`, and the groups of its operators that can be computed in other ways.
+    """`decoder_graph`, and the groups of its operators that have alternatives.
 
     Products may be cut into any of these numbers of ``pieces``, with ``rows`` by rows also where only warm runs can gain
     (`tvm_sched.relax.variants.row_regions`). With ``gpus``, operators say what their kernels take of the

@@ -7,9 +7,11 @@ from typing import Any
 
 import tvm
 
+from ...errors import InputError
 from ...problem import Topology
 from ..codegen.cpu.kernels import compile_kernels
 from ..codegen.cuda import compile_cuda_kernels, needed_architectures
+from ..ir.flops import FLOPS
 from ..toolchain.compile_target import needs_of
 
 Compiler = Callable[[Mapping[str, tvm.tirx.PrimFunc], tvm.target.Target], tvm.runtime.Module]
@@ -29,6 +31,11 @@ def compile_for(
     """
     if not kernels:
         return []
+    for name, kernel in kernels.items():
+        if FLOPS not in (kernel.attrs or {}):
+            raise InputError(
+                f"kernel {name!r} is not prepared for the executor; run PrepareKernels after LowerToKernels"
+            )
     if backend == "cuda":
         return [compile_cuda_kernels(kernels, [device.arch for device in topology.devices])]
     return [

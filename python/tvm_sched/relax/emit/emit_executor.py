@@ -22,9 +22,8 @@ class EmitExecutor:
 
     Parameters
     ----------
-    backend : {"cpu", "emulated", "cuda"}, optional
-        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``. For ``"cuda"`` the kernels
-        must have been lowered for GPUs (`LowerToKernels`), and nvcc is needed.
+    backend : str, optional
+        As in `CompileOptions`. For ``"cuda"`` the kernels must have been lowered for GPUs (`LowerToKernels`).
     run_options : mapping, optional
         What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
     states : mapping of str to int, optional

@@ -38,8 +38,8 @@ class EmitPipeline:
 
     Parameters
     ----------
-    backend : {"cpu", "emulated", "cuda"}, optional
-        As for `EmitExecutor`.
+    backend : str, optional
+        As in `CompileOptions`.
     """
 
     def __init__(self, backend: str | None = None) -> None:
@@ -99,8 +99,8 @@ def make_stages(
     ----------
     mod : tvm.IRModule
         The whole model, lowered to kernels, with problem and plan in its attributes.
-    backend : {"cpu", "emulated", "cuda"}, optional
-        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
+    backend : str, optional
+        As in `CompileOptions`.
     together : bool
         Whether all go into one executable: then they hold the values of their parameters, not only up to `EMBED_LIMIT`
         bytes of each stage, and the first one holds what `tvm_sched.pipeline.open_pipeline` needs.
@@ -136,7 +136,9 @@ def pipeline_main(mod: tvm.IRModule, stages: Sequence[tvm.runtime.Module]) -> re
     new = {variable: relax.Var(variable.name, variable.ty) for variable in kept}
     builder = relax.BlockBuilder()
     with builder.function("main", list(new.values())):
-        values = {name: element(builder, new[variable], way) for name, (variable, way) in extraction.arguments.items()}
+        values = {
+            name: element(builder, new[variable], path) for name, (variable, path) in extraction.arguments.items()
+        }
         for stage in stages:
             (plan,) = json.loads(stage["plans"]())
             types = [relax.TensorType(spec["shape"], spec["dtype"]) for spec in plan["outputs"]]

@@ -96,8 +96,8 @@ def make_executor(
     ----------
     mods : sequence of tvm.IRModule
         Each with problem and schedule in its attributes.
-    backend : {"cpu", "emulated", "cuda"}, optional
-        Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``.
+    backend : str, optional
+        As in `CompileOptions`.
     embed : bool
         Whether the module holds the values of the parameters.
     run_options : mapping, optional
@@ -319,14 +319,14 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
     new = {old.params[k]: param for k, param in zip(kept, params, strict=True)}
     unset = {name: (variable, ()) for name, variable in first.extraction.parameters.items() if variable in new}
     arguments = {
-        name: (new[variable], way)
-        for name, (variable, way) in {**first.extraction.arguments, **unset}.items()
+        name: (new[variable], path)
+        for name, (variable, path) in {**first.extraction.arguments, **unset}.items()
         if name not in first.states
     }
     outputs = [tensor for tensor in first.outputs if tensor not in unset]
     builder = relax.BlockBuilder()
     with builder.function("main", params):
-        values = {name: element(builder, variable, way) for name, (variable, way) in arguments.items()}
+        values = {name: element(builder, variable, path) for name, (variable, path) in arguments.items()}
         if outputs:
             types = [_output_type(variants, k) for k in range(len(outputs))]
             results = emit_call(builder, ENTRY, [values[name] for name in arguments], types)
@@ -350,10 +350,10 @@ def emit_call(
     return [result] if len(types) == 1 else [builder.emit(relax.TupleGetItem(result, k)) for k in range(len(types))]
 
 
-def element(builder: relax.BlockBuilder, variable: relax.Var, way: tuple[int, ...]) -> relax.Expr:
+def element(builder: relax.BlockBuilder, variable: relax.Var, path: tuple[int, ...]) -> relax.Expr:
     """An argument of ``main``, or a part of one that is a tuple."""
     value = variable
-    for position in way:
+    for position in path:
         value = builder.emit(relax.TupleGetItem(value, position))
     return value
 

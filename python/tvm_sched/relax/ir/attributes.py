@@ -32,7 +32,7 @@ PIPELINE = "tvm_sched.pipeline"
 SUBMODELS = "tvm_sched.submodels"
 """A JSON list of lists of operators' names, left by SplitByDominators."""
 CHOICE = "tvm_sched.choice"
-"""A JSON object of groups and the ways in which they are computed, left by Place where the problem had variants."""
+"""A JSON object of groups and their chosen alternatives, left by Place if the problem had variants."""
 NAME = "tvm_sched.name"
 """Name of the model."""
 TAIL = "tvm_sched.tail"
@@ -112,11 +112,11 @@ def _read(mod: tvm.IRModule, key: str, left_by: str, kind: type[_Kind]) -> _Kind
     left = get_attribute(mod, key, left_by)
     if not isinstance(left, Document):
         return kind.from_json(str(left), f"module attribute {key}")
-    found = left.object()
-    if not isinstance(found, kind):
-        found = kind.from_json(str(left.text()), f"module attribute {key}")
-        left.set_object(found)
-    return found
+    value = left.object()
+    if not isinstance(value, kind):
+        value = kind.from_json(str(left.text()), f"module attribute {key}")
+        left.set_object(value)
+    return value
 
 
 def get_problem(mod: tvm.IRModule) -> Problem:

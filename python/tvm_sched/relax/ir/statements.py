@@ -92,15 +92,15 @@ def contains(part: Any, kinds: tuple[type, ...], wanted: Callable[[Any], bool] =
 
 def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:
     """Whether an expression, or a part of it but for indices of tensors, is what is looked for."""
-    found = False
+    occurs = False
 
     def visit(part: Any) -> Any:
-        nonlocal found
-        found = found or wanted(part)
-        return part if found else map_expression(part, visit)
+        nonlocal occurs
+        occurs = occurs or wanted(part)
+        return part if occurs else map_expression(part, visit)
 
     visit(expr)
-    return found
+    return occurs
 
 
 class _Mapper:

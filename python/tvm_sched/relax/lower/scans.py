@@ -56,9 +56,11 @@ class _Widener(PyExprMutator):
         if call.op.name in _SCANS:
             attributes["dtype"] = wide
         source = self.builder_.emit(relax.op.astype(call.args[0], wide))
-        found = self.builder_.emit(build(source, **attributes))
-        if not isinstance(found.ty, relax.TupleType):
-            return found if call.op.name == "relax.argsort" or dtype_of(found) != wide else relax.op.astype(found, kind)
-        values = self.builder_.emit(relax.TupleGetItem(found, 0))
-        places = self.builder_.emit(relax.TupleGetItem(found, 1))
+        result = self.builder_.emit(build(source, **attributes))
+        if not isinstance(result.ty, relax.TupleType):
+            return (
+                result if call.op.name == "relax.argsort" or dtype_of(result) != wide else relax.op.astype(result, kind)
+            )
+        values = self.builder_.emit(relax.TupleGetItem(result, 0))
+        places = self.builder_.emit(relax.TupleGetItem(result, 1))
         return relax.Tuple([self.builder_.emit(relax.op.astype(values, kind)), places])

@@ -23,7 +23,7 @@ class Place:
 
     Reads the attribute ``tvm_sched.problem``, and the submodels that `SplitByDominators` left if the scheduler solves
     submodels; leaves the schedule as a JSON document in ``tvm_sched.schedule``. Where the problem has variants, the
-    ways that the schedule chooses are in ``tvm_sched.choice`` from then on, and problem and schedule are of these ways
+    alternatives that the schedule chooses are in ``tvm_sched.choice`` from then on, and problem and schedule are of these
     alone.
 
     Parameters

@@ -56,7 +56,7 @@ def with_demands(
     mod : tvm.IRModule
         The model, lowered to kernels.
     calls : Extraction
-        With all ways to compute it.
+        With the alternatives of all groups.
     topology : Topology
     compile_image : callable, optional
         Compiles the kernels, so that registers and static shared memory are those of the code
@@ -87,7 +87,7 @@ def with_demands(
     launches |= _library_launches(mod, used & claimed, compiled)
     if not used <= launches.keys():
         return calls
-    graph = calls.all_ways().graph
+    graph = calls.with_all_alternatives().graph
     demands: dict[str, Demand] = {}
     for call, operator in zip(every, graph.operators, strict=True):
         modelled = call.function in claimed and kernel_document(mod, call.function)[0] == NVIDIA.name
@@ -126,18 +126,18 @@ def _compiled_launches(
 
 def _library_launches(mod: tvm.IRModule, functions: set[str], compiled: bool) -> dict[str, Launches]:
     """Launches of functions that kernel libraries compute: our compiled kernels, a model of NVIDIA's libraries."""
-    found: dict[str, Launches] = {}
+    launches: dict[str, Launches] = {}
     ours: dict[str, dict[str, Any]] = {}
     for name in sorted(functions):
         library, document = kernel_document(mod, name)
         if library == NVIDIA.name:
-            found[name] = (library_launch(document),)
+            launches[name] = (library_launch(document),)
         else:
             ours[name] = document
     if compiled and ours:
         described, _, kernels = compile_sources(ours)
-        found |= {name: _described(name, function["launches"], kernels) for name, function in described.items()}
-    return found
+        launches |= {name: _described(name, function["launches"], kernels) for name, function in described.items()}
+    return launches
 
 
 def _lowered_launches(mod: tvm.IRModule) -> dict[str, Launches]:
@@ -149,12 +149,12 @@ def _lowered_launches(mod: tvm.IRModule) -> dict[str, Launches]:
 def _described(name: str, launches: Sequence[Mapping[str, Any]], kernels: Mapping[str, CompiledKernel]) -> Launches:
     """What launches take, by the compiled kernels as far as they are known."""
     assumed = CompiledKernel(REGISTERS[bool(_PRODUCT.search(name))], 0, 0)
-    found = []
+    resources = []
     for launch in launches:
         kernel, dynamic = kernels.get(launch["symbol"], assumed), launch["shared_bytes"]
         blocks, threads = prod(launch["grid"]), prod(launch["block"])
-        found.append(KernelResources(blocks, threads, kernel.registers, kernel.shared_memory + dynamic, dynamic))
-    return tuple(found)
+        resources.append(KernelResources(blocks, threads, kernel.registers, kernel.shared_memory + dynamic, dynamic))
+    return tuple(resources)
 
 
 def _memory_bound(graph: OpGraph, operator: Operator, device: Device) -> bool:

@@ -24,7 +24,7 @@ MeasureKernels = Callable[[tvm.IRModule, Extraction, Topology], Costs]
 class EstimateLatencies:
     """Make the scheduling problem: operator graph, topology and the latency of each operator on each device.
 
-    Reads ``main``, lowered to kernels, with all ways in which they can be computed; leaves the problem as a JSON
+    Reads ``main``, lowered to kernels, with the alternatives of all groups; leaves the problem as a JSON
     document in the attribute ``tvm_sched.problem``.
 
     Parameters
@@ -65,6 +65,6 @@ class EstimateLatencies:
         if (measure := self.measure) is not None and calls.graph.operators:
 
             def costs(graph: OpGraph, topology: Topology) -> Costs:
-                return measure(mod, calls.all_ways(), topology)
+                return measure(mod, calls.with_all_alternatives(), topology)
 
         return leave(mod, PROBLEM, problem_of(calls.graph, calls.groups, self.topology, costs))

@@ -22,7 +22,14 @@ from ..ir.calls import describe, kernel_kind, plain
 from ..ir.flops import count_flops
 from ..ir.tensor_types import bytes_of, dtype_of, static_shape
 from ..lower.kernel_libraries import kernel_flops
-from ..variants.alternatives import Choice, Member, WayCollector, as_choice, graph_bindings, members
+from ..variants.alternatives import (
+    AlternativeBinding,
+    AlternativeCollector,
+    Choice,
+    alternative_bindings,
+    as_choice,
+    graph_bindings,
+)
 from .read_bytes import count_read_bytes
 
 
@@ -51,13 +58,13 @@ class Extraction:
     calls : list of KernelCall
         One for each operator, in the order of the graph.
     arguments : dict of str to (relax.Var, tuple of int)
-        Tensors that are inputs of ``main``: the argument, and the way into it where it is a tuple.
+        Tensors that are inputs of ``main``: the argument, and the positions that lead into it if it is a tuple.
     parameters : dict of str to relax.Var
         Tensors that are parameters, by the name of the argument after the inputs.
     result : nested tuple of str
         What ``main`` returns, as names of tensors.
     groups : tuple of Group
-        Operators that can be computed in other ways.
+        Groups of operators that have alternatives.
     alternative_calls : tuple of KernelCall
         One for each operator of their alternatives.
     parts : dict of str to Part
@@ -74,7 +81,7 @@ class Extraction:
     parts: dict[str, Part] = field(default_factory=dict)
 
     def resolve(self, choice: Mapping[str, str]) -> Extraction:
-        """The extraction for a choice of ways, without groups; groups that it does not name are as in the graph."""
+        """Return the extraction for a choice, without groups; groups that the choice does not name are as in the graph."""
         graph, rows = choose_graph(self.graph, self.groups, choice)
         every = [*self.calls, *self.alternative_calls]
         kept = {tensor.name for tensor in graph.tensors}
@@ -83,8 +90,8 @@ class Extraction:
         calls = [every[row] for row in rows]
         return Extraction(graph, calls, self.arguments, parameters, self.result, parts=parts)
 
-    def all_ways(self) -> Extraction:
-        """The operators of all ways at once (`tvm_sched.problem.all_ways`): what kernels are measured with."""
+    def with_all_alternatives(self) -> Extraction:
+        """Return the operators of the graph and of all alternatives at once, with which kernels are measured."""
         graph = all_ways(self.graph, self.groups)
         calls = [
             replace(call, inputs=operator.inputs, outputs=operator.outputs)
@@ -98,8 +105,8 @@ def extract(mod: tvm.IRModule) -> Extraction:
 
     Each ``call_tir``, ``call_dps_packed`` and ``call_pure_packed`` is an operator; tuples, casts of types and other
     names for a value are seen through. The order of operators is the order of the bindings, so the same module always
-    gives the same graph. Of kernels that can be computed in several ways it has the one that the module's attribute
-    `CHOICE` names, else that of the graph.
+    gives the same graph. Of a group with alternatives it has those operators that the module's attribute `CHOICE`
+    names, else the graph's own.
 
     Raises
     ------
@@ -111,7 +118,7 @@ def extract(mod: tvm.IRModule) -> Extraction:
 
 
 def extract_variants(mod: tvm.IRModule) -> Extraction:
-    """As `extract`, with all ways in which groups of operators can be computed."""
+    """As `extract`, with the alternatives of all groups."""
     return _Extractor(mod).run()
 
 
@@ -132,12 +139,12 @@ class _Extractor:
     names: Counter[str] = field(default_factory=Counter)
     flops: dict[str, int] = field(default_factory=dict)
     read_bytes: dict[str, Mapping[int, int]] = field(default_factory=dict)
-    members: dict[relax.Var, Member] = field(default_factory=dict)
+    members: dict[relax.Var, AlternativeBinding] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
-    member: Member | None = None  # of the binding at which this is
+    member: AlternativeBinding | None = None  # of the binding at which this is
     owned: dict[relax.Var, Choice] = field(default_factory=dict)
-    owner: Choice | None = None  # of the binding at which this is, where only the graph's way of a choice needs it
-    ways: WayCollector = field(default_factory=WayCollector)
+    owner: Choice | None = None  # of the binding at which this is, which no alternative of the choice needs
+    alternatives: AlternativeCollector = field(default_factory=AlternativeCollector)
 
     def run(self) -> Extraction:
         function = self.mod["main"]
@@ -148,7 +155,7 @@ class _Extractor:
         if not isinstance(body, relax.SeqExpr):
             body = relax.SeqExpr([], body)
         bindings = [binding for block in body.blocks for binding in block.bindings]
-        self.members, self.owned = members(bindings, body.body), graph_bindings(bindings, body.body)
+        self.members, self.owned = alternative_bindings(bindings, body.body), graph_bindings(bindings, body.body)
         for binding in bindings:
             self.member, self.owner = self.members.get(binding.var), self.owned.get(binding.var)
             self.values[binding.var] = self._bind(binding)
@@ -159,13 +166,13 @@ class _Extractor:
                 "main returns a shape or number beside its tensors; a schedule's results are tensors: drop it"
             )
         graph = OpGraph(plain(model_name(self.mod)), tuple(self.operators), tuple(self.tensors.values()), flat)
-        groups, calls = self.ways.finish()
+        groups, calls = self.alternatives.finish()
         return Extraction(graph, self.calls, self.arguments, self.parameters, result, groups, calls, self.parts)
 
-    def _argument(self, variable: relax.Var, ty: Any, name: str, parameter: bool, way: tuple[int, ...]) -> Any:
+    def _argument(self, variable: relax.Var, ty: Any, name: str, parameter: bool, path: tuple[int, ...]) -> Any:
         if isinstance(ty, relax.TupleType):
             parts = enumerate(ty.fields)
-            return tuple(self._argument(variable, part, f"{name}.{k}", parameter, (*way, k)) for k, part in parts)
+            return tuple(self._argument(variable, part, f"{name}.{k}", parameter, (*path, k)) for k, part in parts)
         if not isinstance(ty, relax.TensorType):
             return None
         name = self._unique_tensor(name)
@@ -173,7 +180,7 @@ class _Extractor:
         if parameter:
             self.parameters[name] = variable
         else:
-            self.arguments[name] = (variable, way)
+            self.arguments[name] = (variable, path)
         return name
 
     def _bind(self, binding: relax.Binding) -> Any:
@@ -234,7 +241,7 @@ class _Extractor:
             raise InputError(f"{where}: {function!r} takes a shape or number as an argument; kernels take tensors only")
         kind = kernel_kind(function)
         if self.member is not None:
-            prefix = f"{self._maker(self.member)}/{self.member.choice.names[self.member.way]}/"
+            prefix = f"{self._maker(self.member)}/{self.member.choice.names[self.member.number]}/"
         else:
             prefix = ""
         self.names[prefix + kind] += 1
@@ -250,16 +257,16 @@ class _Extractor:
         operator = Operator(name, kind, tuple(inputs), outputs, self.flops.get(function, 0), parts)
         call = KernelCall(name, function, external, packed, tuple(inputs), outputs)
         if self.member is not None:
-            self.ways.add(self._maker(self.member), self.member, operator, call)
+            self.alternatives.add(self._maker(self.member), self.member, operator, call)
         else:
             self.operators.append(operator)
             self.calls.append(call)
             if self.owner is not None:
-                self.ways.add_of_graph(self.owner, name)
+                self.alternatives.add_of_graph(self.owner, name)
         return result
 
     def _part(self, call: relax.Call, where: str) -> str:
-        """The part of a parameter that a way reads."""
+        """Add the part of a parameter that an alternative reads."""
         whole = self._value(call.args[0], where)
         axis, begin, end = (int(call.args[k].fields[0]) for k in (1, 2, 3))
         name = self._unique_tensor(f"{whole}/{axis}/{begin}:{end}")
@@ -268,19 +275,19 @@ class _Extractor:
         self.parts[name] = Part(whole, axis, begin, end)
         return name
 
-    def _maker(self, member: Member) -> str:
-        """The operator of the graph that makes what a way makes; it names the group."""
+    def _maker(self, member: AlternativeBinding) -> str:
+        """Return the operator of the graph that makes what an alternative makes; it names the group."""
         made = self.values[member.choice.results[0]]
         return next(operator.name for operator in reversed(self.operators) if made in operator.outputs)
 
-    def _outputs(self, ty: Any, name: str, way: tuple[int, ...], where: str, function: str) -> Any:
+    def _outputs(self, ty: Any, name: str, path: tuple[int, ...], where: str, function: str) -> Any:
         if isinstance(ty, relax.TupleType):
-            return tuple(self._outputs(part, name, (*way, k), where, function) for k, part in enumerate(ty.fields))
+            return tuple(self._outputs(part, name, (*path, k), where, function) for k, part in enumerate(ty.fields))
         if not isinstance(ty, relax.TensorType):
             raise InputError(f"{where}: {function} returns {ty}; kernels return tensors or tuples of them")
         if self.member is not None and self.member.last:
             return self.values[self.member.choice.results[0]]
-        tensor = self._unique_tensor(f"{name}:{'.'.join(map(str, way)) or 0}")
+        tensor = self._unique_tensor(f"{name}:{'.'.join(map(str, path)) or 0}")
         self._add_tensor(tensor, ty, "activation", f"{where}: the result of {function}")
         return tensor
 
@@ -291,18 +298,18 @@ class _Extractor:
         if shape is None:
             raise InputError(
                 f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols: input_shapes=..., "
-                "--input-shape, or the pass relax.transform.BindSymbolicVars"
+                "--shape, or the pass relax.transform.BindSymbolicVars"
             )
         dtype = plain(dtype_of(ty))
         made = Tensor(name, bytes_of(shape, dtype), kind, shape, dtype)
         if self.member is not None:
-            self.ways.add_tensor(self._maker(self.member), self.member, made)
+            self.alternatives.add_tensor(self._maker(self.member), self.member, made)
         else:
             self.tensors[name] = made
 
     def _unique_tensor(self, name: str) -> str:
         candidate, count = name, 1
-        while candidate in self.tensors or candidate in self.ways.tensors:
+        while candidate in self.tensors or candidate in self.alternatives.tensors:
             count += 1
             candidate = f"{name}.{count}"
         return candidate

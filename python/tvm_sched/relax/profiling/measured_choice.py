@@ -219,21 +219,21 @@ class Choice:
             self.progress(f"measuring {candidate.name}", position, len(candidates))
             assert held is not None
             next_one = Runner(self.module(candidate))
-            found = compare(held, next_one, self.seconds)
+            comparison = compare(held, next_one, self.seconds)
             if not self.rows:
-                self.rows.append({"schedule": first.name, "seconds": found.first})
+                self.rows.append({"schedule": first.name, "seconds": comparison.first})
             self.rows.append(
                 {
                     "schedule": candidate.name,
-                    "seconds": found.second,
+                    "seconds": comparison.second,
                     "beside": best.name,
-                    "its_seconds": found.first,
-                    "quiet": found.quiet,
+                    "its_seconds": comparison.first,
+                    "quiet": comparison.quiet,
                 }
             )
-            if found.quiet:
-                taken[candidate.name] = taken.get(best.name, 1.0) * found.second / found.first
-            if found.faster and (found.quiet or not candidate.spares_cores):
+            if comparison.quiet:
+                taken[candidate.name] = taken.get(best.name, 1.0) * comparison.second / comparison.first
+            if comparison.faster and (comparison.quiet or not candidate.spares_cores):
                 best, held = candidate, next_one
         held = None  # its parameters need not be there twice
         best = self._look_again(best, {name: part / taken.get(best.name, np.inf) for name, part in taken.items()})
@@ -247,18 +247,18 @@ class Choice:
         again: dict[str, tuple[float, float]] = {}
         for position, candidate in enumerate(close):
             self.progress(f"measuring {candidate.name} again", position, len(close))
-            found = compare(Runner(self.module(best)), Runner(self.module(candidate)), self.seconds)
+            comparison = compare(Runner(self.module(best)), Runner(self.module(candidate)), self.seconds)
             self.rows.append(
                 {
                     "schedule": candidate.name,
-                    "seconds": found.second,
+                    "seconds": comparison.second,
                     "beside": f"{best.name}, again",
-                    "its_seconds": found.first,
-                    "quiet": found.quiet,
+                    "its_seconds": comparison.first,
+                    "quiet": comparison.quiet,
                 }
             )
-            if found.quiet:
-                again[candidate.name] = (looks[candidate.name], found.second / found.first)
+            if comparison.quiet:
+                again[candidate.name] = (looks[candidate.name], comparison.second / comparison.first)
         chosen = settle(best.name, self.tried[0].name, again)
         return next(each for each in self.tried if each.name == chosen) if again else best
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import tirx
 
-from ...cost_model.roofline_model import roofline
+from ...cost_model.roofline_model import SlowKernel, roofline
 from ..codegen.cpu.elementary import FUNCTIONS, is_replaced
 from ..ir.attributes import get_problem
 from ..ir.loops import depends_on, runs_along
@@ -28,27 +27,6 @@ _EXTERNAL = {"call_extern", "call_pure_extern"}
 """Intrinsics that call a function whose name is their first argument."""
 
 
-@dataclass(frozen=True)
-class SlowKernel:
-    """A kernel far from its roofline.
-
-    Attributes
-    ----------
-    name : str
-        The kernel's function.
-    operator : str
-        The first operator of the model that it computes.
-    microseconds : float or None
-        Measured, where the costs are.
-    reason : str
-    """
-
-    name: str
-    operator: str
-    microseconds: float | None
-    reason: str
-
-
 def slow_kernels(mod: tvm.IRModule) -> list[SlowKernel]:
     """List the generated kernels of a module with a problem that are far from their roofline, the slowest first.
 
@@ -61,22 +39,22 @@ def slow_kernels(mod: tvm.IRModule) -> list[SlowKernel]:
     calls = {call.operator: call.function for call in extract(mod).calls}
     measured = problem.costs.source in _MEASURED
     ideal = roofline(problem.graph, problem.topology).operator_ns.min(axis=1) if measured else None
-    found: dict[str, tuple[float, SlowKernel]] = {}
+    slow: dict[str, tuple[float, SlowKernel]] = {}
     for position, operator in enumerate(problem.graph.operators):
         name = calls.get(operator.name, "")
-        if name not in generated or name in found:
+        if name not in generated or name in slow:
             continue
         if ideal is not None:
             time = float(problem.costs.operator_ns[position].min())
             if time < max(LEAST_NANOSECONDS, TIMES_ROOFLINE * ideal[position]):
                 continue
             reason = why_slow(generated[name])[1] or f"{time / ideal[position]:.0f} times its roofline"
-            found[name] = time, SlowKernel(name, operator.name, time / 1e3, reason)
+            slow[name] = time, SlowKernel(name, operator.name, time / 1e3, reason)
             continue
         estimate, reason = why_slow(generated[name])
         if estimate >= LEAST_NANOSECONDS:
-            found[name] = estimate, SlowKernel(name, operator.name, None, reason)
-    return [kernel for _, kernel in sorted(found.values(), key=lambda pair: -pair[0])]
+            slow[name] = estimate, SlowKernel(name, operator.name, None, reason)
+    return [kernel for _, kernel in sorted(slow.values(), key=lambda pair: -pair[0])]
 
 
 def why_slow(function: tirx.PrimFunc) -> tuple[float, str]:

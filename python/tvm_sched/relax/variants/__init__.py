@@ -1,1 +1,1 @@
-"""Further ways to compute the kernels of a lowered module."""
+"""Alternatives for the kernels of a lowered module."""

@@ -43,16 +43,16 @@ def core_of(mod: tvm.IRModule, binding: relax.VarBinding) -> Core | None:
     if not isinstance(value.op, tvm.ir.GlobalVar):
         return Core(value.args[0], tuple(value.args[1].fields), (), binding.var) if is_kernel_call(value) else None
     function = mod[value.op]
-    found = heavy_binding(mod, function)
-    if found is None:
+    heavy = heavy_binding(mod, function)
+    if heavy is None:
         return None
     given = dict(zip(function.params, value.args, strict=True))
-    operands = tuple(given.get(a, a) if isinstance(a, relax.Var) else a for a in found.value.args[1].fields)
+    operands = tuple(given.get(a, a) if isinstance(a, relax.Var) else a for a in heavy.value.args[1].fields)
     inner = [b.var for b in kernel_calls(function) or []]
     if any(operand.same_as(v) for operand in operands for v in inner):
         return None
-    epilogue = tuple(b for b in kernel_calls(function) or [] if not b.var.same_as(found.var))
-    return Core(found.value.args[0], operands, epilogue, found.var)
+    epilogue = tuple(b for b in kernel_calls(function) or [] if not b.var.same_as(heavy.var))
+    return Core(heavy.value.args[0], operands, epilogue, heavy.var)
 
 
 def is_kernel_call(value: Any) -> bool:
@@ -83,8 +83,8 @@ def fused_kernel(mod: tvm.IRModule, variable: tvm.ir.GlobalVar) -> tvm.tirx.Prim
     return made[call.args[0]]
 
 
-def typed(call: relax.Call, ty: Any) -> relax.Call:
-    """A call with an explicit type, as nothing has inferred it."""
+def with_type(call: relax.Call, ty: Any) -> relax.Call:
+    """Give a call its type, which nothing has inferred."""
     relax.expr._update_type(call, ty)
     return call
 
@@ -100,15 +100,15 @@ def fuse(bindings: Sequence[relax.VarBinding], result: relax.Var, params: Sequen
 
 def kernel_calls(function: relax.Function) -> list[relax.VarBinding] | None:
     """The bindings of a fused function if all are calls of PrimFuncs with one result; else None."""
-    found = [binding for block in function.body.blocks for binding in block.bindings]
-    if found and isinstance(found[-1].value, relax.Var):  # the output's other name
-        found = found[:-1]
-    for binding in found:
+    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    if bindings and isinstance(bindings[-1].value, relax.Var):  # the output's other name
+        bindings = bindings[:-1]
+    for binding in bindings:
         value = binding.value
         call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name == "relax.call_tir"
         if not call or not isinstance(binding.var.ty, relax.TensorType):
             return None
-    return found
+    return bindings
 
 
 def needs(function: relax.Function) -> dict[Any, set[Any]]:
@@ -126,8 +126,8 @@ def heavy_binding(mod: tvm.IRModule, function: Any) -> relax.VarBinding | None:
     if not isinstance(function, relax.Function) or not function.attrs or "Primitive" not in function.attrs:
         return None
     calls = kernel_calls(function) or []
-    found = [binding for binding in calls if pattern(mod, binding.value) == HEAVY]
-    return found[0] if len(found) == 1 else None
+    heavy = [binding for binding in calls if pattern(mod, binding.value) == HEAVY]
+    return heavy[0] if len(heavy) == 1 else None
 
 
 def pattern(mod: tvm.IRModule, call: relax.Call) -> int:

@@ -33,11 +33,11 @@ class Blocks:
     """The blocks of a kernel, in order, what each reads, and the one that writes each tensor."""
 
     def __init__(self, function: tirx.PrimFunc) -> None:
-        found = [realize for realize, _ in realizations_in_loops(function.body.block.body)]
-        self.all = found
-        self.loads = {realize: list(loads_of(realize.block)) for realize in found}
-        self.writer = {realize.block.body.buffer: realize for realize in found}
-        if len(self.writer) < len(found):  # several blocks write one tensor
+        realizations = [realize for realize, _ in realizations_in_loops(function.body.block.body)]
+        self.all = realizations
+        self.loads = {realize: list(loads_of(realize.block)) for realize in realizations}
+        self.writer = {realize.block.body.buffer: realize for realize in realizations}
+        if len(self.writer) < len(realizations):  # several blocks write one tensor
             self.writer.clear()
 
 
@@ -192,18 +192,18 @@ def loads_of(block: Any) -> Iterator[Any]:
 
 def loads(expr: Any) -> Iterator[Any]:
     """Loads in an expression, also those in indices of others."""
-    found: list[Any] = []
+    parts: list[Any] = []
 
     def visit(part: Any) -> Any:
         if isinstance(part, tvm.ir.TensorLoad):
-            found.append(part)
+            parts.append(part)
             for index in part.indices:
                 visit(index)
             return part
         return map_expression(part, visit)
 
     visit(expr)
-    yield from found
+    yield from parts
 
 
 def uses(expr: Any, variable: Any) -> bool:
@@ -215,15 +215,15 @@ def uses(expr: Any, variable: Any) -> bool:
 
 def uses_outside_of_loads(expr: Any, variable: Any) -> bool:
     """Whether a variable occurs in an expression other than in indices."""
-    found = False
+    occurs = False
 
     def visit(part: Any) -> Any:
-        nonlocal found
-        found = found or part.same_as(variable)
+        nonlocal occurs
+        occurs = occurs or part.same_as(variable)
         return map_expression(part, visit)
 
     visit(expr)
-    return found
+    return occurs
 
 
 def written_along(realize: Any, axis: int) -> Any:

@@ -1,4 +1,4 @@
-"""Offer other ways to compute fused kernels: with a separate end, products in pieces, regions in parallel parts.
+"""Offer alternatives for fused kernels: with a separate end, products in pieces, regions in parallel parts.
 
 `OfferVariants` puts them into ``main`` beside the fused kernels, joined by calls of `alternatives.CALL`. Such a call stands
 for one of its arguments. `tvm_sched.relax.problem.operator_graph` reads them as groups of a problem with variants, and takes
@@ -23,7 +23,7 @@ from ..ir.tensor_types import dtype_of, known_shape
 from ..lower.kernel_libraries.rewrite import Rewriter
 from .alternatives import CALL
 from .cut_products import Channels, Product, addition, as_channels, as_product, concatenation, part_of
-from .fused_functions import HEAVY, Core, core_of, fuse, heavy_binding, kernel_calls, needs, pattern, typed
+from .fused_functions import HEAVY, Core, core_of, fuse, heavy_binding, kernel_calls, needs, pattern, with_type
 from .kernel_parts import Interval
 from .row_regions import PartCall, RowRegion, RowSearch, part_type
 from .tensor_parallel import Region, find_regions
@@ -33,7 +33,7 @@ WHOLE, FUSED, APART, TENSOR = "whole", "fused", "apart", "tensor"
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.OfferVariants")
 class OfferVariants:
-    """Offer other ways to compute the kernels of ``main``.
+    """Offer alternatives for the kernels of ``main``.
 
     *Tails apart.* A fused kernel is one heavy operation and its epilogue. Where the epilogue reads an activation that
     another heavy kernel makes, and that kernel need not come before the heavy operation (a gate of a Llama's
@@ -121,8 +121,8 @@ class _Offers(Rewriter):
             needed = _union(before.get(variable, 0) for variable in used)
             if (split := self._split(binding.value, before, heavy)) is not None:
                 self.splits[binding.var] = split
-            if pieces and (found := self._in_parts(binding)) is not None:
-                self.products[binding.var] = found
+            if pieces and (product := self._in_parts(binding)) is not None:
+                self.products[binding.var] = product
             before[binding.var] = needed | 1 << position
             heavy |= self._is_heavy(binding.value) << position
         roots = {variable: each.core for variable, each in self.products.items()}
@@ -131,7 +131,7 @@ class _Offers(Rewriter):
         self._inner = {each for members in self.groups.values() for each in members[:-1]}
 
     def _find_groups(self, search: RowSearch) -> None:
-        """The calls that are computed in one way: of each region, alone, and those that rows are offered for."""
+        """Find the calls that are replaced together: of each region, alone, and those that rows are offered for."""
         inner = {each for region in self.regions.values() for each in region.inside}
         for variable in search.calls.variables:
             if variable in self.regions:
@@ -139,11 +139,11 @@ class _Offers(Rewriter):
             elif variable in self.products and variable not in inner:
                 self.groups[variable] = (variable,)
         for last, members in self.groups.items():
-            if (found := search.within(members)) is not None:
-                self.rows[last] = found
+            if (region := search.within(members)) is not None:
+                self.rows[last] = region
         others = search.others({each for members in self.groups.values() for each in members})
         self.rows |= others
-        self.groups |= {last: found.variables for last, found in others.items()}
+        self.groups |= {last: region.variables for last, region in others.items()}
         taken = {each for members in self.groups.values() for each in members}
         self.groups |= {variable: (variable,) for variable in self.splits if variable not in taken}
 
@@ -161,15 +161,15 @@ class _Offers(Rewriter):
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.GlobalVar):
             return None
         function = self.mod[value.op]
-        found = heavy_binding(self.mod, function)
-        if found is None or not isinstance(value.ty, relax.TensorType):
+        operation = heavy_binding(self.mod, function)
+        if operation is None or not isinstance(value.ty, relax.TensorType):
             return None
         needed = needs(function)
-        core = needed[found.var]
+        core = needed[operation.var]
         given = dict(zip(function.params, value.args, strict=True))
         early = _union(before.get(given[p], 0) for p in core if p in given)
         late = {p for p, a in given.items() if p not in core and before.get(a, 0) & ~early & heavy}
-        return _cut(function, needed, late, found.var) if late else None
+        return _cut(function, needed, late, operation.var) if late else None
 
     def _is_weights(self, expr: Any) -> bool:
         """Whether parts of an operand can be made: it is a parameter with a value, or nothing is to be compiled."""
@@ -198,43 +198,43 @@ class _Offers(Rewriter):
             return super().visit(variable, value)
         members, region, rows = self.groups[variable], self.regions.get(variable), self.rows.get(variable)
         fused = self.emit(self.rebuild(value))
-        ways = {FUSED if isinstance(value.op, tvm.ir.GlobalVar) else WHOLE: fused}
+        results = {FUSED if isinstance(value.op, tvm.ir.GlobalVar) else WHOLE: fused}
         if any(each in self.splits for each in members):
-            ways[APART] = self._anew(members, APART, 0)
+            results[APART] = self._anew(members, APART, 0)
         for cut, counts in self._cuts(members).items():
-            ways |= {f"{cut}/{count}": self._anew(members, cut, count) for count in counts}
+            results |= {f"{cut}/{count}": self._anew(members, cut, count) for count in counts}
         if region is not None:
-            ways |= {f"{TENSOR}/{count}": self._tensor_parallel(region, count, value) for count in region.counts}
+            results |= {f"{TENSOR}/{count}": self._tensor_parallel(region, count, value) for count in region.counts}
         if rows is not None:
-            ways |= {name: self._by_rows(members, parts) for name, parts in rows.parts.items()}
-        names = [tvm.ir.StringImm(name) for name in ways]
-        return self.emit(relax.op.call_pure_packed(CALL, *ways.values(), *names, ty_args=fused.ty))
+            results |= {name: self._by_rows(members, parts) for name, parts in rows.parts.items()}
+        names = [tvm.ir.StringImm(name) for name in results]
+        return self.emit(relax.op.call_pure_packed(CALL, *results.values(), *names, ty_args=fused.ty))
 
     def _cuts(self, members: Sequence[relax.Var]) -> dict[str, list[int]]:
         """By kind of cut the numbers of pieces into which some of the calls can be cut."""
-        found: dict[str, set[int]] = {}
+        counts_of: dict[str, set[int]] = {}
         for each in members:
             if each in self.products:
-                found.setdefault(self.products[each].cut.name, set()).update(self.products[each].counts)
-        return {name: sorted(counts) for name, counts in found.items()}
+                counts_of.setdefault(self.products[each].cut.name, set()).update(self.products[each].counts)
+        return {name: sorted(counts) for name, counts in counts_of.items()}
 
-    def _anew(self, members: Sequence[relax.Var], way: str, count: int) -> Any:
-        """The result of some calls that follow each other, each computed in a way where it can be."""
+    def _anew(self, members: Sequence[relax.Var], kind: str, count: int) -> Any:
+        """Compute some calls that follow each other anew, each as ``kind`` says where it can be; return their result."""
         before = {each: self.values[each] for each in members if each in self.values}
         for each in members:
-            self.values[each] = self._computed(each, self.definitions[each], way, count)
+            self.values[each] = self._computed(each, self.definitions[each], kind, count)
         result = self.values.pop(members[-1])
         self.values.update(before)
         return result
 
-    def _computed(self, variable: relax.Var, value: Any, way: str, count: int) -> Any:
-        """A call in a way; as in the graph where it has no such way."""
+    def _computed(self, variable: relax.Var, value: Any, kind: str, count: int) -> Any:
+        """Compute a call as ``kind`` says, or as in the graph where it cannot be."""
         split, pieces = self.splits.get(variable), self.products.get(variable)
-        if way == APART and split is not None:
+        if kind == APART and split is not None:
             given = dict(zip(self.mod[value.op].params, (self.value(a) for a in value.args), strict=True))
             given[split.joint] = self._call(split.head, split.joint, given)
             return self._call(split.tail, split.tail[-1].var, given)
-        if pieces is not None and pieces.cut.name == way and count in pieces.counts:
+        if pieces is not None and pieces.cut.name == kind and count in pieces.counts:
             return self._in_pieces(pieces, count, value)
         return self.emit(self.rebuild(value))
 
@@ -304,15 +304,15 @@ class _Offers(Rewriter):
         cut: dict[Any, Any],
     ) -> Any:
         """The call of a kernel on what ``env`` has of its arguments, and on parts of the others, each cut off once."""
-        found = []
+        operands = []
         for argument, interval in zip(arguments, given, strict=True):
             if isinstance(argument, relax.Var) and argument in env:
-                found.append(env[argument])
+                operands.append(env[argument])
                 continue
             if (argument, interval) not in cut:
                 cut[argument, interval] = self._part(argument, interval)
-            found.append(cut[argument, interval])
-        return self.emit(relax.call_tir(kernel, found, ty))
+            operands.append(cut[argument, interval])
+        return self.emit(relax.call_tir(kernel, operands, ty))
 
     def _part(self, argument: Any, part: Interval | None) -> Any:
         """A part of an operand: of weights, or of an activation, which a kernel cuts off."""
@@ -330,7 +330,7 @@ class _Offers(Rewriter):
             return self.emit(relax.call_tir(join, made, core.joint.ty))
         given = dict(zip(self.mod[value.op].params, (self.value(a) for a in value.args), strict=True))
         inner = [relax.Var(f"piece{k}", piece.ty) for k, piece in enumerate(made)]
-        joined = relax.VarBinding(core.joint, typed(relax.call_tir(join, inner, core.joint.ty), core.joint.ty))
+        joined = relax.VarBinding(core.joint, with_type(relax.call_tir(join, inner, core.joint.ty), core.joint.ty))
         given |= dict(zip(inner, made, strict=True))
         return self._call([joined, *core.epilogue], core.epilogue[-1].var, given)
 

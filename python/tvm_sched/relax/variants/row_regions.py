@@ -79,10 +79,10 @@ class RowRegion:
     Attributes
     ----------
     variables : tuple of relax.Var
-        The calls of which some way makes rows, in order; what the last one makes is read elsewhere, too.
+        The calls that some alternative computes by rows, in order; what the last one makes is read elsewhere, too.
     parts : dict of str to tuple of tuple of PartCall
-        By way, ``batch/4`` along the first axis of the last call's result, ``rows/4`` along another one: the calls of each
-        part, in order; the last makes rows of the result.
+        By alternative: ``batch/4`` along the first axis of the last call's result, ``rows/4`` along another one: the calls
+        of each part, in order; the last makes rows of the result.
     """
 
     variables: tuple[relax.Var, ...]
@@ -119,28 +119,28 @@ class RowSearch:
 
         Each ends with a heavy call and grows backwards: a call joins it whose result only the region reads.
         """
-        found: dict[relax.Var, RowRegion] = {}
+        regions: dict[relax.Var, RowRegion] = {}
         free = {variable for variable in self.calls.variables if variable not in taken}
         for variable in reversed(self.calls.variables):
             if variable in free and self.calls.is_heavy(variable):
                 region = self._region(variable, free)
                 if region is not None:
-                    found[variable] = region
+                    regions[variable] = region
                     free.difference_update(region.variables)
-        return found
+        return regions
 
     def _region(self, last: relax.Var, allowed: Collection[relax.Var]) -> RowRegion | None:
-        found: dict[str, tuple[tuple[PartCall, ...], ...]] = {}
+        parts_of: dict[str, tuple[tuple[PartCall, ...], ...]] = {}
         for count in self.counts:
             for axis, size in enumerate((static_shape(last) or ())[:-1]):
                 if -(-size // count) * count > MOST_ROWS * size:
                     continue
                 parts = self._parts(last, Interval(axis, 0, size), count, allowed)
                 if parts and self._is_worth_it(parts):
-                    found[f"{'rows' if axis else 'batch'}/{count}"] = parts
+                    parts_of[f"{'rows' if axis else 'batch'}/{count}"] = parts
                     break
-        inside = {call.variable for parts in found.values() for call in parts[0]}
-        return RowRegion(tuple(v for v in self.calls.variables if v in inside), found) if found else None
+        inside = {call.variable for parts in parts_of.values() for call in parts[0]}
+        return RowRegion(tuple(v for v in self.calls.variables if v in inside), parts_of) if parts_of else None
 
     def _parts(
         self, last: relax.Var, whole: Interval, count: int, allowed: Collection[relax.Var]
@@ -177,9 +177,9 @@ class RowSearch:
 
     def _all_windows(self, called: Called | None, rows: Sequence[Interval | None]) -> list[Window]:
         """The windows of a call for all parts; none where it cannot be cut to all of them."""
-        found: list[Window] = []
+        windows: list[Window] = []
         if called is None or not _is_ordinary(called):
-            return found
+            return windows
         for part in rows:
             key = called.variable, part
             if key not in self._windows:
@@ -187,8 +187,8 @@ class RowSearch:
             made = self._windows[key]
             if made is None:
                 return []
-            found.append(made)
-        return found
+            windows.append(made)
+        return windows
 
     def _cuts_weights(self, called: Called, windows: Sequence[Window]) -> bool:
         """Whether a call needs only a part of its largest weights."""

@@ -74,8 +74,8 @@ def slice_sum(function: tirx.PrimFunc, count: int) -> Slice | None:
 
     The parts' results have the shape of the kernel's; their sum is its result, but for the order of additions.
     """
-    found = (_attempt(function, count, methodcaller("terms", v.var)) for v in _summed(function))
-    return next((each for each in found if each is not None), None)
+    attempts = (_attempt(function, count, methodcaller("terms", v.var)) for v in _summed(function))
+    return next((each for each in attempts if each is not None), None)
 
 
 def terms_of(function: tirx.PrimFunc) -> list[int]:
@@ -225,15 +225,15 @@ class _Cut:
 
     def _axis_of(self, block: Any, variable: Any, load: Any) -> int | None:
         """The axis along which what is read shifts with the part, as the parts of the tensor do; None where it does not."""
-        found: int | None = None
+        shifted: int | None = None
         for axis, (index, size) in enumerate(zip(load.indices, load.source.shape, strict=True)):
             if not uses(index, variable) or self._shifts(block, variable, index, 0, None):
                 continue
             part = int(size) // self.count
-            if found is not None or int(size) % self.count or not self._shifts(block, variable, index, part, part):
+            if shifted is not None or int(size) % self.count or not self._shifts(block, variable, index, part, part):
                 raise _Refused
-            found = axis
-        return found
+            shifted = axis
+        return shifted
 
     def _shifts(self, block: Any, variable: Any, index: Any, by: int, below: int | None) -> bool:
         """Whether an index in part ``k`` is that in the first part and ``by * k``, and that one ``below`` a number."""

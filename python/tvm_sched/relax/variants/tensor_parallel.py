@@ -147,16 +147,16 @@ def find_regions(
         Whether parts of an operand can be made.
     """
     search = _Search(mod, is_weights)
-    found: dict[relax.Var, Region] = {}
+    regions: dict[relax.Var, Region] = {}
     taken: set[relax.Var] = set()
     for variable in reversed(list(roots)):
         if variable in taken:
             continue
         region = search.region(variable, roots[variable], counts, taken)
         if region is not None:
-            found[variable] = region
+            regions[variable] = region
             taken.update(region.variables)
-    return found
+    return regions
 
 
 class _Search:
@@ -168,19 +168,19 @@ class _Search:
 
     def region(self, variable: relax.Var, core: Core, counts: Sequence[int], taken: set[relax.Var]) -> Region | None:
         """The region that ends with a call; None where there is none."""
-        found: Region | None = None
+        region: Region | None = None
         for count in counts:
             for units in self._units(core, count):
                 growth = self._grown(variable, core, units, taken)
                 if growth is None or not any(map(self.calls.is_heavy, growth.inside - {variable})):
                     continue
                 variables = tuple(sorted(growth.inside, key=self.calls.place.__getitem__))
-                found = found or Region(variables, core)
-                if variables == found.variables:
+                region = region or Region(variables, core)
+                if variables == region.variables:
                     parts = (range(k * units // count, (k + 1) * units // count) for k in range(count))
-                    found.cuttings[count] = Cutting(tuple(parts), units, tuple(reversed(growth.members)))
+                    region.cuttings[count] = Cutting(tuple(parts), units, tuple(reversed(growth.members)))
                     break
-        return found
+        return region
 
     def _units(self, core: Core, count: int) -> Iterator[int]:
         """Numbers of units to try for so many parts: one for each part, else more, of which each part gets about as many."""

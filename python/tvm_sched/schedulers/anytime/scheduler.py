@@ -14,7 +14,7 @@ from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
 from ..common.compiled_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
-from ..registry import SCHEDULERS, register
+from ..registry import register
 from .direct_reads import DirectReads
 from .improvers import Annealing, Blocks, LocalSearch
 from .race import Racer, race
@@ -146,15 +146,6 @@ def _search_variants(scenario: Scenario, mix: Sequence[Request], options: Anytim
     status = "interrupted" if interrupted else status
     schedule = with_choice(scenario.problem, best.state.answer(), best.choice)
     return schedule.replace(certificate=INTERRUPTED if status == "interrupted" else Certificate.unchecked(status))
-
-
-SCHEDULERS.alias("auto", "anytime")
-SCHEDULERS.alias(
-    "exact",
-    "anytime",
-    renamed={"improve_time_limit": "work"},
-    gone=("dominators", "operators", "submodel_time_limit", "submodels_time_limit", "workers"),
-)
 
 
 def turns(

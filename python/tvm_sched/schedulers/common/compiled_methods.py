@@ -18,7 +18,7 @@ from .events import Run
 from .partial import PartialSchedule
 
 if TYPE_CHECKING:
-    from ...schedule.native import IosLimits, NativeSchedule
+    from ...schedule.native_problem import IosLimits, NativeSchedule
 
 ListMethod = Literal["heft", "peft"]
 """Rules of list scheduling."""
@@ -109,7 +109,7 @@ def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> Schedule
 
     Loads and copies are made again, each when its reader is appended. Memory is ignored.
     """
-    from ...schedule.native import AnnealingEffort  # loads the library
+    from ...schedule.native_problem import AnnealingEffort  # loads the library
 
     operators, devices = (np.array(column, dtype=np.int64) for column in (start.operator, start.device))
     joins = np.array([a == b > 0 for a, b in pairwise([0, *start.stage])], dtype=np.int64)

@@ -17,7 +17,7 @@ from ...schedule._compiled import compiled
 from .events import Array, Event, Move, Run, events_of
 
 if TYPE_CHECKING:
-    from ...schedule.native import NativePartialSchedule
+    from ...schedule.native_problem import NativePartialSchedule
 
 
 class Extension(NamedTuple):

@@ -12,7 +12,7 @@ from ...schedule._compiled import compiled
 from .events import Array
 
 if TYPE_CHECKING:
-    from ...schedule.native import NativeLocalSearch
+    from ...schedule.native_problem import NativeLocalSearch
 
 
 class Choice:
@@ -78,7 +78,7 @@ class Searches:
 
         With ``others``, the problem in other runs and their shares, the latency is the mean over all runs.
         """
-        from ...schedule.native import LocalSearchSettings, WeightedRun  # loads the library
+        from ...schedule.native_problem import LocalSearchSettings, WeightedRun  # loads the library
 
         runs = [WeightedRun(problem=compiled(other), share=share) for other, share in others]
         settings = LocalSearchSettings(memory_scale=memory_scale, seed=seed, goal_ns=goal, other_runs=runs)

@@ -94,13 +94,13 @@ def _volume(schedule: s_tir.Schedule, loops: list[Any]) -> int:
 
 def _cut_loop(schedule: s_tir.Schedule, block: Any) -> bool:
     """Cut the loop whose position is compared with constants into loops between these."""
-    found, loops = schedule.get(block), schedule.get_loops(block)
-    if len(loops) != len(found.iter_vars) or not isinstance(found.body, tirx.BufferStore) or not loops:
+    step, loops = schedule.get(block), schedule.get_loops(block)
+    if len(loops) != len(step.iter_vars) or not isinstance(step.body, tirx.BufferStore) or not loops:
         return False
     if not _spatial(schedule, block) or not _constant(schedule, loops):
         return False
-    thresholds = _thresholds(found.body.value)
-    for position, (item, loop) in enumerate(zip(found.iter_vars, loops, strict=True)):
+    thresholds = _thresholds(step.body.value)
+    for position, (item, loop) in enumerate(zip(step.iter_vars, loops, strict=True)):
         extent = _extent(schedule, loop)
         cuts = sorted({cut for what, cut in thresholds if what.same_as(item.var) and 0 < cut < extent})
         if cuts and len(cuts) < MAX_PARTS:
@@ -113,35 +113,30 @@ def _cut_loop(schedule: s_tir.Schedule, block: Any) -> bool:
 
 def _thresholds(expression: Any) -> list[tuple[Any, int]]:
     """Variables v and constants c of the comparisons ``v < c`` and ``c <= v`` in an expression."""
-    found = []
+    thresholds = []
 
     def look(part: Any) -> None:
         smaller, larger = part.a, part.b
         reaches = isinstance(part, tirx.LE)
         if isinstance(larger, tirx.IntImm):
-            found.append((smaller, int(larger) + reaches))
+            thresholds.append((smaller, int(larger) + reaches))
         elif isinstance(smaller, tirx.IntImm):
-            found.append((larger, int(smaller) + (not reaches)))
+            thresholds.append((larger, int(smaller) + (not reaches)))
 
     tvm_ffi.structural_walk(expression, ((tirx.LT, tirx.LE), look))
-    return found
+    return thresholds
 
 
 def _schedule_block(schedule: s_tir.Schedule, block: Any) -> bool:
-    found = schedule.get(block)
+    step = schedule.get(block)
     loops = schedule.get_loops(block)
-    kinds = [int(item.iter_type) for item in found.iter_vars]
-    if (
-        len(loops) != len(kinds)
-        or set(kinds) != {_SPATIAL, _REDUCTION}
-        or len(found.writes) != 1
-        or found.match_buffers
-    ):
+    kinds = [int(item.iter_type) for item in step.iter_vars]
+    if len(loops) != len(kinds) or set(kinds) != {_SPATIAL, _REDUCTION} or len(step.writes) != 1 or step.match_buffers:
         return False
-    if str(found.writes[0].source.dtype) not in _DTYPES or not _constant(schedule, loops):
+    if str(step.writes[0].source.dtype) not in _DTYPES or not _constant(schedule, loops):
         return False
-    variables = [item.var for item in found.iter_vars]
-    vector, read = _vector_axis(found, variables, kinds)
+    variables = [item.var for item in step.iter_vars]
+    vector, read = _vector_axis(step, variables, kinds)
     if vector is None:
         return False
     lanes = _lanes(_extent(schedule, loops[vector]))
@@ -175,8 +170,8 @@ def _add_along_memory(schedule: s_tir.Schedule, block: Any) -> bool:
 
     `vectorise_reductions` gives that loop its accumulators when the kernel is compiled.
     """
-    found, loops = schedule.get(block), schedule.get_loops(block)
-    kinds = [int(item.iter_type) for item in found.iter_vars]
+    step, loops = schedule.get(block), schedule.get_loops(block)
+    kinds = [int(item.iter_type) for item in step.iter_vars]
     first = next((k for k, kind in enumerate(kinds) if kind == _REDUCTION), len(kinds))
     if len(loops) != len(kinds) or first == len(kinds) or not _constant(schedule, loops):
         return False
@@ -185,7 +180,7 @@ def _add_along_memory(schedule: s_tir.Schedule, block: Any) -> bool:
     parallelise_block(schedule, block)
     loops = schedule.get_loops(block)
     schedule.decompose_reduction(block, loops[-kinds.count(_REDUCTION)])
-    count = _together(found, [item.var for item in found.iter_vars[first:]])
+    count = _together(step, [item.var for item in step.iter_vars[first:]])
     if count > 1:
         schedule.fuse(*loops[-count:])
     return True

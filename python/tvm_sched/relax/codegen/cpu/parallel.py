@@ -64,10 +64,10 @@ def worth_threads(function: tirx.PrimFunc) -> bool:
 
 def _blocks(schedule: s_tir.Schedule, parent: Any) -> list[Any]:
     """The innermost blocks."""
-    found = []
+    blocks = []
     for block in schedule.get_child_blocks(parent):
-        found += _blocks(schedule, block) or [block]
-    return found
+        blocks += _blocks(schedule, block) or [block]
+    return blocks
 
 
 def _outer(schedule: s_tir.Schedule, block: Any, loops: list[Any], most: int) -> Any:
@@ -97,13 +97,13 @@ def _spatial_loops(schedule: s_tir.Schedule, block: Any, loops: list[Any]) -> li
         for item, value in zip(wanted.iter_vars, realize.iter_values, strict=True)
         if int(item.iter_type) != _SPATIAL
     ]
-    found = []
+    outer = []
     for loop in loops:
         node = schedule.get(loop)
         if node.kind != tirx.ForKind.SERIAL or any(depends_on(value, node.loop_var) for value in sums):
             break
-        found.append(loop)
-    return found
+        outer.append(loop)
+    return outer
 
 
 def _nanoseconds(block: Any) -> float:

@@ -2,7 +2,7 @@
 
 LLVM 22's loop vectoriser reads ``i % 4`` as a counter of two bits. Where it needs a second assumption about the same
 index, as for ``x[i % 3 * 20 + j % 4 * 5]``, it forgets to check that this counter does not wrap, and reads past the period:
-with vectors of 512 bits one in ten of such kernels is wrong (``tests/relax/test_remainders.py`` has one).
+with vectors of 512 bits one in ten of such kernels is wrong (``tests/relax/codegen/test_remainders.py`` has one).
 """
 
 from __future__ import annotations

@@ -34,16 +34,16 @@ class _Crossing:
 
 def tile_transposes(schedule: s_tir.Schedule, block: Any) -> bool:
     """Cut a step into tiles that are gathered from the tensors it reads across memory; False where it reads none so."""
-    found, loops = schedule.get(block), schedule.get_loops(block)
-    if len(loops) != len(found.iter_vars) or len(loops) < 2 or len(found.writes) != 1:
+    step, loops = schedule.get(block), schedule.get_loops(block)
+    if len(loops) != len(step.iter_vars) or len(loops) < 2 or len(step.writes) != 1:
         return False
     extents = [schedule.get(loop).extent for loop in loops]
-    if not isinstance(found.body, tirx.BufferStore) or not all(isinstance(e, tirx.IntImm) for e in extents):
+    if not isinstance(step.body, tirx.BufferStore) or not all(isinstance(e, tirx.IntImm) for e in extents):
         return False
-    variables = [item.var for item in found.iter_vars]
-    if not found.body.indices or not found.body.indices[-1].same_as(variables[-1]):
+    variables = [item.var for item in step.iter_vars]
+    if not step.body.indices or not step.body.indices[-1].same_as(variables[-1]):
         return False
-    crossings = [c for k, read in enumerate(found.reads) if (c := _crossing(k, read, variables)) is not None]
+    crossings = [c for k, read in enumerate(step.reads) if (c := _crossing(k, read, variables)) is not None]
     rows = {crossing.row for crossing in crossings}
     if len(rows) != 1:
         return False
@@ -55,7 +55,7 @@ def tile_transposes(schedule: s_tir.Schedule, block: Any) -> bool:
     outer, inner = schedule.split(loops[-1], factors=[None, across])
     outers = [*loops[:-1], outer]
     outers[row] = row_outer
-    order = [outers[k] for k in _order_of_reads(found.reads[crossings[0].read], variables)]
+    order = [outers[k] for k in _order_of_reads(step.reads[crossings[0].read], variables)]
     schedule.reorder(*order, row_inner, inner)
     for crossing in crossings:
         tile = schedule.cache_read(block, crossing.read, "local")

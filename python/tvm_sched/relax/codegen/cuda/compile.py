@@ -6,6 +6,7 @@ import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import tvm
@@ -20,6 +21,8 @@ from ...toolchain.nvcc import architectures, compile_source
 from .gpu_schedule import schedule_for_gpu, without_offsets
 
 _COMPILE = "tvm_callback_cuda_compile"
+_compile_function = Lock()
+"""Held while `_COMPILE` is replaced: it is one function for all threads."""
 Pointers = dict[Any, tuple[str, int]]
 """Of each buffer: where its memory comes from (a tensor of the call, or a workspace), and its index there."""
 Functions = dict[str, dict[str, Any]]
@@ -135,16 +138,17 @@ def _source(device: tvm.IRModule) -> str:
     TVM's code generator compiles at once through a global function; for the time of the call that one does nothing, since
     nvcc shall be given several architectures.
     """
-    former = tvm_ffi.get_global_func(_COMPILE, allow_missing=True)
     target = next(function.attrs["target"] for _, function in device.functions_items())
-    tvm_ffi.register_global_func(_COMPILE, lambda code: b"\0", override=True)
-    try:
-        with target:
-            module = tvm_ffi.get_global_func("target.build.cuda")(device, target)
-        return str(module.inspect_source("cuda"))
-    finally:
-        if former is not None:
-            tvm_ffi.register_global_func(_COMPILE, former, override=True)
+    with _compile_function:
+        former = tvm_ffi.get_global_func(_COMPILE, allow_missing=True)
+        tvm_ffi.register_global_func(_COMPILE, lambda code: b"\0", override=True)
+        try:
+            with target:
+                module = tvm_ffi.get_global_func("target.build.cuda")(device, target)
+            return str(module.inspect_source("cuda"))
+        finally:
+            if former is not None:
+                tvm_ffi.register_global_func(_COMPILE, former, override=True)
 
 
 def _describe(name: str, host: tirx.PrimFunc, original: tirx.PrimFunc) -> dict[str, Any]:

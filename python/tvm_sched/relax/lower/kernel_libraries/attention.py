@@ -55,34 +55,34 @@ class AttentionClaimer(ViewRewriter, ABC):
     def __init__(self, mod: Any, kernels: KernelSet) -> None:
         super().__init__(mod)
         self.kernels = kernels
-        self.found: dict[Any, AttentionMatch] | None = None
+        self.matches: dict[Any, AttentionMatch] | None = None
 
     @abstractmethod
     def leads(self, batch: int, heads: int) -> list[tuple[int, ...]]:
         """Extents into which batch and heads can be divided, the plainest first."""
 
     @abstractmethod
-    def takes(self, found: AttentionMatch) -> bool:
+    def takes(self, match: AttentionMatch) -> bool:
         """Whether the library has a kernel for it that pays."""
 
     @abstractmethod
-    def call(self, found: AttentionMatch) -> Any:
+    def call(self, match: AttentionMatch) -> Any:
         """The call of the kernel."""
 
     def find(self, variable: Any, value: Any) -> AttentionMatch | None:
         """The attention that ends in a variable."""
         if operation(value) in ("nn.attention", "nn.attention_bias"):
             return self._operator(variable, value)
-        found = self.written_out(variable, value) if operation(value) == "matmul" else None
-        return found if found is not None and self.takes(found) else None
+        match = self.written_out(variable, value) if operation(value) == "matmul" else None
+        return match if match is not None and self.takes(match) else None
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding."""
-        if self.found is None:
+        if self.matches is None:
             each = (self.find(v, c) for v, c in self.definitions.items())
-            self.found = {found.end: found for found in each if found is not None}
-        if variable in self.found:
-            return self.emit(self.call(self.found[variable]))
+            self.matches = {match.end: match for match in each if match is not None}
+        if variable in self.matches:
+            return self.emit(self.call(self.matches[variable]))
         return super().visit(variable, value)
 
     def written_out(self, variable: Any, product: Any) -> AttentionMatch | None:
@@ -144,8 +144,8 @@ class AttentionClaimer(ViewRewriter, ABC):
                 return None
             mask = self._mask(call.args[3], 4)
         result = view(variable, rows, out, query=True)
-        found = AttentionMatch(query, key, value, mask, False, variable, View(None, result.shape, result.strides))
-        return found if self.takes(found) else None
+        match = AttentionMatch(query, key, value, mask, False, variable, View(None, result.shape, result.strides))
+        return match if self.takes(match) else None
 
     def _causal(self, which: str, rows: int, keys: int) -> View | None:
         if not which:

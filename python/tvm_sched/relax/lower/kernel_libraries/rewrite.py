@@ -127,16 +127,16 @@ class Rewriter:
     def resolve(self, expr: Any) -> Any:
         """An old value with other names for it seen through."""
         while isinstance(expr, relax.Var) and expr in self.definitions:
-            found = self.definitions[expr]
-            if not isinstance(found, (relax.Var, tvm.ir.GenericConst)):
+            value = self.definitions[expr]
+            if not isinstance(value, (relax.Var, tvm.ir.GenericConst)):
                 break
-            expr = found
+            expr = value
         return expr
 
     def defined(self, expr: Any) -> Any:
         """The call that computes an old value, or None."""
-        found = self.definitions.get(self.resolve(expr)) if isinstance(expr, relax.Var) else None
-        return found if isinstance(found, relax.Call) else None
+        value = self.definitions.get(self.resolve(expr)) if isinstance(expr, relax.Var) else None
+        return value if isinstance(value, relax.Call) else None
 
     def number(self, expr: Any) -> float | None:
         """The value of an old constant of one element, else None."""

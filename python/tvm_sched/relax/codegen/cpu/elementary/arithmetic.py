@@ -30,7 +30,7 @@ class Bindings:
         return tirx.BufferLoad(buffer, [0])
 
 
-def typed(kind: str, like: Any) -> str:
+def vector_type(kind: str, like: Any) -> str:
     """The vector type of a scalar type with as many lanes as an expression."""
     lanes = like.ty.dtype.lanes
     return kind if lanes == 1 else f"{kind}x{lanes}"
@@ -38,12 +38,12 @@ def typed(kind: str, like: Any) -> str:
 
 def cast(kind: str, x: Any) -> Any:
     """Convert every lane."""
-    return tirx.Cast(typed(kind, x), x)
+    return tirx.Cast(vector_type(kind, x), x)
 
 
 def reinterpret(kind: str, x: Any) -> Any:
     """The same bits as numbers of another kind."""
-    return tirx.reinterpret(typed(kind, x), x)
+    return tirx.reinterpret(vector_type(kind, x), x)
 
 
 def constant(value: float | int, kind: str, like: Any) -> Any:

@@ -36,27 +36,27 @@ class CudaAttention(AttentionClaimer):
 
     def find(self, variable: Any, value: Any) -> AttentionMatch | None:
         """The attention that ends in a variable: written out, or an operator of its own."""
-        found = super().find(variable, value)
-        if found is None and operation(value) == "matmul":
+        match = super().find(variable, value)
+        if match is None and operation(value) == "matmul":
             self.casts = False  # operands of several types are read as they have been cast
-            found = super().find(variable, value)
+            match = super().find(variable, value)
             self.casts = True
-        return found
+        return match
 
-    def takes(self, found: AttentionMatch) -> bool:
+    def takes(self, match: AttentionMatch) -> bool:
         """Whether registers hold a row, and the operands are of one type."""
-        operands = (found.query, found.key, found.value)
-        few = max(found.query.shape[-1], found.value.shape[-1]) <= MOST_WIDTH
+        operands = (match.query, match.key, match.value)
+        few = max(match.query.shape[-1], match.value.shape[-1]) <= MOST_WIDTH
         return few and len({dtype_of(view.base) for view in operands}) == 1
 
-    def call(self, found: AttentionMatch) -> Any:
+    def call(self, match: AttentionMatch) -> Any:
         """The call of the kernel."""
-        batch, groups, heads, rows, width = found.query.shape
-        keys, out = found.value.shape[-2:]
-        mask = found.mask
-        shift = None if mask is None or found.safe else causal_shift(constant_value(mask.base), rows, keys)
+        batch, groups, heads, rows, width = match.query.shape
+        keys, out = match.value.shape[-2:]
+        mask = match.mask
+        shift = None if mask is None or match.safe else causal_shift(constant_value(mask.base), rows, keys)
         causal = shift is not None
-        operands = [found.query, found.key, found.value]
+        operands = [match.query, match.key, match.value]
         if mask is not None and not causal:
             operands.append(mask)
         sizes = {
@@ -70,22 +70,22 @@ class CudaAttention(AttentionClaimer):
         }
         kernel: dict[str, Any] = {
             "kind": "attention",
-            "dtype": dtype_of(found.query.base),
-            "result_dtype": dtype_of(found.end),
+            "dtype": dtype_of(match.query.base),
+            "result_dtype": dtype_of(match.end),
             "mask_dtype": dtype_of(mask.base) if mask is not None and not causal else None,
             **sizes,
-            "scale": found.query.scale * found.key.scale,
+            "scale": match.query.scale * match.key.scale,
             "causal": causal,
             "shift": shift or 0,
-            "safe": found.safe,
-            "query": _strides(found.query),
-            "key": _strides(found.key),
-            "value": _strides(found.value),
+            "safe": match.safe,
+            "query": _strides(match.query),
+            "key": _strides(match.key),
+            "value": _strides(match.value),
             "mask": _mask_strides(mask, groups, heads) if mask is not None and not causal else None,
-            "result": _strides(found.result),
+            "result": _strides(match.result),
         }
         arguments = [self.value(view.base) for view in operands]
-        return self.kernels.call("attention", {**kernel, **self.settings}, arguments, found.end.ty, flops(kernel))
+        return self.kernels.call("attention", {**kernel, **self.settings}, arguments, match.end.ty, flops(kernel))
 
 
 def causal_shift(mask: Any, rows: int, keys: int) -> int | None:

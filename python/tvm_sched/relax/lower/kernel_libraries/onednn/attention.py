@@ -19,31 +19,31 @@ class OneDnnAttention(AttentionClaimer):
         shared = [(heads // k, k) for k in range(2, heads + 1) if heads % k == 0] if batch == 1 else []
         return [(batch, heads), *shared]
 
-    def takes(self, found: AttentionMatch) -> bool:
+    def takes(self, match: AttentionMatch) -> bool:
         """Whether it is worth while, and each head's matrices lie in rows or in columns."""
-        operands = (found.query, found.key, found.value)
-        few = found.query.shape[2] * found.key.shape[2] < FEWEST_SCORES
+        operands = (match.query, match.key, match.value)
+        few = match.query.shape[2] * match.key.shape[2] < FEWEST_SCORES
         if few and not any(view.partial for view in operands):
             return False
         return all(_is_matrix(view) for view in operands)
 
-    def call(self, found: AttentionMatch) -> Any:
+    def call(self, match: AttentionMatch) -> Any:
         """The call of the kernel."""
-        mask, lead = found.mask, found.query.shape[:2]
+        mask, lead = match.mask, match.query.shape[:2]
         if mask is not None and mask.shape[1] not in (1, lead[1]):
             shape = (*lead, *mask.shape[2:])
             mask = View(mask.base, shape, strides_of(shape))
-        views = [v for v in (found.query, found.key, found.value, mask) if v is not None]
+        views = [v for v in (match.query, match.key, match.value, mask) if v is not None]
         kernel = {
             "primitive": "attention",
-            "algorithm": "safe" if found.safe else "plain",
-            "numbers": [found.query.scale * found.key.scale],
-            "operands": [view.described() for view in (*views, found.result)],
+            "algorithm": "safe" if match.safe else "plain",
+            "numbers": [match.query.scale * match.key.scale],
+            "operands": [view.described() for view in (*views, match.result)],
         }
-        batch, heads, rows, width = found.query.shape
-        keys, out = found.value.shape[2:]
+        batch, heads, rows, width = match.query.shape
+        keys, out = match.value.shape[2:]
         flops = batch * heads * rows * keys * (2 * width + 2 * out + 8)
-        return self.kernels.call("attention", kernel, [self.value(v.base) for v in views], found.end.ty, flops)
+        return self.kernels.call("attention", kernel, [self.value(v.base) for v in views], match.end.ty, flops)
 
 
 def _is_matrix(view: View) -> bool:

@@ -128,8 +128,8 @@ def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
     """Whether `integer_product` may find one once channels are last."""
     if dtype_of(call) not in SUMS or not has_instructions(get_compile_target(rewriter.mod)):
         return False
-    found = _source(rewriter, call.args[0])
-    if found is None or _number(found.zero) is None:
+    source = _source(rewriter, call.args[0])
+    if source is None or _number(source.zero) is None:
         return False
     return _bytes(_known(rewriter, call.args[1])) is not None
 
@@ -276,34 +276,36 @@ def _matmul(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProd
     return IntegerProduct(kernel, source.expr, source.order, weights, source.zero, scale)
 
 
-def emit_product(rewriter: Any, call: Any, found: IntegerProduct) -> Any:
+def emit_product(rewriter: Any, call: Any, product: IntegerProduct) -> Any:
     """The kernel's call, less what the zero point adds to each sum where the kernel does not see to it.
 
     Parameters
     ----------
     rewriter : Claimer
     """
-    source = rewriter.value(found.source)
-    if found.transposed:
-        source = rewriter.emit(relax.op.permute_dims(source, list(found.order)))
-    weights = rewriter.folded(found.weights, rewriter.resolve(call.args[1]))
+    source = rewriter.value(product.source)
+    if product.transposed:
+        source = rewriter.emit(relax.op.permute_dims(source, list(product.order)))
+    weights = rewriter.folded(product.weights, rewriter.resolve(call.args[1]))
     shape = static_shape(call) or ()
-    flops = 2 * prod(shape) * found.weights.size // max(found.weights.shape[1 if operation(call) == "matmul" else 0], 1)
-    kind = f"integer_{operation(call).removeprefix('nn.')}"
-    dtype = "int32" if found.scale is not None else dtype_of(call)
-    made = rewriter.emit(
-        rewriter.kernels.call(kind, found.kernel, [source, weights], relax.TensorType(shape, dtype), flops)
+    flops = (
+        2 * prod(shape) * product.weights.size // max(product.weights.shape[1 if operation(call) == "matmul" else 0], 1)
     )
-    if found.zero is not None:
+    kind = f"integer_{operation(call).removeprefix('nn.')}"
+    dtype = "int32" if product.scale is not None else dtype_of(call)
+    made = rewriter.emit(
+        rewriter.kernels.call(kind, product.kernel, [source, weights], relax.TensorType(shape, dtype), flops)
+    )
+    if product.zero is not None:
         # The sum of (x - zero) w is that of x w less zero times the sum of w.
-        sums = _constant(found.weights.astype(np.int64).sum(0).astype(dtype))
-        zero = rewriter.emit(relax.op.reshape(rewriter.value(found.zero), ()))
+        sums = _constant(product.weights.astype(np.int64).sum(0).astype(dtype))
+        zero = rewriter.emit(relax.op.reshape(rewriter.value(product.zero), ()))
         zero = rewriter.emit(relax.op.astype(zero, dtype))
         made = rewriter.emit(relax.op.subtract(made, rewriter.emit(relax.op.multiply(zero, sums))))
-    if found.scale is None:
+    if product.scale is None:
         return made
     made = rewriter.emit(relax.op.astype(made, "float32"))
-    return rewriter.emit(relax.op.multiply(made, _constant(found.scale.astype(np.float32))))
+    return rewriter.emit(relax.op.multiply(made, _constant(product.scale.astype(np.float32))))
 
 
 def _constant(value: Any) -> Any:

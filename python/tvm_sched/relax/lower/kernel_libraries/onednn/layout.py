@@ -13,11 +13,11 @@ from tvm import relax
 
 from tvm_frontends.model import data_address
 
-from ....ir.tensor_types import static_shape
+from ....ir.tensor_types import dtype_of, static_shape
 from ..kernel_library import KernelSet, Names
 from ..rewrite import Rewriter, axis_order, constant_value, is_float32, operation, transpose_constant
 from .describe import channels_last, dense, to_first, to_last
-from .integers import BYTES, SUMS, dtype_of, is_integer_product
+from .integers import BYTES, SUMS, is_integer_product
 from .local_response import find_local_response
 from .normalization import OPERATORS as NORMALIZATIONS
 from .normalization import groups_of
@@ -295,11 +295,11 @@ class ChannelsLast(Rewriter):
         }
         ty = relax.TensorType((2, batch, channels), "float32")
         arguments = [value, *(self.value(a) for a in call.args[1:])]
-        found = self.emit(self.kernels.call("moments", kernel, arguments, ty, 4 * batch * whole))
+        moments = self.emit(self.kernels.call("moments", kernel, arguments, ty, 4 * batch * whole))
         one = (1,) * (len(shape) - 2)
         each_channel = (batch, *one, channels) if last else (batch, channels, *one)
         factor, summand = (
-            self.emit(relax.op.reshape(self.emit(relax.op.strided_slice(found, [0], [k], [k + 1])), each_channel))
+            self.emit(relax.op.reshape(self.emit(relax.op.strided_slice(moments, [0], [k], [k + 1])), each_channel))
             for k in (0, 1)
         )
         made = self.emit(relax.op.add(self.emit(relax.op.multiply(value, factor)), summand))
@@ -356,17 +356,17 @@ class ChannelsLast(Rewriter):
         return value if static_shape(value) == shape else self.emit(relax.op.reshape(value, shape))
 
     def _local_response(self, call: Any) -> Any:
-        found = find_local_response(self, call)
-        if found is None:
+        response = find_local_response(self, call)
+        if response is None:
             return None
-        argument = self._to_last(found.source)
+        argument = self._to_last(response.source)
         described = channels_last(static_shape(argument) or ())
         kernel = {
             "primitive": "local_response_normalization",
             "operands": [described, described],
-            "numbers": [found.size, found.alpha, found.beta, found.k],
+            "numbers": [response.size, response.alpha, response.beta, response.k],
         }
-        return self.emit(self.kernels.call("lrn", kernel, [argument], argument.ty, found.flops))
+        return self.emit(self.kernels.call("lrn", kernel, [argument], argument.ty, response.flops))
 
 
 def convolution_fits(call: Any) -> bool:

@@ -104,10 +104,10 @@ def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) ->
 
 def _members(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> list[Any]:
     """Values that depend on ``start`` and numbers alone, in an order in which they can be computed."""
-    shape, known, found = static_shape(start), {start}, list[Any]()
+    shape, known, members = static_shape(start), {start}, list[Any]()
     position = 0
     queue = [start]
-    while position < len(queue) and len(found) < LARGEST:
+    while position < len(queue) and len(members) < LARGEST:
         for user in rewriter.uses[queue[position]]:
             if user is None or user in known or taken(user):
                 continue
@@ -115,10 +115,10 @@ def _members(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> li
             if static_shape(call) != shape or not is_float32(call) or not _computable(rewriter, call, known):
                 continue
             known.add(user)
-            found.append(user)
+            members.append(user)
             queue.append(user)
         position += 1
-    return found
+    return members
 
 
 def _computable(rewriter: Rewriter, call: Any, known: set[Any]) -> bool:
@@ -140,14 +140,14 @@ def _scalar(rewriter: Rewriter, expr: Any) -> float | None:
 
 def _needed(rewriter: Rewriter, end: Any, known: set[Any]) -> set[Any]:
     """``end`` and the values of the region that it is computed from."""
-    found, queue = {end}, [end]
+    needed, queue = {end}, [end]
     while queue:
         call = rewriter.definitions[queue.pop()]
         for argument in [call] if isinstance(call, relax.Var) else _tensors(call):
-            if argument in known and argument not in found:
-                found.add(argument)
+            if argument in known and argument not in needed:
+                needed.add(argument)
                 queue += [argument] if argument in rewriter.definitions else []
-    return found
+    return needed
 
 
 def _evaluate(rewriter: Rewriter, start: Any, end: Any, x: Array) -> Array:

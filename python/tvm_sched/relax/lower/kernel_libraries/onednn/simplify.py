@@ -52,9 +52,9 @@ class Simplifier(Rewriter):
             if masked is not None:
                 return self.emit(masked)
         if name in ("divide", "multiply") and is_float32(value):
-            found = find_normalization(self, value)
-            if found is not None:
-                return self._normalization(variable, found)
+            normalization = find_normalization(self, value)
+            if normalization is not None:
+                return self._normalization(variable, normalization)
         if name in FUNCTIONS:
             moved = self._before_moves(value)
             if moved is not None:
@@ -92,16 +92,22 @@ class Simplifier(Rewriter):
             )
         return result
 
-    def _normalization(self, variable: Any, found: Normalization) -> Any:
-        shape = static_shape(found.source) or ()
+    def _normalization(self, variable: Any, normalization: Normalization) -> Any:
+        shape = static_shape(normalization.source) or ()
         one, zero = (relax.const(np.full(shape[1], number, np.float32)) for number in (1, 0))
         made = self.emit(
             relax.op.nn.group_norm(
-                self.value(found.source), one, zero, found.groups, 1, list(range(2, len(shape))), found.epsilon
+                self.value(normalization.source),
+                one,
+                zero,
+                normalization.groups,
+                1,
+                list(range(2, len(shape))),
+                normalization.epsilon,
             )
         )
         self.normalized[variable] = made
-        return made if shape == found.shape else self.emit(relax.op.reshape(made, found.shape))
+        return made if shape == normalization.shape else self.emit(relax.op.reshape(made, normalization.shape))
 
     def _masked(self, variable: Any, value: Any) -> Any:
         """Scores of attention with both of their masks added up first; None where it is something else.

@@ -1,0 +1,312 @@
+#include "launches.h"
+
+#include <algorithm>
+#include <queue>
+#include <utility>
+
+#include "bitset.h"
+
+namespace tvm_sched::search {
+namespace {
+
+using simulate::kNone;
+
+/*! \brief Streams of each device are numbered from 0. */
+class Counter {
+ public:
+  explicit Counter(size_t devices) : next_(devices) {}
+  int32_t New(DeviceId device) { return next_[device]++; }
+
+ private:
+  std::vector<int32_t> next_;
+};
+
+void AllocateOpara(const TaskGraph& graph, Launches* launches) {
+  Counter streams(graph.devices());
+  std::vector<bool> followed(graph.size());
+  for (OperatorId o : launches->order) {
+    const DeviceId device = launches->device[o];
+    launches->stream[o] = kNone;
+    for (const Neighbour& before : graph.Predecessors(o)) {
+      if (followed[before.op] || launches->device[before.op] != device) continue;
+      launches->stream[o] = launches->stream[before.op];
+      followed[before.op] = true;
+      break;
+    }
+    if (launches->stream[o] == kNone) launches->stream[o] = streams.New(device);
+  }
+}
+
+void AllocateWaves(const TaskGraph& graph, Launches* launches) {
+  std::vector<int32_t> depth(graph.size());
+  std::vector<std::vector<int32_t>> in_wave(graph.devices());
+  for (OperatorId o : launches->order) {
+    for (const Neighbour& before : graph.Predecessors(o))
+      depth[o] = std::max(depth[o], depth[before.op] + 1);
+    auto& waves = in_wave[launches->device[o]];
+    if (static_cast<size_t>(depth[o]) >= waves.size()) waves.resize(depth[o] + 1);
+    launches->stream[o] = waves[depth[o]]++;
+  }
+}
+
+/*! \brief Of each operator the later ones of its device that follow it: those that no longer path
+ * leads to, or `all` that any path does. */
+std::vector<std::vector<int32_t>> Followers(const TaskGraph& graph, const Launches& launches,
+                                            bool all) {
+  const size_t count = graph.size();
+  std::vector<int32_t> place(count);
+  for (size_t i = 0; i < count; ++i) place[launches.order[i]] = static_cast<int32_t>(i);
+  std::vector<BitSet> ancestors(count, BitSet(count));  // by place
+  std::vector<std::vector<int32_t>> successors(count);
+  std::vector<int32_t> before;
+  for (size_t i = 0; i < count; ++i) {
+    const OperatorId o = launches.order[i];
+    before.clear();
+    for (const Neighbour& from : graph.Predecessors(o)) before.push_back(place[from.op]);
+    std::ranges::sort(before, std::greater<>());
+    BitSet& mine = ancestors[i];
+    for (int32_t from : before) {  // what is an ancestor of a later one is no edge of its own
+      if (mine.Has(from)) continue;
+      const OperatorId p = launches.order[from];
+      if (!all && launches.device[p] == launches.device[o]) successors[p].push_back(o);
+      mine.Add(from);
+      mine.AddUpTo(from, ancestors[from]);
+    }
+    if (!all) continue;
+    for (size_t from = 0; from < i; ++from) {
+      const OperatorId p = launches.order[from];
+      if (mine.Has(from) && launches.device[p] == launches.device[o]) successors[p].push_back(o);
+    }
+  }
+  return successors;
+}
+
+/*! \brief A largest matching of operators with one of their successors each (Hopcroft and Karp). */
+class Matching {
+ public:
+  explicit Matching(const std::vector<std::vector<int32_t>>& successors)
+      : successors_(successors),
+        next_(successors.size(), kNone),
+        previous_(successors.size(), kNone),
+        layer_(successors.size()) {
+    for (size_t u = 0; u < successors.size(); ++u) {  // greedily, which leaves little to do
+      for (int32_t v : successors[u]) {
+        if (previous_[v] != kNone) continue;
+        next_[u] = v;
+        previous_[v] = static_cast<int32_t>(u);
+        break;
+      }
+    }
+    while (FindLayers()) {
+      for (size_t u = 0; u < next_.size(); ++u) {
+        if (next_[u] == kNone) Augment(static_cast<int32_t>(u));
+      }
+    }
+  }
+
+  /*! \brief The operator before each one in its chain, or kNone. */
+  const std::vector<int32_t>& previous() const { return previous_; }
+
+ private:
+  bool FindLayers() {
+    std::vector<int32_t> queue;
+    for (size_t u = 0; u < next_.size(); ++u) {
+      layer_[u] = next_[u] == kNone && !successors_[u].empty() ? 0 : kNone;
+      if (layer_[u] == 0) queue.push_back(static_cast<int32_t>(u));
+    }
+    bool found = false;
+    for (size_t i = 0; i < queue.size(); ++i) {
+      for (int32_t v : successors_[queue[i]]) {
+        const int32_t other = previous_[v];
+        if (other == kNone) {
+          found = true;
+        } else if (layer_[other] == kNone) {
+          layer_[other] = layer_[queue[i]] + 1;
+          queue.push_back(other);
+        }
+      }
+    }
+    return found;
+  }
+
+  bool Augment(int32_t u) {
+    for (int32_t v : successors_[u]) {
+      const int32_t other = previous_[v];
+      if (other != kNone && (layer_[other] != layer_[u] + 1 || !Augment(other))) continue;
+      next_[u] = v;
+      previous_[v] = u;
+      return true;
+    }
+    layer_[u] = kNone;
+    return false;
+  }
+
+  const std::vector<std::vector<int32_t>>& successors_;
+  std::vector<int32_t> next_, previous_, layer_;
+};
+
+/*! \brief Chains of operators, as few as there can be, each of which follows the one before:
+ * directly, or by `all` paths. */
+void AllocateChains(const TaskGraph& graph, bool all, Launches* launches) {
+  auto successors = Followers(graph, *launches, /*all=*/false);
+  if (all) {  // behind the direct ones, whose chains need fewer waits
+    const auto every = Followers(graph, *launches, /*all=*/true);
+    for (size_t o = 0; o < every.size(); ++o)
+      successors[o].insert(successors[o].end(), every[o].begin(), every[o].end());
+  }
+  const Matching matching(successors);
+  Counter streams(graph.devices());
+  for (OperatorId o : launches->order) {
+    const int32_t before = matching.previous()[o];
+    launches->stream[o] =
+        before == kNone ? streams.New(launches->device[o]) : launches->stream[before];
+  }
+}
+
+/*! \brief Topological order whose next operator `pick` takes out of those that are free. */
+template <typename Free>
+std::vector<OperatorId> Order(const TaskGraph& graph, Free free) {
+  std::vector<size_t> waits(graph.size());
+  for (size_t o = 0; o < graph.size(); ++o) {
+    waits[o] = graph.Predecessors(static_cast<OperatorId>(o)).size();
+    if (waits[o] == 0) free.Add(static_cast<OperatorId>(o));
+  }
+  std::vector<OperatorId> order;
+  order.reserve(graph.size());
+  while (!free.Empty()) {
+    order.push_back(free.Take());
+    for (const Neighbour& next : graph.Successors(order.back())) {
+      if (--waits[next.op] == 0) free.Add(next.op);
+    }
+  }
+  return order;
+}
+
+struct LastFirst {
+  std::vector<OperatorId> stack;
+  void Add(OperatorId o) { stack.push_back(o); }
+  bool Empty() const { return stack.empty(); }
+  OperatorId Take() {
+    const OperatorId o = stack.back();
+    stack.pop_back();
+    return o;
+  }
+};
+
+struct FirstFirst {
+  std::queue<OperatorId> queue;
+  void Add(OperatorId o) { queue.push(o); }
+  bool Empty() const { return queue.empty(); }
+  OperatorId Take() {
+    const OperatorId o = queue.front();
+    queue.pop();
+    return o;
+  }
+};
+
+/*! \brief The least value first; among equal ones the one that came first. */
+struct LeastFirst {
+  std::span<const double> value;
+  using Entry = std::pair<std::pair<double, size_t>, OperatorId>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue = {};
+  size_t added = 0;
+  void Add(OperatorId o) { queue.push({{value[o], added++}, o}); }
+  bool Empty() const { return queue.empty(); }
+  OperatorId Take() {
+    const OperatorId o = queue.top().second;
+    queue.pop();
+    return o;
+  }
+};
+
+/*! \brief Two kinds in turn, as long as both have operators; memory-bound ones begin. */
+struct InTurn {
+  std::span<const int64_t> memory_bound;
+  LeastFirst memory, compute;
+  bool memory_next = true;
+  void Add(OperatorId o) { (memory_bound[o] ? memory : compute).Add(o); }
+  bool Empty() const { return memory.Empty() && compute.Empty(); }
+  OperatorId Take() {
+    const bool from_memory = memory_next ? !memory.Empty() : compute.Empty();
+    memory_next = !from_memory;
+    return (from_memory ? memory : compute).Take();
+  }
+};
+
+}  // namespace
+
+void AllocateStreams(const TaskGraph& graph, Allocation method, Launches* launches) {
+  switch (method) {
+    case Allocation::kOne:
+      std::ranges::fill(launches->stream, 0);
+      return;
+    case Allocation::kOpara:
+      return AllocateOpara(graph, launches);
+    case Allocation::kNimble:
+      return AllocateChains(graph, /*all=*/false, launches);
+    case Allocation::kWavefront:
+      return AllocateWaves(graph, launches);
+    case Allocation::kFewest:
+      return AllocateChains(graph, /*all=*/true, launches);
+  }
+}
+
+int64_t CountSynchronizations(const TaskGraph& graph, const Launches& launches) {
+  // The streams of all devices as one row, and for each operator how many of each stream have ended
+  // before it starts, it itself included.
+  std::vector<int32_t> first(graph.devices() + 1), streams(graph.devices());
+  for (OperatorId o : launches.order)
+    streams[launches.device[o]] = std::max(streams[launches.device[o]], launches.stream[o] + 1);
+  for (size_t d = 0; d < graph.devices(); ++d) first[d + 1] = first[d] + streams[d];
+  const auto width = static_cast<size_t>(first.back());
+  std::vector<int32_t> known(graph.size() * width), position(graph.size()), place(graph.size());
+  std::vector<OperatorId> last(width, kNone);
+  std::vector<int32_t> length(width);
+  std::vector<OperatorId> before;
+  int64_t count = 0;
+  for (size_t i = 0; i < launches.order.size(); ++i) {
+    const OperatorId o = launches.order[i];
+    const int32_t stream = first[launches.device[o]] + launches.stream[o];
+    int32_t* mine = known.data() + o * width;
+    place[o] = static_cast<int32_t>(i);
+    auto wait_for = [&](OperatorId p) {
+      const int32_t* theirs = known.data() + p * width;
+      for (size_t s = 0; s < width; ++s) mine[s] = std::max(mine[s], theirs[s]);
+    };
+    before.clear();
+    for (const Neighbour& from : graph.Predecessors(o)) before.push_back(from.op);
+    if (last[stream] != kNone) before.push_back(last[stream]);
+    std::ranges::sort(before, std::greater<>(), [&](OperatorId p) { return place[p]; });
+    for (OperatorId p : before) {
+      const int32_t theirs = first[launches.device[p]] + launches.stream[p];
+      if (mine[theirs] > position[p]) continue;
+      if (theirs != stream && launches.device[p] == launches.device[o]) ++count;
+      wait_for(p);
+    }
+    position[o] = length[stream]++;
+    mine[stream] = position[o] + 1;
+    last[stream] = o;
+  }
+  return count;
+}
+
+std::vector<OperatorId> OrderLaunches(const TaskGraph& graph, LaunchOrder method,
+                                      std::span<const double> demand,
+                                      std::span<const int64_t> memory_bound) {
+  switch (method) {
+    case LaunchOrder::kDepthFirst:
+      return Order(graph, LastFirst{});
+    case LaunchOrder::kBreadthFirst:
+      return Order(graph, FirstFirst{});
+    case LaunchOrder::kCriticalPath: {
+      std::vector<double> negated_rank = graph.UpwardRank();
+      for (double& rank : negated_rank) rank = -rank;
+      return Order(graph, LeastFirst{negated_rank});
+    }
+    case LaunchOrder::kOpara:
+      return Order(graph, InTurn{memory_bound, {demand}, {demand}});
+  }
+  return {};
+}
+
+}  // namespace tvm_sched::search

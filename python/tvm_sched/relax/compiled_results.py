@@ -1,0 +1,218 @@
+"""Results of compilations of model files, and their cache, from which they are taken without importing TVM."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..cost_model.roofline_model import SlowKernel
+from ..errors import InputError
+from ..file_cache import FileCache, file_digest
+from ..files import folder_beside
+from ..problem import Problem
+from ..runtime.artifact import move_artifact
+from ..schedule import Schedule
+
+_ARTIFACT, _PARAMETERS = "artifact.so", "artifact.safetensors"
+_OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE")
+"""Variables that say where things are kept, not what is made."""
+
+
+@dataclass(frozen=True)
+class CompilationResult:
+    """Result of a compilation.
+
+    Attributes
+    ----------
+    problems, schedules : tuple
+        One for each set of input shapes.
+    written : list of Path
+        The artifact, then its parameters where they are not in it.
+    slow_kernels : tuple of SlowKernel
+        Generated kernels that are far from their roofline.
+    """
+
+    problems: tuple[Problem, ...]
+    schedules: tuple[Schedule, ...]
+    written: list[Path]
+    slow_kernels: tuple[SlowKernel, ...]
+
+
+def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
+    """Digest of all that a compilation depends on: the model's content, options, this program and machine.
+
+    Parameters
+    ----------
+    model : Path
+    given : mapping
+        All options; paths of files among them count with their content.
+
+    Returns
+    -------
+    str or None
+        None where that cannot be known: a model in Python may import anything, nvcc is another program.
+    """
+    if model.suffix.lower() == ".py" or given.get("backend") == "cuda":
+        return None
+    try:
+        files = [(str(name), file_digest(path)) for name, path in _model_files(model)]
+    except OSError:
+        return None  # the reader of the model says what is wrong
+    if not files:
+        return None
+    content = {
+        "model": [model.name, model.resolve().name, files],
+        "given": _json_value(given),
+        "environment": {k: v for k, v in os.environ.items() if k.startswith("TVM_SCHED_") and k not in _OURS},
+        "program": [_sources(), _packages()],
+        "machine": _machine(),
+    }
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
+
+
+def keep(
+    cache: FileCache, key: str, name: str, made: CompilationResult, warned: Sequence[warnings.WarningMessage]
+) -> None:
+    """Put a compilation into the cache, with its warnings."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = dict(zip((_ARTIFACT, _PARAMETERS), made.written, strict=False))
+        for position, (problem, schedule) in enumerate(zip(made.problems, made.schedules, strict=True)):
+            for kind, document in (("problem", problem), ("schedule", schedule)):
+                files[f"{kind}-{position}.json"] = path = Path(folder) / f"{kind}-{position}.json"
+                document.save(path)
+        warning_rows = [
+            [warning.category.__module__, warning.category.__name__, str(warning.message)] for warning in warned
+        ]
+        slow = msgspec.to_builtins(made.slow_kernels)
+        about = {"model": name, "plans": len(made.problems), "warnings": warning_rows, "slow_kernels": slow}
+        cache.keep(key, files, about)
+
+
+def restore(cache: FileCache, key: str, output: Path) -> CompilationResult | None:
+    """Write what the cache has to ``output``, and warn as the compilation did; None where it has nothing."""
+    found = cache.find(key)
+    if found is None:
+        return None
+    folder, about = found
+    try:
+        count = about["plans"]
+        problems = tuple(Problem.load(folder / f"problem-{k}.json") for k in range(count))
+        schedules = tuple(Schedule.load(folder / f"schedule-{k}.json") for k in range(count))
+        written = _copy(folder, output)
+    except FileNotFoundError:  # another process made room
+        return None
+    for module, name, text in about["warnings"]:
+        warnings.warn(text, getattr(sys.modules.get(module), name, UserWarning), stacklevel=2)
+    return CompilationResult(
+        problems, schedules, written, msgspec.convert(about["slow_kernels"], tuple[SlowKernel, ...])
+    )
+
+
+def _copy(folder: Path, output: Path) -> list[Path]:
+    """Copies beside their places first, so that a failure leaves what was there."""
+    try:
+        with folder_beside(output) as made:
+            present = [name for name in (_ARTIFACT, _PARAMETERS) if (folder / name).exists()]
+            for name in present:
+                _copy_file(folder / name, made / name)
+            return move_artifact(made / _ARTIFACT, made / _PARAMETERS if _PARAMETERS in present else None, output)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written ({error.strerror or error})") from None
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+    if source.name == _ARTIFACT:
+        mask = os.umask(0)
+        os.umask(mask)
+        target.chmod(0o777 & ~mask)  # as a linker leaves it
+
+
+def _model_files(model: Path) -> Iterator[tuple[str, Path]]:
+    """The files of a model: all of a folder; of a file also those of its folder that it names (external data)."""
+    if model.is_dir():
+        for path in sorted(model.rglob("*")):
+            if path.is_file():
+                yield str(path.relative_to(model)), path
+        return
+    yield model.suffix, model
+    if model.suffix.lower() != ".onnx" or not model.stat().st_size:
+        return
+    with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(b"location") < 0:
+            return
+        for path in sorted(model.resolve().parent.iterdir()):
+            if path.name == model.name or content.find(path.name.encode()) < 0:
+                continue
+            inside = [path] if path.is_file() else [each for each in sorted(path.rglob("*")) if each.is_file()]
+            for each in inside:
+                name = str(each.relative_to(model.resolve().parent))
+                if content.find(name.encode()) >= 0:
+                    yield name, each
+
+
+def _json_value(value: Any) -> Any:
+    """The same as JSON: arrays and files by their content, sets in order."""
+    if hasattr(value, "__array__"):
+        import numpy as np
+
+        value = np.asarray(value)
+        return [str(value.dtype), list(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
+    if isinstance(value, msgspec.Struct):
+        return _json_value(msgspec.to_builtins(value))
+    if isinstance(value, Mapping):
+        return [[str(name), _json_value(value[name])] for name in sorted(value, key=str)]
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(repr, value))
+    if isinstance(value, (list, tuple)):
+        return [_json_value(part) for part in value]
+    if isinstance(value, (str, Path)) and Path(value).is_file():
+        return [str(value), file_digest(Path(value))]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
+
+
+def _sources() -> str:
+    """Digest of our packages: their files differ between versions and while somebody works on them."""
+    root, digest = Path(__file__).parents[2], hashlib.sha256()
+    for package in ("tvm_frontends", "tvm_sched"):
+        for path in sorted((root / package).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(root)} {file_digest(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _packages() -> list[str]:
+    """Every package that can be imported, with its version: importers, kernel libraries, plug-ins."""
+    found = {name.stem for folder in sys.path if folder and Path(folder).is_dir() for name in _metadata(Path(folder))}
+    return [sys.version, *sorted(found)]
+
+
+def _metadata(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.iterdir() if path.suffix in (".dist-info", ".egg-info"))
+
+
+def _machine() -> list[Any]:
+    """The processor, and how many cores this process may use."""
+    wanted, lines = ("model name", "flags", "Features", "CPU part"), []
+    for file in ("/proc/cpuinfo", "/sys/fs/cgroup/cpu.max"):
+        try:
+            lines += Path(file).read_text().splitlines()
+        except OSError:
+            continue
+    about = sorted({line for line in lines if line.startswith(wanted) or line[:1].isdigit() or line.startswith("max")})
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return [platform.platform(), platform.machine(), about, count]

@@ -1,0 +1,97 @@
+"""Schedules of one problem by several schedulers, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from rich.table import Table
+
+from ..problem import Problem, Workload
+from ..schedule import Schedule
+from ..schedule.schedule import weighted_mean
+from ..schedulers import REFERENCES
+from .tables import table
+from .units import format_ns, format_percent, format_time
+
+
+class ComparedSchedule(msgspec.Struct, frozen=True):
+    """What one scheduler found, or ``error``: why it found nothing."""
+
+    scheduler: str
+    latency_ns: int | None = None
+    lower_bound_ns: int | None = None
+    gap: float | None = None
+    bound: str | None = None
+    status: str | None = None
+    seconds: float | None = None
+    speedup_over_single: float | None = None
+    error: str | None = None
+
+
+class ReferenceLatency(msgspec.Struct, frozen=True):
+    """A latency to compare with that belongs to no schedule."""
+
+    name: str
+    latency_ns: int
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Schedulers on one problem."""
+
+    problem: str
+    model: str
+    topology: str
+    schedulers: list[ComparedSchedule]
+    references: list[ReferenceLatency]
+
+    @classmethod
+    def of(cls, problem: Problem, found: Mapping[str, Schedule], failed: Mapping[str, str]) -> Comparison:
+        """Compare the schedules that were found, by scheduler; ``failed`` are the messages of the other schedulers."""
+        certificates = {name: schedule.certificate for name, schedule in found.items() if schedule.certificate}
+        base = certificates["single"].latency_ns if "single" in certificates else None
+        rows = [
+            ComparedSchedule(
+                name, c.latency_ns, c.lower_bound_ns, c.gap, c.bound, c.status, found[name].seconds,
+                base / c.latency_ns if base and c.latency_ns else None,
+            )
+            for name, c in certificates.items()
+        ]  # fmt: skip
+        rows += [ComparedSchedule(name, error=message) for name, message in failed.items()]
+        requests = next((c.requests for c in certificates.values()), ())
+        runs = Workload(requests).scenarios(problem)
+        references = [
+            ReferenceLatency(name, weighted_mean(requests, [ns(run) for run in runs]))
+            for name, ns in REFERENCES.items()
+        ]
+        return cls(problem.digest, problem.graph.name, problem.topology.name, rows, references)
+
+    def table(self) -> Table:
+        """A row for each scheduler; speed-ups are over `single`."""
+        base = next((row.latency_ns for row in self.schedulers if row.scheduler == "single"), None)
+        rows = [
+            (row.scheduler, "failed", "", "", "", "", "")
+            if row.latency_ns is None
+            else (
+                row.scheduler, format_ns(row.latency_ns), format_ns(row.lower_bound_ns or 0), format_percent(row.gap or 0.0),
+                row.bound or "", format_time(row.seconds or 0.0), _times(row.speedup_over_single),
+            )
+            for row in self.schedulers
+        ]  # fmt: skip
+        rows += [
+            (f"({each.name})", format_ns(each.latency_ns), "", "", "", "no schedule",
+             _times(base / each.latency_ns if base and each.latency_ns else None))
+            for each in self.references
+        ]  # fmt: skip
+        head = ("scheduler", "latency", "lower bound", "gap", "bound by", "found in", "speed-up")
+        return table(head, rows, f"{self.model} on {self.topology}")
+
+
+class Comparisons(msgspec.Struct, frozen=True):
+    """Schedulers on several problems, each by itself."""
+
+    problems: list[Comparison]
+
+
+def _times(speedup: float | None) -> str:
+    return f"{speedup:.2f}×" if speedup else "-"

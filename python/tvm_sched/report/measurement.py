@@ -1,0 +1,252 @@
+"""Measure runs of an artifact: latencies, the fastest run, what the plan promised, and a summary of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy.typing as npt
+from rich.table import Table
+
+from ..files import convert
+from ..progress import Progress
+from ..runtime import LatencyStatistics, ScheduledModule
+from ..schedule import Event, Timeline
+from .figures import time_by_kind
+from .tables import table
+from .units import format_ns, format_percent, format_time
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Results of some runs of one plan.
+
+    Attributes
+    ----------
+    plan : dict
+        The plan that took the inputs.
+    outputs : list of array
+        Of the last run; of emulated devices, of one that was not measured. Empty where only times were asked for.
+    statistics : LatencyStatistics
+        Seconds; of emulated devices, in the plan's time.
+    wall_seconds : float
+        Of all runs together, warm-up included.
+    predicted, timeline : Timeline
+        What the plan promises; the fastest run.
+    """
+
+    plan: dict[str, Any]
+    outputs: list[Array]
+    statistics: LatencyStatistics
+    wall_seconds: float
+    predicted: Timeline
+    timeline: Timeline
+
+
+def measure(
+    module: ScheduledModule,
+    values: Sequence[Array],
+    warm_up: int = 2,
+    repeat: int = 10,
+    progress: Progress | None = None,
+    trace_apart: bool = False,
+    times_only: bool = False,
+) -> Measured:
+    """Run ``module`` with the inputs ``values``.
+
+    Emulated devices compute values once, after the measured runs, and with ``times_only`` not at all.
+    ``trace_apart``: the timeline is of one more run, since those that are measured cannot be traced (they replay a graph).
+    """
+    module.configure(trace=not trace_apart)
+    begin = time.monotonic()
+    seconds: list[float] = []
+    outputs: list[Array] = []
+    fastest: dict[str, Any] = {}
+    for n in range(warm_up + repeat):
+        if progress:
+            progress("warm-up" if n < warm_up else "measured runs", n, warm_up + repeat)
+        if module.emulated:
+            module.run_times(*values)
+        else:
+            outputs = module.run(*values)
+        if n < warm_up:
+            continue
+        seconds.append(module.latency())
+        if seconds[-1] == min(seconds) and not trace_apart:
+            fastest = module.timeline()
+    if trace_apart:
+        module.configure(trace=True)
+        if module.emulated:
+            module.run_times(*values)
+        else:
+            module.run(*values)
+        fastest = module.timeline()
+    wall_seconds = time.monotonic() - begin
+    if module.emulated and not times_only:
+        outputs = module.run(*values)
+    plan = next(plan for plan in module.plans() if plan["name"] == fastest["plan"])
+    problem = next((noted["problem"] for noted in module.info().get("plans", ()) if noted["name"] == plan["name"]), "")
+    return Measured(
+        plan=plan,
+        outputs=outputs,
+        statistics=LatencyStatistics.of(seconds),
+        wall_seconds=wall_seconds,
+        predicted=planned_timeline(plan, problem),
+        timeline=measured_timeline(fastest, problem),
+    )
+
+
+class OutputType(msgspec.Struct, frozen=True):
+    """Shape and number format of an output of a model."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @staticmethod
+    def of_all(outputs: Sequence[Array]) -> list[OutputType]:
+        """The types of arrays."""
+        return [OutputType(value.shape, value.dtype.name) for value in outputs]
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs of an artifact of one schedule, compared with its plan.
+
+    Attributes
+    ----------
+    source : str
+        ``"measured"`` or ``"emulated"``.
+    latency_seconds : LatencyStatistics
+    predicted_latency_ns, lower_bound_ns, gap
+        Of a cold run.
+    time_ns : dict
+        Time of loading, computing and copying over all lanes: predicted, and in the fastest run.
+    processor, compiled_with
+        What the kernels that ran were compiled for, and what the artifact says of itself.
+    """
+
+    source: str
+    plan: str
+    repeat: int
+    latency_seconds: LatencyStatistics
+    predicted_latency_ns: int
+    lower_bound_ns: int | None
+    gap: float | None
+    time_ns: dict[str, dict[str, int]]
+    wall_seconds: float
+    processor: str
+    compiled_with: dict[str, Any]
+    outputs: list[OutputType]
+
+    @classmethod
+    def of(cls, module: ScheduledModule, measured: Measured) -> RunSummary:
+        """Summarise measured runs of a loaded artifact."""
+        info, source = module.info(), measured.timeline.source
+        predicted = measured.predicted.latency_ns
+        bound = next(
+            (n.get("lower_bound_ns") for n in info.get("plans", ()) if n.get("name") == measured.plan["name"]), None
+        )
+        times = {"predicted": time_by_kind(measured.predicted), source: time_by_kind(measured.timeline)}
+        kinds = {"loading": ("load", "host_read"), "computing": ("kernel",), "copying": ("copy",)}
+        return cls(
+            source=source,
+            plan=measured.plan["name"],
+            repeat=measured.statistics.repeat,
+            latency_seconds=measured.statistics,
+            predicted_latency_ns=predicted,
+            lower_bound_ns=bound,
+            gap=1 - bound / predicted if bound is not None and predicted else None,
+            time_ns={
+                name: {of: sum(time.get(kind, 0) for kind in of_kinds) for of, time in times.items()}
+                for name, of_kinds in kinds.items()
+            },
+            wall_seconds=measured.wall_seconds,
+            processor=module.processor(),
+            compiled_with=info,
+            outputs=OutputType.of_all(measured.outputs),
+        )
+
+    def tables(self, module: ScheduledModule, plan: dict[str, Any], warm: bool) -> list[Table]:
+        """Latencies, the plan, and where the time went; the plan is of a cold run, also where the runs were ``warm``."""
+        of = ", cold" if warm else ""
+        latencies = [
+            (name, format_time(getattr(self.latency_seconds, name)))
+            for name in ("min", "median", "mean", "p90", "p99", "max")
+        ]
+        rows = [*_plan_rows(module, plan), *_output_rows(self.outputs)]
+        rows += [(f"predicted latency{of}", format_ns(self.predicted_latency_ns))]
+        if self.lower_bound_ns is not None and self.gap is not None:
+            rows += [(f"lower bound{of}", format_ns(self.lower_bound_ns)), ("gap", format_percent(self.gap))]
+        split = [(name, *map(format_ns, times.values())) for name, times in self.time_ns.items()]
+        return [
+            table((f"{self.source} latency", f"{self.repeat} runs"), latencies),
+            table(("plan", self.plan), rows, text_columns=2),  # what is emulated takes lines
+            table(("time over all lanes", f"predicted{of}", f"{self.source}, fastest run"), split),
+        ]
+
+
+def _plan_rows(module: ScheduledModule, plan: dict[str, Any]) -> list[tuple[str, str]]:
+    """What ran, where, who made it, and its inputs."""
+    info = module.info()
+    others = len(info.get("plans", ())) - 1
+    rows = [(what, str(info[what])) for what in ("topology", "scheduler", "emulated") if info.get(what)]
+    rows += [("kernels for", kernels_for(module))] if module.processor() else []
+    rows += [("plans for other shapes", str(others))] if others > 0 else []
+    rows += [("dynamic tail", tail_text(info))] if info.get("tail") else []
+    return rows + [("input", f"{a['name']} {list(a['shape'])} {a['dtype']}") for a in plan["arguments"]]
+
+
+def _output_rows(outputs: Sequence[OutputType]) -> list[tuple[str, str]]:
+    return [("output", f"output_{n} {list(value.shape)} {value.dtype}") for n, value in enumerate(outputs)]
+
+
+def kernels_for(module: ScheduledModule) -> str:
+    """The processor whose kernels run here, and which others the artifact has kernels for."""
+    levels = module.info().get("needs", {}).get("processor", {}).get("levels", ())
+    others = [level["name"] for level in levels if level["name"] != module.processor()]
+    return f"{module.processor()} (and, elsewhere, {', '.join(others)})" if others else module.processor()
+
+
+def tail_text(info: dict[str, Any]) -> str:
+    """What TVM's virtual machine runs after the schedule."""
+    return f"{sum(info['tail'].values())} operators, not scheduled, not in the latency"
+
+
+def planned_timeline(plan: dict[str, Any], problem: str = "") -> Timeline:
+    """The timeline that a plan (``docs/formats/plan.md``) promises.
+
+    Each step starts when the one before it on its queue, and those that it waits for, have ended; so this is what
+    `simulate` says of the schedule from which the plan was made.
+    """
+    ends: list[int] = []
+    free: dict[int, int] = {}
+    events = []
+    for step in plan["steps"]:
+        start = max([free.get(step["queue"], 0), *(ends[before] for before in step.get("waits", ()))])
+        ends.append(start + step.get("duration_ns", 0))
+        free[step["queue"]] = ends[-1]
+        events += _events(step.get("event"), start, ends[-1])
+    return _timeline("simulated", problem, events)
+
+
+def measured_timeline(raw: dict[str, Any], problem: str = "") -> Timeline:
+    """The timeline of the last run, of what `ScheduledModule.timeline` returns; emulated times in the plan's time."""
+    events = [event for row in raw["events"] for event in _events(row["event"], row["start_ns"], row["end_ns"])]
+    source = "emulated" if raw["backend"] == "emulated" else "measured"
+    return _timeline(source, problem, events)
+
+
+def _events(said: dict[str, Any] | None, start: int, end: int) -> list[Event]:
+    """The event of a step; a step of which the plan says nothing (a copy to an output, say) is none."""
+    if not said or "kind" not in said:
+        return []
+    return [convert({**said, "start_ns": start, "end_ns": max(start, end)}, Event, "event of a plan")]
+
+
+def _timeline(source: Any, problem: str, events: list[Event]) -> Timeline:
+    kernels = [event.end_ns for event in events if event.kind == "kernel"]
+    return Timeline(source, problem, tuple(events), max(kernels, default=0))

@@ -1,0 +1,82 @@
+"""Profiles of kernels and learned cost models: summaries and tables."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from rich.table import Table
+
+from ..cost_model.contention import Contention
+from ..cost_model.devices import DeviceProperties
+from ..cost_model.interference import fit_profile
+from ..cost_model.learned_model import ErrorInterval, LearnedModel
+from ..cost_model.profile import Copies, Machine, Profile
+from .tables import table
+from .units import format_time
+
+
+class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Measurements of kernels: how many, of which device, and what they say of kernels beside each other."""
+
+    contention: Contention | None
+    kernels: int
+    machine: Machine
+    device: DeviceProperties
+    latencies: dict[str, float]
+    copies: tuple[Copies, ...]
+    pairs: int
+
+    @classmethod
+    def of(cls, profile: Profile) -> ProfileSummary:
+        """Summarise a profile."""
+        same = {name: getattr(profile, name) for name in ("machine", "device", "latencies", "copies")}
+        return cls(**same, contention=fit_profile(profile), kernels=len(profile.kernels), pairs=len(profile.pairs))
+
+    def sentence(self) -> str:
+        """What the pairs of kernels say."""
+        if self.contention is None:
+            return ""
+        low, high = self.contention.interval
+        return (
+            f"{self.pairs} pairs: serial share {self.contention.serial_share:.2f}, contention {self.contention.excess:.2f} "
+            f"of what they ask for beyond the device; 90 % take {low:.2f} to {high:.2f} times what that says"
+        )
+
+
+def profile_tables(profile: Profile) -> list[Table]:
+    """The slowest kernels, and the first pairs of kernels that were measured in parallel."""
+    rows = []
+    for row in sorted(profile.kernels, key=lambda row: -row.seconds)[:10]:
+        times = (format_time(value) if value else "-" for value in (row.in_run, row.warm, row.cold))
+        rows.append((_short(row.signature), *times, f"{row.error:.1%}"))
+    beside = []
+    for pair in profile.pairs[:10]:
+        factors = (f"{together / alone:.2f}" for alone, together in zip(pair.alone, pair.beside, strict=True))
+        beside.append((_short(pair.first), _short(pair.second), *factors))
+    made = [table(("slowest kernels", "in the run", "warm", "cold", "± (95 %)"), rows)]
+    return [*made, table(("kernel", "beside kernel", "times as long", "the other"), beside)] if beside else made
+
+
+class LearnedSummary(msgspec.Struct, frozen=True):
+    """A learned cost model: its sources, and how many samples it was trained on."""
+
+    about: dict[str, str]
+    samples: int
+
+
+def learned_table(model: LearnedModel) -> Table:
+    """How far measurements lie from the predictions of a learned model, by kind of device."""
+    rows = [
+        (kind, str(len(part.devices)), *(_factors(spreads[""]) for spreads in (part.known, part.unknown)))
+        for kind, part in model.parts.items()
+    ]
+    return table(("devices", "distinct", "90 % of times / predicted", "of other devices"), rows)
+
+
+def _factors(interval: ErrorInterval) -> str:
+    return f"{math.exp(interval.low):.2f} to {math.exp(interval.high):.2f}"
+
+
+def _short(signature: str) -> str:
+    return signature if len(signature) < 60 else signature[:57] + "..."

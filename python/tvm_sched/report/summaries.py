@@ -1,0 +1,186 @@
+"""Summaries of problems, schedules and simulations: what commands print with ``--json``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..cost_model.uncertainty import Useful
+from ..problem import Problem, Request
+from ..schedule import ModelLatency, Schedule, Timeline
+from ..schedule.rules import Violation
+from .figures import LaneFigures, lane_figures, ordered_lanes
+
+
+class ProblemSummary(msgspec.Struct, frozen=True):
+    """Size of a problem."""
+
+    problem: str
+    model: str
+    topology: str
+    operators: int
+    tensors: int
+    parameter_bytes: int
+    flops: int
+
+    @classmethod
+    def of(cls, problem: Problem) -> ProblemSummary:
+        """Summarise a problem."""
+        graph = problem.graph
+        parameter_bytes = sum(tensor.size for tensor in graph.tensors if tensor.kind == "parameter")
+        flops = sum(operator.flops for operator in graph.operators)
+        operators, tensors = len(graph.operators), len(graph.tensors)
+        return cls(problem.digest, graph.name, problem.topology.name, operators, tensors, parameter_bytes, flops)
+
+
+class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule with its certificate, and what each lane does.
+
+    Attributes
+    ----------
+    choice : dict
+        By group of operators, which of its variants runs, unless it is that of the graph.
+    latency_ns, lower_bound_ns : int
+        Of a cold run, or the means over ``requests`` by their weights.
+    gap : float
+        ``1 - lower_bound_ns / latency_ns``.
+    notes : dict
+        What the scheduler says of its answer: for `sortinghat`, what decided each submodel.
+    lanes : list of LaneFigures
+        Of the run of the first request.
+    """
+
+    problem: str
+    model: str
+    topology: str
+    scheduler: str
+    options: dict[str, Any]
+    choice: dict[str, str]
+    latency_ns: int
+    requests: tuple[Request, ...]
+    lower_bound_ns: int | None
+    gap: float | None
+    bound: str | None
+    status: str | None
+    seconds: float | None
+    notes: dict[str, Any]
+    lanes: list[LaneFigures]
+
+    @classmethod
+    def of(cls, problem: Problem, schedule: Schedule, predicted: Timeline, **more: Any) -> Any:
+        """Summarise a schedule whose first run is ``predicted``; ``more`` are fields of a subclass."""
+        certificate = schedule.certificate
+        known = {name: getattr(certificate, name, None) for name in ("lower_bound_ns", "gap", "bound", "status")}
+        return cls(
+            problem=problem.digest,
+            model=problem.graph.name,
+            topology=problem.topology.name,
+            scheduler=schedule.scheduler,
+            options=schedule.options,
+            choice=schedule.choice or schedule.notes.get("choice", {}),
+            latency_ns=certificate.latency_ns if certificate else predicted.latency_ns,
+            requests=certificate.requests if certificate else (),
+            seconds=schedule.seconds,
+            notes=schedule.notes,
+            lanes=lane_figures(predicted, ordered_lanes(problem.topology, [predicted])),
+            **known,
+            **more,
+        )
+
+
+class ModelEnd(msgspec.Struct, frozen=True):
+    """When one of several models ends.
+
+    Attributes
+    ----------
+    alone_ns, slowdown : int, float, optional
+        Its latency alone on the machine, and the latency among the others divided by it.
+    takes_ns : int, optional
+        Of models that follow each other: the time since the end of the one before.
+    """
+
+    model: str
+    latency_ns: int
+    alone_ns: int | None = None
+    slowdown: float | None = None
+    takes_ns: int | None = None
+
+    @staticmethod
+    def of_all(known: Sequence[ModelLatency], in_turn: bool) -> list[ModelEnd]:
+        """The ends of models that run at once, or ``in_turn``."""
+        starts = [0, *(each.latency_ns for each in known)]
+        return [
+            ModelEnd(
+                each.model, each.latency_ns, each.alone_ns, each.slowdown, each.latency_ns - start if in_turn else None
+            )
+            for each, start in zip(known, starts, strict=False)
+        ]
+
+
+class ScheduledModels(ScheduleSummary, frozen=True, kw_only=True):
+    """A schedule of one model or several.
+
+    Attributes
+    ----------
+    models : list of ModelEnd, optional
+        Of several models.
+    largest_slowdown : float, optional
+        Where the latencies alone are known.
+    weights, objective, objective_lower_bound : optional
+        If the objective was the largest weighted slowdown: the weights, that slowdown, and its lower bound.
+    """
+
+    models: list[ModelEnd] | None = None
+    largest_slowdown: float | None = None
+    weights: list[float] | None = None
+    objective: float | None = None
+    objective_lower_bound: float | None = None
+
+
+class LatencySample(msgspec.Struct, frozen=True):
+    """Percentiles of the latency over random draws of uncertain operator times, in nanoseconds."""
+
+    percentiles_ns: dict[str, int]
+    samples: int
+    seed: int
+
+    @classmethod
+    def of(cls, latencies: npt.NDArray[np.int64], seed: int) -> LatencySample:
+        """The percentiles of latencies that were drawn with a seed."""
+        levels = {"5 %": 5, "25 %": 25, "median": 50, "75 %": 75, "95 %": 95}
+        return cls({name: int(np.percentile(latencies, at)) for name, at in levels.items()}, len(latencies), seed)
+
+
+class SimulatedSchedule(ScheduleSummary, frozen=True, kw_only=True):
+    """A schedule with the kernels whose measurement would make its latency more certain.
+
+    Attributes
+    ----------
+    blocks_latency_ns : int, optional
+        Latency of the first run by the blocks of kernels.
+    percentiles_ns, samples, seed : optional
+        As in `LatencySample`.
+    """
+
+    useful_measurements: list[Useful]
+    blocks_latency_ns: int | None = None
+    percentiles_ns: dict[str, int] | None = None
+    samples: int | None = None
+    seed: int | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether a schedule obeys every rule of ``docs/model.md``, and where it does not."""
+
+    feasible: bool
+    violations: list[Violation]
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Sentences on what a lower bound rests on."""
+
+    lines: list[str]

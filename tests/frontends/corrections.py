@@ -1,0 +1,63 @@
+"""The corrections of TVM that docstrings of `tvm_frontends` list; run it to print the table of ``docs/frontends.md``."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "python" / "tvm_frontends"
+PAGE = ROOT / "docs" / "frontends.md"
+_SECTION = re.compile(r"^Corrections of TVM ([\d.]+), ``(.+)``:$")
+_ITEM = re.compile(r"^- ``(\w+)``: (.*)$")
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A fault of TVM that a file works around.
+
+    Attributes
+    ----------
+    file : str
+        Of ours, inside of the package.
+    version : str
+        The version of TVM in which the fault was seen first.
+    where : str
+        The file of TVM.
+    symbol : str
+        The class or method there.
+    fault : str
+    """
+
+    file: str
+    version: str
+    where: str
+    symbol: str
+    fault: str
+
+    def row(self) -> str:
+        """Return the line of the page's table."""
+        fault = self.fault.replace("``", "`").replace("|", "\\|")
+        return f"| `{self.file}` | {self.version} | `{Path(self.where).name}` | `{self.symbol}` | {fault} |"
+
+
+def corrections() -> list[Correction]:
+    """Return all corrections, in the order of files and lines."""
+    found: list[Correction] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        section = None
+        for line in (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines():
+            if match := _SECTION.match(line):
+                section = match.groups()
+            elif section and (match := _ITEM.match(line)):
+                found.append(Correction(path.relative_to(PACKAGE).as_posix(), *section, *match.groups()))
+            elif section and line.startswith("  "):
+                last = found.pop()
+                found.append(Correction(last.file, *section, last.symbol, f"{last.fault} {line.strip()}"))
+    return found
+
+
+if __name__ == "__main__":
+    print("\n".join(correction.row() for correction in corrections()))

@@ -1,0 +1,136 @@
+"""Corrections of TVM: the page lists them all, TVM has what they name, and it still does wrong what ours do right.
+
+A case that fails here since plain TVM became right is a reason to take the correction out.
+"""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from tvm_frontends import load_model
+
+from .corrections import PAGE, corrections
+
+onnx = pytest.importorskip("onnx")
+ALL = corrections()
+INF, NAN = np.inf, np.nan
+
+
+def normal(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype("float32")
+
+
+CASES = {
+    "IsInf": ("float[3] x) => (bool[3] y) { y = IsInf<detect_negative=0>(x) }", [np.array([INF, -INF, 1], "f")]),
+    "PRelu": ("float[2,3,4] x, float[3] s) => (float[2,3,4] y) { y = PRelu(x, s) }", [normal(2, 3, 4), normal(3)]),
+    "Elu": ("float16[3] x) => (float16[3] y) { y = Elu(x) }", [normal(3).astype("float16")]),
+    "Softplus": ("float[2] x) => (float[2] y) { y = Softplus(x) }", [np.array([-30, 3], "f")]),
+    "BitShift": (
+        'int32[2] x, int32[2] s) => (int32[2] y) { y = BitShift<direction="LEFT">(x, s) }',
+        [np.array([7, 7], "int32"), np.array([2, 40], "int32")],
+    ),
+    "Pow": (
+        "float[2] x, int32[2] s) => (float[2] y) { y = Pow(x, s) }",
+        [np.array([1.5, 2], "f"), np.array([2, 3], "int32")],
+    ),
+    "Max": (
+        "float[2] x, float[2] z) => (float[2] y) { y = Max(x, z) }",
+        [np.array([NAN, 1], "f"), np.array([1, NAN], "f")],
+    ),
+    "ReduceMax": (
+        "float[2,3] x) => (float[2,1] y) <int64[1] a = {1}> { y = ReduceMax(x, a) }",
+        [np.full((2, 3), -INF, "f")],
+    ),
+    "TopK": (
+        "int16[4] x) => (int16[2] y, int64[2] i) <int64[1] k = {2}> { y, i = TopK(x, k) }",
+        [np.array([3, -1, 7, 2], "int16")],
+    ),
+    "Slice": (
+        "float[4] x) => (float[0] y) <int64[1] a = {3}, int64[1] b = {1}> { y = Slice(x, a, b) }",
+        [normal(4)],
+    ),
+    "LayerNormalization": (
+        "float[2,3] x, float[3] s) => (float[2,3] y, float[2,1] m, float[2,1] d) { y, m, d = LayerNormalization(x, s) }",
+        [normal(2, 3), normal(3)],
+    ),
+    "MaxPool": (
+        "float[1,1,4,4] x) => (float[1,1,2,2] y, int64[1,1,2,2] i) "
+        "{ y, i = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) }",
+        [normal(1, 1, 4, 4)],
+    ),
+    "SpaceToDepth": (
+        'float[1,2,4,4] x) => (float[1,8,2,2] y) { y = SpaceToDepth<blocksize=2, mode="CRD">(x) }',
+        [normal(1, 2, 4, 4)],
+    ),
+    "Mish": ("float[2] x) => (float[2] y) { y = Mish(x) }", [np.array([-12, 3], "f")]),
+    "Constant": (
+        "float[3] x) => (float[3] y) { s = Constant<value_floats=[1.0, 2.0, 3.0]>() y = Add(x, s) }",
+        [normal(3)],
+    ),
+}
+"""For a class of TVM's ONNX front end, a graph that it gets wrong or refuses, and its inputs."""
+
+
+def test_the_page_lists_all_corrections():
+    rows = re.findall(r"^\| `\w+/.*$", PAGE.read_text(), re.MULTILINE)
+    assert rows == [correction.row() for correction in ALL], "python tests/frontends/corrections.py prints the table"
+
+
+def test_tvm_has_what_corrections_name():
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    converters = onnx_frontend._get_convert_map()
+    for correction in ALL:
+        if correction.where.endswith("onnx_frontend.py"):
+            assert correction.symbol in converters or hasattr(onnx_frontend, correction.symbol), correction
+        else:
+            pytest.importorskip("torch")
+            from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+            assert hasattr(ExportedProgramImporter, correction.symbol), correction
+
+
+def test_cases_are_of_corrections():
+    assert CASES.keys() <= {correction.symbol for correction in ALL}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tvm_is_wrong_and_the_correction_right(name):
+    from onnx.reference import ReferenceEvaluator
+    from tvm.relax.frontend.onnx import from_onnx
+
+    graph, inputs = CASES[name]
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 20]> g ({graph}')
+    names = [item.name for item in model.graph.input]
+    expected = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))
+    imported = load_model(model)
+    assert same(run(imported.mod, [*inputs, *imported.parameters.values()]), expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            plain = run(from_onnx(model), inputs)
+        except Exception:  # AssertionError, AttributeError, InternalError of C++, ...: TVM refuses in many ways
+            return
+    assert not same(plain, expected), f"TVM {tvm.__version__} is right: the correction of {name} can go"
+
+
+def run(mod, inputs):
+    """The results of a module that TVM's own pipeline builds."""
+    mod = relax.transform.DecomposeOpsForInference()(mod)
+    machine = relax.VirtualMachine(tvm.relax.build(tvm.relax.get_pipeline("zero")(mod), "llvm"), tvm.cpu())
+    result = machine["main"](*map(tvm.runtime.tensor, inputs))
+    return [part.numpy() for part in ([result] if hasattr(result, "numpy") else result)]
+
+
+def same(results, expected):
+    """Whether results have the expected types, shapes and values, small ones with their digits."""
+    return all(
+        ours.dtype == right.dtype
+        and ours.shape == right.shape
+        and np.allclose(ours.astype("float64"), right.astype("float64"), rtol=2e-3, atol=1e-30, equal_nan=True)
+        for ours, right in zip(results, expected, strict=True)
+    )
