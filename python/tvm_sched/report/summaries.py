@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..cost_model.uncertainty import Useful
-from ..problem import Problem, Request
-from ..schedule import ModelLatency, Schedule, Timeline
+from ..problem import Problem
+from ..schedule import ModelLatency, RequestLatency, Schedule, Timeline
 from ..schedule.rules import Violation
 from .figures import LaneFigures, lane_figures, ordered_lanes
 
@@ -61,7 +61,7 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     choice: dict[str, str]
     latency_ns: int
-    requests: tuple[Request, ...]
+    requests: tuple[RequestLatency, ...]
     lower_bound_ns: int | None
     gap: float | None
     bound: str | None
