@@ -12,13 +12,15 @@ from rich.markup import escape
 
 from ..errors import InputError
 from ..file_cache import compiled_models
-from .evidence import EvidenceFolder, check_folder, store_all
+from .attached_commands import DEPLOY
+from .evidence import EvidenceFolder, store_all
 from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
 from .interrupt import interruptible
 from .methods import SchedulerOptions
-from .models import COMPILE_OPTIONS, model_warnings, packages_for
+from .models import COMPILE_OPTIONS, model_warnings
 from .option_groups import FromApi
 from .output import Output
+from .registration import app, command
 from .residency import ResidentParameters, resident_of
 from .shapes import ShapeOptions
 from .values import ValueOptions
@@ -77,6 +79,7 @@ RunSettings = Annotated[
 ]
 
 
+@command(app, "compile", ".report.compilation:CompilationSummary", panel=DEPLOY, apart=True)
 def compile_model(
     out: Output,
     *,
@@ -112,8 +115,13 @@ def compile_model(
 
     The same model, options, machine and versions again give the same artifact,
     from the cache.
+
+    $ tvm-sched compile googlenet.onnx --topology cpu2 -o googlenet.so
+    $ tvm-sched compile bert.onnx -t cpu4 --shape ids:1,128 --time-limit 60 -o bert.so
+    $ tvm-sched compile model.onnx -t cpu2 --shape 'batch={1,8}' --constant sr=16000 -o model.so
+    $ tvm-sched compile minilm/ -t cpu2 --shape 1x128 -o minilm.so
+    $ tvm-sched compile model.onnx -t my-machine.toml --scheduler anytime --option work=30 --seed 7 -o model.so
     """
-    check_folder(evidence)
     if (output.suffix == ".txt") != (stop_after is not None):
         raise InputError(f"-o {output}: an artifact is a file .so, and the module of --stop-after a file .txt")
     sets, constants = shapes.sets(), shapes.constants()
@@ -157,6 +165,8 @@ def _store_module(
     sets = given["input_shapes"]
     if len(sets) > 1:
         raise InputError(f"--stop-after takes one set of shapes, not {len(sets)}")
+    from ..problem_sources import packages_for
+
     with packages_for(model):
         from ..relax import run_passes
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
@@ -167,6 +177,8 @@ def _store_module(
 
 
 def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> CompilationResult:
+    from ..problem_sources import packages_for
+
     with packages_for(model):
         from ..relax import compile as compile_scheduled
     from ..relax.compiled_results import CompilationResult
@@ -227,6 +239,7 @@ class EmulationOptions:
     ] = None
 
 
+@command(app, "run", (".report.measurement:RunSummary", ".report.stages:PipelineRunSummary"), panel=DEPLOY)
 def run(
     out: Output,
     *,
@@ -244,7 +257,12 @@ def run(
     emulation: EmulationOptions,
     settings: RunSettings,
 ) -> None:
-    """Run an artifact, measure it, and hold the result against its plan."""
+    """Run an artifact, measure it, and hold the result against its plan.
+
+    $ tvm-sched run googlenet.so
+    $ tvm-sched run googlenet.so --input data_0=image.npy --output results/
+    $ tvm-sched run googlenet.so --seed 1 --warm-up 5 --repeat 100 --trace trace.json --json
+    """
     if repeat < 1 or warm_up < 0:
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
     if emulation.times_only and values.output:
