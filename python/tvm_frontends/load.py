@@ -1,4 +1,4 @@
-"""`load_model`: detect the kind of a model and call its importer."""
+"""Load or open a model of any kind: detect the kind, then call the importer of that kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ImportedModel`, the result of every importer, and the lifting of a module's constants into named parameters."""
+"""`ImportedModel`, the result of every import; and how constants of a module become named parameters."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .tensor_types import dtype_of
 PARAMETERS = "tvm_frontends.parameters"
 """Module attribute: values (``tvm.runtime.Tensor``) of the parameters of ``main`` by name."""
 _SHARED = 1 << 20
-"""Bytes from which on a parameter is not copied."""
+"""Parameters of at least this many bytes are not copied."""
 _ALIGNMENT = 64
-"""Of memory that kernels read, in bytes; what a file has elsewhere is copied."""
+"""Alignment in bytes that kernels need; a parameter at another address of a file is copied."""
 
 
 @dataclass(frozen=True)
