@@ -85,7 +85,7 @@ class Bench:
 
 def tell_parts(model: str, topology: str, output: str) -> None:
     """What the compiler does, and the processor time when it began with it, as JSON; the last mark is its end."""
-    from tvm_sched.cli.models import packages_for
+    from tvm_sched.problem_sources import packages_for
 
     marks: list[tuple[str, float]] = []
 

@@ -1,7 +1,7 @@
 """Compute independent parts of a search in this process, or with an executor of the caller: other processes, a cluster.
 
 Searches with such parts call `distribute`; callers that have workers name them with `workers`. Results come in the order
-of the parts, so that they do not depend on where they were computed. That is why the executor may be in a context variable: it
+of the parts, so that they do not depend on where they were computed. So the executor may be in a context variable: it
 changes how long an answer takes, and not the answer.
 """
 
@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
+
+from .errors import InputError
+from .registry import Registry
 
 T = TypeVar("T")
 
@@ -56,3 +59,25 @@ def distribute(function: Callable[..., T], parts: Iterable[tuple[Any, ...]]) -> 
         for future in futures:
             future.cancel()
         raise
+
+
+EXECUTORS: Registry[Callable[[str], Executor]] = Registry("kind of workers", "tvm_sched.executors")
+"""What makes a `concurrent.futures.Executor` of an address, by kind of workers."""
+
+
+def _executor_of(given: str) -> Executor:
+    kind, _, address = given.partition(":")
+    offered = EXECUTORS.names()
+    if kind not in offered:
+        raise InputError(
+            f"--workers {given}: no installed package offers workers of the kind {kind!r}; there are "
+            f"{', '.join(offered) or 'none'}. Those of a cluster come with tvm-sched-cluster: pip install tvm-sched-cluster"
+        )
+    return EXECUTORS.get(kind)(address)
+
+
+def workers_of(kind: str | None) -> AbstractContextManager[None]:
+    """Return a context in which searches use the workers of ``--workers``; without the option they work here."""
+    if kind is None:
+        return nullcontext()
+    return workers(_executor_of(kind))

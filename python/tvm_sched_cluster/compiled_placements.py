@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
 
 from tvm_sched.errors import InputError
+from tvm_sched.files import content_digest, read_bytes
 from tvm_sched.problem.cpu import cpu_topology
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.pipeline_api import ExportablePipeline, compile_pipeline
@@ -59,3 +64,21 @@ def compile_placement(
         make_problem(service.model_file, topology, input_shapes=shapes, backend=backend), placement
     )
     return compile_pipeline(service.model_file, topology, plan=plan, input_shapes=shapes, backend=backend)
+
+
+def compiled_artifact(
+    folder: Path, cluster: Cluster, service: Service, placement: ServicePlacement, backend: str
+) -> Path:
+    """The compiled pipeline of a placement; one that is there for the same model, parts and kinds of GPUs is taken."""
+    kinds = [cluster.kinds[cluster.gpus[cluster.gpu_id[stage.gpu]].kind] for stage in placement.stages]
+    parts = [stage.operators for stage in placement.stages]
+    about = msgspec.json.encode([_checksum(service), service.input_shapes, backend, parts, kinds])
+    path = folder / f"{service.name}-{content_digest(about)}.pipeline"
+    if not path.is_dir():
+        compile_placement(cluster, service, placement, backend).export(path)
+    return path
+
+
+def _checksum(service: Service) -> str:
+    """Checksum of the model's file."""
+    return hashlib.sha256(read_bytes(service.model_file)).hexdigest() if service.model_file else ""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from rich.table import Table
 
 from tvm_sched.report.measurement import OutputType
+from tvm_sched.report.tables import table
+from tvm_sched.report.units import format_time
 
 from . import ClusterState, ServicePlacement
 from .problem.cluster import Cluster, GpuKind, Link, Rack, Switch
@@ -174,9 +177,46 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     outputs: list[OutputType]
 
+    def table(self) -> Table:
+        """Counts, time and outputs."""
+        rows = [
+            ("requests", str(self.requests)),
+            ("failed", str(self.failed)),
+            ("time", format_time(self.seconds)),
+            ("requests a second", f"{self.requests / self.seconds:.4g}"),
+            *((f"output_{n}", f"{list(value.shape)} {value.dtype}") for n, value in enumerate(self.outputs)),
+        ]
+        return table(("deployment", self.name), rows)
+
 
 class Undeployed(msgspec.Struct, frozen=True, kw_only=True):
     """A removed deployment."""
 
     name: str
     actors: list[str]
+
+
+def placements_table(placed: list[ServicePlacement]) -> Table:
+    """A row for each placement."""
+    rows = [
+        (p.request, p.service, " ".join(p.gpus), str(len(p.hops)), f"{p.throughput:.3g}", f"{p.latency_ns / 1e6:.1f}")
+        for p in placed
+    ]
+    return table(("request", "service", "GPUs", "fibres", "inputs a second", "latency, ms"), rows, text_columns=3)
+
+
+_COUNTS = ("in_flight", "waiting", "answered", "failed", "refused", "retried")
+
+
+def deployment_table(deployment: dict[str, Any]) -> Table:
+    """A row for each stage of a deployment."""
+    counts = ", ".join(f"{deployment[what]} {what.replace('_', ' ')}" for what in _COUNTS)
+    rows = []
+    for stage in deployment["stages"]:
+        mean = format_time(stage["seconds"] / stage["runs"]) if stage.get("runs") else "-"
+        needs = ", ".join(f"{name} {amount:g}" for name, amount in stage["resources"].items())
+        state = stage["state"] + (", restarted" if stage.get("restarted") else "")
+        where = stage["node"][:8] if "node" in stage else stage.get("cause", "-")
+        rows.append((str(stage["stage"]), stage["device"], needs, state, where, str(stage.get("runs", "-")), mean))
+    title = f"{deployment['name']}: {deployment['model']}, {deployment['places']} places; {counts}"
+    return table(("stage", "device", "needs", "state", "node", "runs", "mean time"), rows, title)

@@ -7,8 +7,8 @@ from importlib.metadata import EntryPoint
 import pytest
 import typer
 
-from tvm_sched import registry
-from tvm_sched.cli import attached_commands, inputs
+from tvm_sched import registry, worker_pool
+from tvm_sched.cli import attached_commands
 from tvm_sched.cli.registration import command
 
 
@@ -23,7 +23,7 @@ def installed(monkeypatch):
             ]
 
         monkeypatch.setattr(registry, "entry_points", entry_points)
-        for module, name in ((attached_commands, "COMMAND_SETS"), (inputs, "EXECUTORS")):
+        for module, name in ((attached_commands, "COMMAND_SETS"), (worker_pool, "EXECUTORS")):
             old = getattr(module, name)
             monkeypatch.setattr(module, name, registry.Registry(old.what, old.group))
 
@@ -31,7 +31,7 @@ def installed(monkeypatch):
 
 
 def greeting(app: typer.Typer) -> None:
-    @command(app, "greet", ("tvm-sched greet",))
+    @command(app, "greet")
     def greet(out):
         """Say a word."""
         out.show("good day")
@@ -52,9 +52,9 @@ def test_without_the_distribution_the_message_names_it(installed, fails, run, na
 
 def test_a_distribution_that_cannot_be_loaded_stops_no_other_command(installed, run):
     installed(commands={"broken": "NOSUCH"})
-    assert run("schedulers").stdout
     with pytest.warns(RuntimeWarning, match="set of commands 'broken' of entry point .* cannot be loaded"):
         assert "compile" in run("--help").stdout
+    assert run("schedulers").stdout
 
 
 def test_workers_that_no_package_offers(installed, fails, problem_file):

@@ -73,7 +73,7 @@ def test_what_cannot_be_deployed_is_told(run, fails, tmp_path, arguments, messag
 
 
 def test_a_service_needs_a_model_and_sensible_limits(fails, tmp_path):
-    limits = ("--throughput", "1", "--latency", "1", "--backend", "cpu")
+    limits = ("--throughput-floor", "1", "--latency-ceiling", "1", "--backend", "cpu")
     said = fails(2, "cluster", "service", tmp_path / "none.onnx", *limits, "-o", tmp_path / "s.toml")
     assert "none.onnx" in said
     said = fails(2, "cluster", "service", tmp_path / "none.onnx", *limits, "-o", tmp_path / "s.json")

@@ -56,7 +56,7 @@ def test_reading_a_model_leaves_out_packages_that_take_long(tmp_path):
     script = f"""
 import sys
 from pathlib import Path
-from tvm_sched.cli.models import packages_for
+from tvm_sched.problem_sources import packages_for
 with packages_for(Path({str(tmp_path / "m.onnx")!r})):
     from tvm_sched.relax import make_problem
     make_problem({str(tmp_path / "m.onnx")!r}, "cpu1", cost_model="roofline")

@@ -35,8 +35,8 @@ class OfFile(Small):
 def app_of(function):
     """A program whose command `work` is the function; `other` makes `work` a word that has to be said."""
     app = typer.Typer()
-    command(app, "work", ())(function)
-    command(app, "other", ())(lambda out: None)
+    command(app, "work")(function)
+    command(app, "other")(lambda out: None)
     return app
 
 

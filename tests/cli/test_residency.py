@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from tvm_sched.cli.residency import parse_requests
 from tvm_sched.errors import InputError
+from tvm_sched.resident_texts import parse_requests
 from tvm_sched.schedule import Schedule
 from tvm_sched.testing import random_problem
 from tvm_sched.testing.variants import random_variants

@@ -1,6 +1,5 @@
 """Problems with variants: what a choice makes of them, their files, what is refused."""
 
-
 import msgspec
 import numpy as np
 import pytest

@@ -27,8 +27,8 @@ class InstanceSummary(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, case: Case, known: Known | None, digest: str) -> InstanceSummary:
         """Summarise an instance."""
-        bound = (known.value, known.bound, known.checked) if known else (None, None, "")
-        return cls(case.name, case.kind.name, case.kind.unit, *bound, digest)
+        value, bound, checked_by = (known.value, known.bound, known.checked) if known else (None, None, "")
+        return cls(case.name, case.kind.name, case.kind.unit, value, bound, checked_by, digest)
 
     @property
     def cells(self) -> list[str]:

@@ -15,6 +15,8 @@ COMMAND_SETS: Registry[Callable[[typer.Typer], None]] = Registry("set of command
 
 DEPLOY, PLAN, SERVE, RESEARCH, MACHINE = PANELS = ("Deploy", "Plan", "Serve", "Research", "Machine")
 """Panels of ``tvm-sched --help``: what a command is for."""
+FIRST = ("doctor", "inspect", "schedule", "compile", "run")
+"""What a reader needs first."""
 DISTRIBUTIONS = dict.fromkeys(("cluster", "serve", "status", "request", "undeploy"), "tvm-sched-cluster")
 """Commands of our other distributions, for the message where these are not installed."""
 
@@ -43,9 +45,9 @@ class AttachedCommands(TyperGroup):
             ctx.fail(f"the command {cmd_name!r} is part of {brings}, which is not installed: pip install {brings}")
         return super().get_command(ctx, cmd_name)
 
-    def _place(self, name: str) -> int:
+    def _place(self, name: str) -> tuple[int, bool]:
         panel = getattr(self.commands[name], "rich_help_panel", None)
-        return PANELS.index(panel) if panel in PANELS else len(PANELS)
+        return PANELS.index(panel) if panel in PANELS else len(PANELS), name not in FIRST
 
     def _attach(self, ctx: Any) -> None:
         if self._attached:

@@ -35,12 +35,7 @@ Only = Annotated[
 ]
 
 
-@command(
-    app,
-    "list",
-    ("tvm-sched bench list benchmarks/instances", "tvm-sched bench list suite/ --output problems"),
-    f"{HOME}:Instances",
-)
+@command(app, "list", f"{HOME}:Instances")
 def list_instances(
     out: Output,
     suite: SuitePath,
@@ -52,15 +47,19 @@ def list_instances(
         ),
     ] = None,
 ) -> None:
-    """Show the instances, with what is best known; write them as files for methods of your own."""
+    """Show the instances, with what is best known; write them as files for methods of your own.
+
+    $ tvm-sched bench list benchmarks/instances
+    $ tvm-sched bench list suite/ --output problems
+    """
     from ..bench import BestKnown, load_suite
     from ..bench.summaries import list_instances as summarise
     from ..report.tables import table
 
     found = load_suite(suite)
     cases = found.chosen(only or ())
-    for case in cases if output is not None else ():
-        if document := case.kind.document(case.task):
+    for case in cases:
+        if output is not None and (document := case.kind.document(case.task)):
             file = output / f"{case.name}.json"
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, document)
@@ -72,15 +71,7 @@ def list_instances(
     out.result(listed)
 
 
-@command(
-    app,
-    "run",
-    (
-        "tvm-sched bench run benchmarks/instances -o out/run --time-limit 5 --seeds 10",
-        "tvm-sched bench run benchmarks/instances -o out/run --only 'moirai/*' --methods anytime,heft,my-scheduler",
-    ),
-    f"{HOME}:RunCounts",
-)
+@command(app, "run", f"{HOME}:RunCounts")
 def run(
     out: Output,
     suite: SuitePath,
@@ -92,7 +83,11 @@ def run(
     methods: Annotated[str, typer.Option("--methods", metavar="A,B,C", help="Names; all when not given.")] = "",
     only: Only = None,
 ) -> None:
-    """Run all methods for equal time; a second call goes on where the first one ended, whenever that was."""
+    """Run all methods for equal time; a second call goes on where the first one ended, whenever that was.
+
+    $ tvm-sched bench run benchmarks/instances -o out/run --time-limit 5 --seeds 10
+    $ tvm-sched bench run benchmarks/instances -o out/run --only 'moirai/*' --methods anytime,heft,my-scheduler
+    """
     from ..bench import Limits, Run, load_suite
     from ..bench import run as run_all
     from ..bench.summaries import RunCounts
@@ -112,15 +107,7 @@ def run(
     out.result(RunCounts(str(output), len(into.results) - begun, len(into.results)))
 
 
-@command(
-    app,
-    "score",
-    (
-        "tvm-sched bench score benchmarks/instances my_schedules --method mine",
-        "tvm-sched bench score benchmarks/instances out/run/solutions/* --keep",
-    ),
-    f"{HOME}:Scores",
-)
+@command(app, "score", f"{HOME}:Scores")
 def score(
     out: Output,
     suite: SuitePath,
@@ -135,7 +122,11 @@ def score(
         bool, typer.Option("--keep", help="Keep solutions better than the best known, checked twice.")
     ] = False,
 ) -> None:
-    """Verify and price solutions from files, of any method; status 1 where one is wrong."""
+    """Verify and price solutions from files, of any method; status 1 where one is wrong.
+
+    $ tvm-sched bench score benchmarks/instances my_schedules --method mine
+    $ tvm-sched bench score benchmarks/instances out/run/solutions/* --keep
+    """
     from ..bench import BestKnown, Run, load_suite
     from ..bench import keep as keep_better
     from ..bench import score as judge
@@ -163,12 +154,14 @@ def score(
         raise typer.Exit(FAILURE)
 
 
-@command(app, "check", ("tvm-sched bench check benchmarks/instances --only 'tasks/*'",), f"{HOME}:CheckedSolutions")
+@command(app, "check", f"{HOME}:CheckedSolutions")
 def check_kept(out: Output, suite: SuitePath, only: Only = None) -> None:
     """Check the best known solutions once more by `tvm_sched_check`: status 2 where it refuses one.
 
     Which of them it has checked, with the bound or alone, is noted in best.json. Status 1: a bound claims more than the
     evidence kept with it proves.
+
+    $ tvm-sched bench check benchmarks/instances --only 'tasks/*'
     """
     from ..bench import BestKnown, load_suite
     from ..bench import check_kept as checked
@@ -187,7 +180,7 @@ def check_kept(out: Output, suite: SuitePath, only: Only = None) -> None:
         raise typer.Exit(FAILURE)
 
 
-@command(app, "prove", ("tvm-sched bench prove benchmarks/instances --only 'regal/*'",), f"{HOME}:ProvedBounds")
+@command(app, "prove", f"{HOME}:ProvedBounds")
 def prove_kept(
     out: Output,
     suite: SuitePath,
@@ -201,6 +194,8 @@ def prove_kept(
     A bound is kept where it is proved and no weaker than the one before, or that one is not proved and no more than
     0.1 % stronger. Evidence that is refused gives way in the same way. Status 1: a kept solution is refused, or evidence
     that nothing has replaced; the other instances are looked at all the same.
+
+    $ tvm-sched bench prove benchmarks/instances --only 'regal/*'
     """
     from ..bench import BestKnown, load_suite
     from ..bench import prove_kept as proved
@@ -225,15 +220,7 @@ def prove_kept(
         raise typer.Exit(FAILURE)
 
 
-@command(
-    app,
-    "table",
-    (
-        "tvm-sched bench table benchmarks/instances out/run",
-        "tvm-sched bench table benchmarks/instances out/* -o page.md",
-    ),
-    f"{HOME}:MethodSummaries",
-)
+@command(app, "table", f"{HOME}:MethodSummaries")
 def show_table(
     out: Output,
     suite: SuitePath,
@@ -248,7 +235,11 @@ def show_table(
         bool, typer.Option("--keep-bounds", help="Keep bounds that say more than those of the best known solutions.")
     ] = False,
 ) -> None:
-    """Compare methods: gaps to the best known solutions and to the bounds, wins, ties and errors."""
+    """Compare methods: gaps to the best known solutions and to the bounds, wins, ties and errors.
+
+    $ tvm-sched bench table benchmarks/instances out/run
+    $ tvm-sched bench table benchmarks/instances out/* -o page.md
+    """
     from ..bench import BestKnown, Run, Standings, load_suite, page, raise_bounds
 
     found, loaded = load_suite(suite), [Run(folder) for folder in runs]

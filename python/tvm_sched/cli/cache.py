@@ -17,9 +17,13 @@ app = typer.Typer(
 HOME = ".report.disk_cache"
 
 
-@command(app, "show", ("tvm-sched cache show", "tvm-sched cache show --json"), f"{HOME}:CacheSummary")
+@command(app, "show", f"{HOME}:CacheSummary")
 def show(out: Output) -> None:
-    """List compiled models, and how many kernels and measurements are kept."""
+    """List compiled models, and how many kernels and measurements are kept.
+
+    $ tvm-sched cache show
+    $ tvm-sched cache show --json
+    """
     from ..report.disk_cache import cache_contents
 
     found = cache_contents()
@@ -27,14 +31,18 @@ def show(out: Output) -> None:
     out.result(found)
 
 
-@command(app, "clear", ("tvm-sched cache clear", "tvm-sched cache clear --measurements"), f"{HOME}:ClearedCache")
+@command(app, "clear", f"{HOME}:ClearedCache")
 def clear(
     out: Output,
     measurements: Annotated[
         bool, typer.Option("--measurements", help="Also forget the measured times of kernels.")
     ] = False,
 ) -> None:
-    """Remove all cached models and kernels, and the schedules that were chosen by measuring."""
+    """Remove all cached models and kernels, and the schedules that were chosen by measuring.
+
+    $ tvm-sched cache clear
+    $ tvm-sched cache clear --measurements
+    """
     from ..report.disk_cache import clear_caches
 
     done = clear_caches(measurements)
@@ -43,9 +51,12 @@ def clear(
     out.result(done)
 
 
-@command(app, "path", ("tvm-sched cache path",), f"{HOME}:CachePath")
+@command(app, "path", f"{HOME}:CachePath")
 def path(out: Output) -> None:
-    """Print the folder; the environment variable TVM_SCHED_CACHE names another."""
+    """Print the folder; the environment variable TVM_SCHED_CACHE names another.
+
+    $ tvm-sched cache path
+    """
     from ..report.disk_cache import CachePath
 
     out.show(escape(str(cache_directory())))

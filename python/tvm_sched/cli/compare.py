@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError, TvmSchedError
-from .inputs import ModelsOrProblems, OptionalTopology, ReportFile, Workers, workers_of
+from ..worker_pool import workers_of
+from .attached_commands import RESEARCH
+from .inputs import ModelsOrProblems, OptionalTopology, ReportFile, Workers
 from .interrupt import interruptible
 from .methods import MethodOptions, parse_options, solve_with_progress
 from .models import OfferedVariants, RequestOptions, load_problem
 from .output import FAILURE, Output
+from .registration import app, command
 
 if TYPE_CHECKING:
     from ..problem import Problem, Workload
@@ -52,6 +55,9 @@ class SeveralMethodOptions(MethodOptions):
         return options
 
 
+@command(
+    app, "compare", (".report.comparison:Comparison", ".report.comparison:Comparisons"), panel=RESEARCH, apart=True
+)
 def compare(
     out: Output,
     *,
@@ -72,6 +78,10 @@ def compare(
     """Schedule one problem with several schedulers and put them in a table; speed-ups are over `single`.
 
     The last row is the papers' critical path: what model parallelism alone could reach; no schedule, and no bound.
+
+    $ tvm-sched compare googlenet.onnx --topology v100-server --schedulers single,anytime
+    $ tvm-sched compare problem.json --option anytime.work=10 --time-limit 20 --report report.html
+    $ tvm-sched compare problems/*.json --each --schedulers single,sortinghat,anytime --json
     """
     from ..problem import Workload
 
@@ -92,7 +102,11 @@ def compare(
 
     comparisons, complete = [], True
     for n, made in enumerate(problems):
-        found, failed = _sorted(out, dict(zip(names, answers[n * len(names) :], strict=False)))
+        own = dict(zip(names, answers[n * len(names) :], strict=False))
+        failed = {name: str(error) for name, error in own.items() if isinstance(error, TvmSchedError)}
+        found = {name: answer for name, answer in own.items() if not isinstance(answer, TvmSchedError)}
+        for name, message in failed.items():
+            out.say(f"error: {name}: {message}")
         if report and found:
             from ..report.html import Entry, write_report
 
@@ -104,18 +118,6 @@ def compare(
     out.result(Comparisons(comparisons) if each else comparisons[0])
     if not complete:
         raise typer.Exit(FAILURE)
-
-
-def _sorted(out: Output, answers: dict[str, Schedule | TvmSchedError]) -> tuple[dict[str, Schedule], dict[str, str]]:
-    """The schedules that were found, and why the others were not, by scheduler."""
-    found, failed = {}, {}
-    for name, answer in answers.items():
-        if isinstance(answer, TvmSchedError):
-            failed[name] = str(answer)
-            out.say(f"error: {name}: {answer}")
-        else:
-            found[name] = answer
-    return found, failed
 
 
 def _solve_all(out: Output, solves: list[SolveCall]) -> list[Schedule | TvmSchedError]:

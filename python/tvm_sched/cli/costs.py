@@ -9,15 +9,18 @@ import typer
 
 from ..errors import InputError
 from ..input_shapes import one_shape, parse_shapes
+from .attached_commands import MACHINE
 from .inputs import Writes
 from .interrupt import interruptible
 from .output import Output
+from .registration import app, command
 from .shapes import Shapes
 
 KERNELS = "kernels"
 """Word for the random networks where a model is expected."""
 
 
+@command(app, "profile", ".report.profiles:ProfileSummary", panel=MACHINE, apart=True)
 def profile(
     out: Output,
     source: Annotated[
@@ -53,6 +56,9 @@ def profile(
 
     What was measured once, with the same versions, is taken from a database in
     the user's cache directory.
+
+    $ tvm-sched profile googlenet.onnx -o profile.parquet
+    $ tvm-sched profile bert.onnx kernels --device cpu2 --shape ids:1,128 -o profile.json
     """
     if networks < 1 or seed < 0 or pairs < 0:
         raise InputError(
@@ -93,6 +99,7 @@ def _models(source: list[Path], networks: int, seed: int) -> dict[str, Any]:
     return models
 
 
+@command(app, "learn", ".report.profiles:LearnedSummary", panel=MACHINE)
 def learn(
     out: Output,
     output: Annotated[
@@ -111,7 +118,11 @@ def learn(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Same data and seed, same model.")] = 0,
 ) -> None:
-    """Learn a cost model from published measurements of GPUs, and from profiles of your own machines."""
+    """Learn a cost model from published measurements of GPUs, and from profiles of your own machines.
+
+    $ tvm-sched learn -o model.msgpack
+    $ tvm-sched learn profile.parquet --vidur vidur/data/profiling/compute --seed 1 -o model.msgpack
+    """
     if seed < 0:
         raise InputError(f"--seed {seed}: 0 or more is allowed")
     from ..cost_model.sources import read_samples

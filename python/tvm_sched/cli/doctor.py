@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from ..errors import InputError
+from .attached_commands import MACHINE
 from .output import FAILURE, Output
+from .registration import app, command
 from .values import InputSeed
 
-if TYPE_CHECKING:
-    from ..doctor import Diagnosis
 
-_COLOURS = {"ok": "green", "warning": "yellow", "failure": "red", "absent": "dim"}
-
-
+@command(app, "doctor", ".doctor:Diagnosis", panel=MACHINE)
 def doctor(
     out: Output,
     artifact: Annotated[
@@ -55,6 +52,10 @@ def doctor(
     """Check what works on this machine: processor, GPUs, copies, an artifact's values and times.
 
     One page to read, or to send in with a report of a fault (--json). Status 0: nothing failed; 1: something did.
+
+    $ tvm-sched doctor
+    $ tvm-sched doctor --cuda -t my-machine.toml --json
+    $ tvm-sched doctor model-cuda.so --against model-emulated.so
     """
     from ..doctor import diagnose
     from ..problem import load_topology
@@ -62,7 +63,7 @@ def doctor(
     machine = load_topology(topology) if topology else None
     with out.step("doctor") as step:
         found = diagnose(artifact, parameters, against, machine, cuda, _numbers(gpus), seed, step)
-    _show(out, found)
+    out.show(*found.lines())
     out.result(found)
     if not found.healthy:
         out.finish()
@@ -76,16 +77,3 @@ def _numbers(text: str | None) -> list[int] | None:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"--gpus {text}: numbers of GPUs are expected, such as 0,1,0,1") from None
-
-
-def _show(out: Output, found: Diagnosis) -> None:
-    part = ""
-    for check in found.checks:
-        if check.part != part:
-            part = check.part
-            out.show(f"[bold]{part}[/bold]")
-        colour = _COLOURS[check.status]
-        out.show(f"  [{colour}]{check.status:8}[/{colour}] {escape(f'{check.name}: {check.text}')}")
-    failed = sum(check.status == "failure" for check in found.checks)
-    warned = sum(check.status == "warning" for check in found.checks)
-    out.show(f"{len(found.checks)} checks, {failed} failed, {warned} with a warning")

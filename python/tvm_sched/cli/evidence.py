@@ -12,9 +12,11 @@ from rich.markup import escape
 
 from ..errors import InputError
 from ..files import read_bytes
-from .inputs import ProblemFile, ScheduleFile, check_directory, load_schedule
+from .attached_commands import PLAN
+from .inputs import ProblemFile, ScheduleFile, Writes, load_schedule
 from .interrupt import interruptible
 from .output import FAILURE, Output
+from .registration import app, command
 
 if TYPE_CHECKING:
     from ..pipeline import PipelinePlan
@@ -29,7 +31,11 @@ EvidenceFolder = Annotated[
         help="Write problem.json, schedule.json and evidence.json there, for `tvm-sched check`; with several sets of input "
         "shapes into folders 0, 1, ... of it.",
     ),
+    Writes(folder=True),
 ]
+
+
+VERDICTS = tuple(f"tvm_sched_check.{of}verdict:Verdict" for of in ("", "pipelines.", "partitions."))
 
 
 def store_evidence(out: Output, problem: Problem, path: Path) -> None:
@@ -70,15 +76,6 @@ def _limit(value: float | None) -> float:
     return math.inf if value is None else float(value)
 
 
-def check_folder(folder: Path | None) -> None:
-    """Refuse a folder that cannot be made, before the long work begins."""
-    if folder is None:
-        return
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--evidence {folder}: that is a file; give a folder")
-    check_directory("--evidence", folder if folder.is_dir() else folder.parent)
-
-
 def store_all(out: Output, problems: tuple[Problem, ...], schedules: tuple[Schedule, ...], folder: Path | None) -> None:
     """Write problem, schedule and evidence of each set of input shapes."""
     if folder is None:
@@ -95,8 +92,12 @@ def store_all(out: Output, problems: tuple[Problem, ...], schedules: tuple[Sched
     out.files["evidence"] = str(folder)
 
 
+@command(app, "explain", ".report.summaries:Explanation", panel=PLAN)
 def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile) -> None:
-    """Explain in words why no schedule can be much faster: the argument, and the path, buses or operators it rests on."""
+    """Explain in words why no schedule can be much faster: the argument, and the path, buses or operators it rests on.
+
+    $ tvm-sched explain problem.json schedule.json
+    """
     from ..problem import Problem
     from ..report.explanation import explain as sentences
     from ..report.summaries import Explanation
@@ -112,6 +113,7 @@ def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile)
     out.result(Explanation(lines))
 
 
+@command(app, "check", VERDICTS, panel=PLAN)
 def check(
     out: Output,
     problem_file: Annotated[Path, typer.Argument(metavar="PROBLEM", help="Problem file, or instance of `bench list`.")],
@@ -125,6 +127,8 @@ def check(
     Status 0: the latency, or the cost of the bottleneck stage, is true and the certificate's bound is proved;
     1: the evidence proves a lower bound than the certificate claims, or there is no certificate;
     2: a file is wrong. Alone: python -m tvm_sched_check, python -m tvm_sched_check.pipelines, .partitions.
+
+    $ tvm-sched check problem.json schedule.json evidence.json
     """
     import tvm_sched_check.partitions
     import tvm_sched_check.pipelines

@@ -12,13 +12,15 @@ from rich.markup import escape
 
 from ..errors import InputError
 from ..file_cache import compiled_models
-from .evidence import EvidenceFolder, check_folder, store_all
+from .attached_commands import DEPLOY
+from .evidence import EvidenceFolder, store_all
 from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
 from .interrupt import interruptible
 from .methods import SchedulerOptions
-from .models import COMPILE_OPTIONS, model_warnings, packages_for
+from .models import COMPILE_OPTIONS, model_warnings
 from .option_groups import FromApi
 from .output import Output
+from .registration import app, command
 from .residency import ResidentParameters, resident_of
 from .shapes import ShapeOptions
 from .values import ValueOptions
@@ -27,6 +29,7 @@ from .views import store_trace
 if TYPE_CHECKING:
     from ..problem import Problem
     from ..relax.compiled_results import CompilationResult
+    from ..relax.options import CompileOptions
     from .progress import Step
 
 
@@ -76,13 +79,16 @@ RunSettings = Annotated[
 ]
 
 
+@command(app, "compile", ".report.compilation:CompilationSummary", panel=DEPLOY, apart=True)
 def compile_model(
     out: Output,
     *,
     model: Model,
     topology: TopologyName,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact."), Writes((".so",))
+        Path,
+        typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact."),
+        Writes((".so", ".txt")),
     ],
     method: SchedulerOptions,
     shapes: ShapeOptions,
@@ -95,13 +101,29 @@ def compile_model(
             "--no-cache", help="Compile and measure anew, also where the cache has the result; see `tvm-sched cache`."
         ),
     ] = False,
+    stop_after: Annotated[
+        str | None,
+        typer.Option(
+            "--stop-after",
+            metavar="PASS",
+            help="Run the compiler's passes up to this one only, such as LowerToKernels or Place, and write the module "
+            "there as text: -o FILE.txt.",
+        ),
+    ] = None,
 ) -> None:
     """Compile a model for a machine into an artifact that runs its schedule.
 
     The same model, options, machine and versions again give the same artifact,
     from the cache.
+
+    $ tvm-sched compile googlenet.onnx --topology cpu2 -o googlenet.so
+    $ tvm-sched compile bert.onnx -t cpu4 --shape ids:1,128 --time-limit 60 -o bert.so
+    $ tvm-sched compile model.onnx -t cpu2 --shape 'batch={1,8}' --constant sr=16000 -o model.so
+    $ tvm-sched compile minilm/ -t cpu2 --shape 1x128 -o minilm.so
+    $ tvm-sched compile model.onnx -t my-machine.toml --scheduler anytime --option work=30 --seed 7 -o model.so
     """
-    check_folder(evidence)
+    if (output.suffix == ".txt") != (stop_after is not None):
+        raise InputError(f"-o {output}: an artifact is a file .so, and the module of --stop-after a file .txt")
     sets, constants = shapes.sets(), shapes.constants()
     from ..relax.compiled_results import compilation_key, keep, restore
     from ..relax.options import CompileOptions
@@ -110,6 +132,8 @@ def compile_model(
     options = method.of(get(method.scheduler), out)
     chosen = CompileOptions.of(topology, scheduler=method.scheduler, options=options, cache=not no_cache, **settings)
     chosen.check_methods()  # a wrong name is said before the long work
+    if stop_after is not None:
+        return _store_module(out, model, output, chosen, stop_after, {"input_shapes": sets, "constants": constants})
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     with (
         interruptible(out),
@@ -134,7 +158,27 @@ def compile_model(
     _print_compiled(out, made)
 
 
+def _store_module(
+    out: Output, model: Path, path: Path, options: CompileOptions, stop_after: str, given: dict[str, Any]
+) -> None:
+    """Write the module as it is behind one of the compiler's passes."""
+    sets = given["input_shapes"]
+    if len(sets) > 1:
+        raise InputError(f"--stop-after takes one set of shapes, not {len(sets)}")
+    from ..problem_sources import packages_for
+
+    with packages_for(model):
+        from ..relax import run_passes
+    with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
+        given = {**given, "input_shapes": sets[0] if sets else None}
+        module = run_passes(model, options, stop_after, progress=step, **given)
+    path.write_text(module.script())
+    out.wrote(path, f"module behind {stop_after}")
+
+
 def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> CompilationResult:
+    from ..problem_sources import packages_for
+
     with packages_for(model):
         from ..relax import compile as compile_scheduled
     from ..relax.compiled_results import CompilationResult
@@ -195,6 +239,7 @@ class EmulationOptions:
     ] = None
 
 
+@command(app, "run", (".report.measurement:RunSummary", ".report.stages:PipelineRunSummary"), panel=DEPLOY)
 def run(
     out: Output,
     *,
@@ -212,7 +257,12 @@ def run(
     emulation: EmulationOptions,
     settings: RunSettings,
 ) -> None:
-    """Run an artifact, measure it, and hold the result against its plan."""
+    """Run an artifact, measure it, and hold the result against its plan.
+
+    $ tvm-sched run googlenet.so
+    $ tvm-sched run googlenet.so --input data_0=image.npy --output results/
+    $ tvm-sched run googlenet.so --seed 1 --warm-up 5 --repeat 100 --trace trace.json --json
+    """
     if repeat < 1 or warm_up < 0:
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
     if emulation.times_only and values.output:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import msgspec
 import typer
 
 from ..errors import InputError
-from ..files import UNREADABLE
-from ..registry import Registry
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -88,6 +83,8 @@ class Writes:
     ----------
     endings : tuple of str
         Allowed endings of its name; none: any.
+    folder : bool
+        Whether it is a folder, which may be made.
     charts : bool
         Whether the file has charts, for which plotly is needed.
     replaces : bool
@@ -95,6 +92,7 @@ class Writes:
     """
 
     endings: tuple[str, ...] = ()
+    folder: bool = False
     charts: bool = False
     replaces: bool = False
 
@@ -116,30 +114,6 @@ EvidenceFile = Annotated[
 ]
 
 
-def workers_of(kind: str | None) -> AbstractContextManager[None]:
-    """Return a context in which searches use the workers of ``--workers``; without the option they work here."""
-    if kind is None:
-        return nullcontext()
-    from ..worker_pool import workers
-
-    return workers(_executor(kind))
-
-
-EXECUTORS: Registry[Callable[[str], Executor]] = Registry("kind of workers", "tvm_sched.executors")
-"""What makes a `concurrent.futures.Executor` of an address, by kind of workers."""
-
-
-def _executor(given: str) -> Executor:
-    kind, _, address = given.partition(":")
-    offered = EXECUTORS.names()
-    if kind not in offered:
-        raise InputError(
-            f"--workers {given}: no installed package offers workers of the kind {kind!r}; there are "
-            f"{', '.join(offered) or 'none'}. Those of a cluster come with tvm-sched-cluster: pip install tvm-sched-cluster"
-        )
-    return EXECUTORS.get(kind)(address)
-
-
 def check_files(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> None:
     """Refuse files that cannot be written, before the long work begins.
 
@@ -153,7 +127,8 @@ def check_files(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> N
     outputs: list[tuple[str, Path, Writes]] = []
     taken: dict[Path, str] = {}
     for parameter in parameters:
-        value, marks = values.get(parameter.name), getattr(parameter.annotation, "__metadata__", ())
+        value = values.get(parameter.name)
+        marks: tuple[Any, ...] = getattr(parameter.annotation, "__metadata__", ())
         mark = next((mark for mark in marks if isinstance(mark, Writes)), None)
         if mark is not None:
             flags = (marks[0].default, *marks[0].param_decls)  # typer takes the first one for the default
@@ -177,6 +152,10 @@ def check_files(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> N
 
 
 def _check_file(option: str, path: Path, mark: Writes) -> None:
+    if mark.folder:
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{option} {path}: that is a file; give a folder")
+        return check_directory(option, path if path.is_dir() else path.absolute().parent)
     allowed = " or ".join(mark.endings)
     if mark.endings and path.suffix.lower() not in mark.endings:
         raise InputError(f"{option} {path}: the name must end in {allowed}")
@@ -195,24 +174,6 @@ def check_directory(option: str, directory: Path) -> None:
         raise InputError(f"{option}: there is no directory {directory}; make it first")
     if not os.access(directory, os.W_OK | os.X_OK):
         raise InputError(f"{option}: directory {directory} may not be written")
-
-
-def is_problem(path: Path) -> bool:
-    """Whether a file is to be read as one of ours: JSON, whole or damaged, but no Relax module saved as JSON."""
-    if path.suffix.lower() != ".json" or not path.is_file():
-        return False
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Head).root_index is None
-    except UNREADABLE:
-        return True
-    except OSError:
-        return False
-
-
-class _Head(msgspec.Struct):
-    """What a graph of objects has that ``tvm.ir.save_json`` wrote."""
-
-    root_index: Any = None
 
 
 def load_schedule(problem: Problem, path: Path) -> Schedule:

@@ -9,12 +9,13 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .inputs import is_problem
-from .models import decoder_config
+from .attached_commands import DEPLOY
 from .output import Output
+from .registration import app, command
 from .shapes import ShapeOptions
 
 
+@command(app, "inspect", ".relax.inspection:Inspection", panel=DEPLOY, apart=True)
 def inspect(
     out: Output,
     model: Annotated[
@@ -30,7 +31,13 @@ def inspect(
 
     Where dimensions are open, only its operators are looked up; with --shape or --constant it is imported as `compile`
     would.
+
+    $ tvm-sched inspect model.onnx
+    $ tvm-sched inspect bert.onnx --shape batch=1 --shape tokens=128 --json
+    $ tvm-sched inspect model.so
     """
+    from ..problem_sources import decoder_config, is_problem
+
     sets, constants = given.sets(), given.constants()
     is_artifact = model.suffix == ".so"
     if is_artifact or (is_problem(model) and decoder_config(model) is None):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from .attached_commands import RESEARCH
 from .inputs import JSON, Writes
 from .output import Output
-from .registration import command
+from .registration import app, command
 
 if TYPE_CHECKING:
     from ..cost_model.recording import Recording
@@ -26,14 +27,13 @@ Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="Preset or TOML f
 TomlFile = Annotated[Path, typer.Argument(metavar="FILE", help="Topology file (.toml).")]
 
 
-@command(
-    topology,
-    "list",
-    ("tvm-sched topology list", "tvm-sched topology list --json"),
-    ".report.connections:Presets",
-)
+@command(topology, "list", ".report.connections:Presets")
 def list_topologies(out: Output) -> None:
-    """List the presets."""
+    """List the presets.
+
+    $ tvm-sched topology list
+    $ tvm-sched topology list --json
+    """
     from ..problem import load_topology, preset_names
     from ..report.connections import Presets
     from ..report.tables import presets_table
@@ -43,14 +43,13 @@ def list_topologies(out: Output) -> None:
     out.result(Presets.of(machines))
 
 
-@command(
-    topology,
-    "show",
-    ("tvm-sched topology show v100-server", "tvm-sched topology show my-machine.toml --json"),
-    ".report.connections:TopologySummary",
-)
+@command(topology, "show", ".report.connections:TopologySummary")
 def show_topology(out: Output, name: Name) -> None:
-    """Show devices, buses and links, and how each pair of devices is joined (as `nvidia-smi topo -m` does)."""
+    """Show devices, buses and links, and how each pair of devices is joined (as `nvidia-smi topo -m` does).
+
+    $ tvm-sched topology show v100-server
+    $ tvm-sched topology show my-machine.toml --json
+    """
     from ..problem import load_topology
     from ..report.connections import TopologySummary
     from ..report.tables import buses_table, devices_table, matrix_table
@@ -65,9 +64,12 @@ def show_topology(out: Output, name: Name) -> None:
     out.result(TopologySummary.of(machine))
 
 
-@command(topology, "check", ("tvm-sched topology check my-machine.toml",), ".report.connections:CheckedTopology")
+@command(topology, "check", ".report.connections:CheckedTopology")
 def check_topology(out: Output, file: TomlFile) -> None:
-    """Check a topology file; the first thing wrong is named with its place, and the exit status is 2."""
+    """Check a topology file; the first thing wrong is named with its place, and the exit status is 2.
+
+    $ tvm-sched topology check my-machine.toml
+    """
     from ..problem import load_topology
     from ..report.connections import CheckedTopology, part_counts
 
@@ -78,17 +80,7 @@ def check_topology(out: Output, file: TomlFile) -> None:
     out.result(CheckedTopology(str(file), machine.name, True, **counts))
 
 
-@command(
-    topology,
-    "detect",
-    (
-        "tvm-sched topology detect -o my-machine.toml",
-        "tvm-sched topology detect --no-measure -o my-machine.toml",
-        "tvm-sched topology detect --save-recording machine.json -o my-machine.toml",
-        "tvm-sched topology detect --recording machine.json -o their-machine.toml",
-    ),
-    ".cost_model.detect:DetectedTopology",
-)
+@command(topology, "detect", ".cost_model.detect:DetectedTopology")
 def detect_topology(
     out: Output,
     output: Annotated[
@@ -109,7 +101,13 @@ def detect_topology(
         bool, typer.Option(help="Measure copies from and between GPUs; else bandwidths are from the specification.")
     ] = True,
 ) -> None:
-    """Describe this machine: GPUs, buses and who shares them, NVLinks; or its CPUs where there is no GPU."""
+    """Describe this machine: GPUs, buses and who shares them, NVLinks; or its CPUs where there is no GPU.
+
+    $ tvm-sched topology detect -o my-machine.toml
+    $ tvm-sched topology detect --no-measure -o my-machine.toml
+    $ tvm-sched topology detect --save-recording machine.json -o my-machine.toml
+    $ tvm-sched topology detect --recording machine.json -o their-machine.toml
+    """
     from ..cost_model.detect import DetectedTopology, describe
     from ..cost_model.recording import Recording, record
     from ..problem import write_topology
@@ -140,8 +138,13 @@ def _measured(out: Output, found: Recording) -> Recording:
         return found
 
 
+@command(app, "schedulers", ".docstrings:MethodDescription[]", panel=RESEARCH)
 def list_schedulers(out: Output) -> None:
-    """List the schedulers with their options."""
+    """List the schedulers with their options.
+
+    $ tvm-sched schedulers
+    $ tvm-sched schedulers --json
+    """
     from .. import schedulers
     from ..docstrings import MethodDescription
     from ..report.tables import options_table

@@ -8,6 +8,7 @@ the default.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
@@ -37,17 +38,24 @@ class FromApi:
         Options for fields that a text on the command line cannot give directly, or with another name than the field.
     read : mapping of str to callable
         What makes the value of such a field from the option's value.
+    makes : bool
+        Whether the function is given an object of the class in place of a dictionary.
     """
 
     where: str
     names: tuple[str, ...]
     own: Mapping[str, Any] = field(default_factory=dict)
     read: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    makes: bool = False
+
+    @property
+    def _source(self) -> type[Any]:
+        module, _, name = self.where.partition(":")
+        return getattr(import_module(module), name)
 
     def parameters(self) -> dict[str, Parameter]:
         """The options by the names of their fields."""
-        module, _, name = self.where.partition(":")
-        source = getattr(import_module(module), name)
+        source = self._source
         hints, texts = get_type_hints(source), parameter_texts(source)
         defaults = {each.name: each.default for each in _fields(source)}
         return {
@@ -57,10 +65,11 @@ class FromApi:
             for name in self.names
         }
 
-    def collect(self, offered: Mapping[str, Parameter], /, **given: Any) -> dict[str, Any]:
-        """The fields whose options differ from the default."""
+    def collect(self, offered: Mapping[str, Parameter], /, **given: Any) -> Any:
+        """The fields whose options differ from the default, or an object with them."""
         changed = {name: value for name, value in given.items() if value != offered[name].default}
-        return {name: self.read[name](value) if name in self.read else value for name, value in changed.items()}
+        found = {name: self.read[name](value) if name in self.read else value for name, value in changed.items()}
+        return self._source(**found) if self.makes else found
 
 
 def _fields(source: type[Any]) -> Any:
@@ -75,7 +84,7 @@ def _option(name: str, hint: Any, texts: Mapping[str, tuple[str, str]]) -> Any:
     """An option with the description of the field: its first sentence, and what is said of the default."""
     kind, text = texts.get(name, ("", ""))
     flag = f"--{name.replace('_', '-')}"
-    sentences = text.replace("``", "`").split(". ")
+    sentences = re.sub(r" \(`tvm_sched[^)]*\)", "", text.replace("``", "`")).split(". ")
     said = ". ".join(s for n, s in enumerate(sentences) if n == 0 or s.startswith("Default")).rstrip(".") + "."
     if bool in (hint, *getattr(hint, "__args__", ())):
         return typer.Option(f"{flag}/--no-{flag[2:]}", help=said)

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError
+from ..worker_pool import workers_of
+from .attached_commands import PLAN
 from .evidence import store_pipeline_evidence
-from .inputs import JSON, EvidenceFile, ModelsOrProblems, OptionalTopology, Workers, is_problem, workers_of
+from .inputs import JSON, EvidenceFile, ModelsOrProblems, OptionalTopology, Workers
 from .interrupt import interruptible, stoppable
 from .methods import MethodOptions
-from .models import COMPILE_OPTIONS, ModelOptions, decoder_config, load_problem, model_warnings
+from .models import COMPILE_OPTIONS, ModelOptions, load_problem, model_warnings
 from .option_groups import FromApi
 from .output import Output
+from .registration import app, command
 from .views import ViewOptions, store_trace
 
 if TYPE_CHECKING:
     from ..pipeline import PipelinePlan
     from ..problem import Problem
+    from ..problem_sources import SourceOptions
     from .values import ValueOptions
 
 
@@ -89,6 +93,7 @@ class PipelineFiles(ViewOptions):
     ] = None
 
 
+@command(app, "pipeline", (".report.stages:PipelineSummary", ".report.stages:PartitionSummary"), panel=PLAN, apart=True)
 def pipeline(
     out: Output,
     *,
@@ -105,6 +110,12 @@ def pipeline(
     A graph in a file of `nodes` (id, work, size_param, size_out) and `edges` (source, target) has no devices: its
     partition is shown. With `--evidence` the search for multipliers takes as long again as `--time-limit` at most, and with
     `--option work=W` as much work.
+
+    $ tvm-sched pipeline googlenet.onnx --topology v100-server --stages 4 -o pipeline.json
+    $ tvm-sched pipeline problem.json --stages auto --time-limit 20 --seed 1 --json
+    $ tvm-sched pipeline openllama-3b --shape 1x1024 --topology h200x8 --costs learned --report report.html
+    $ tvm-sched pipeline problem.json --partitioner slicegraph --option order=mla-weighted --trace trace.json
+    $ tvm-sched pipeline googlenet.onnx --topology cpu2 --artifact googlenet.pipeline
     """
     from ..pipeline import get
     from ..pipeline.instances import is_graph
@@ -153,6 +164,8 @@ def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
     from ..pipeline.artifact import check_target
 
     check_target(artifact)
+    from ..problem_sources import decoder_config, is_problem
+
     if len(sources) > 1 or is_problem(sources[0]) or decoder_config(sources[0]) is not None:
         raise InputError(
             "--artifact compiles one model file with its weights; problem files and language models given by name or "
@@ -161,17 +174,16 @@ def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
 
 
 def _compile(
-    out: Output, model: Path, made: Problem, plan: PipelinePlan, options: ModelOptions, artifact: Path
+    out: Output, model: Path, made: Problem, plan: PipelinePlan, options: SourceOptions, artifact: Path
 ) -> None:
     with interruptible(out), out.step(f"Compiling {len(plan.stages)} stages"), model_warnings(out):
-        from ..input_shapes import one_shape
         from ..relax import compile_pipeline
 
         compiled = compile_pipeline(
             model,
             made.topology,
             plan=plan,
-            input_shapes=one_shape(options.sets(), "a pipeline has one"),
+            input_shapes=options.one_shape("a pipeline has one"),
             constants=options.constants(),
             cost_model=options.costs,
         )

@@ -9,11 +9,12 @@ import typer
 
 from ..errors import InputError
 from ..input_shapes import is_token_shape, one_shape, parse_shapes, token_shapes
+from .attached_commands import PLAN
 from .inputs import CostsName, TopologyName, Writes
 from .interrupt import interruptible
-from .models import packages_for
 from .option_groups import FromApi
 from .output import Output
+from .registration import app, command
 from .shapes import Shapes
 
 Workload = Annotated[
@@ -22,6 +23,7 @@ Workload = Annotated[
 ]
 
 
+@command(app, "plan", ".report.runtime_plans:PlanSummary", panel=PLAN, apart=True)
 def plan(
     out: Output,
     *,
@@ -61,6 +63,11 @@ def plan(
 
     Memory is weights, keys and values, activations and the runtime's own; the plan holds the limits of
     all devices. Where nothing fits, the error says what would.
+
+    $ tvm-sched plan llama-3-70b -t p4d --for vllm --context 8192 --batch 16 -o vllm.sh
+    $ tvm-sched plan llama-2-13b/config.json -t my-machine.toml --for llama.cpp --dtype q4_0 -o llama.sh
+    $ tvm-sched plan mistral-7b -t a6000-server --for accelerate -o device_map.json --json
+    $ tvm-sched plan model.onnx -t a40x2 --for onnxruntime --shape batch=8 -o plan/onnxruntime_plan.json
     """
     tokens = [text for text in shape or () if is_token_shape(text)]
     if tokens:
@@ -68,6 +75,8 @@ def plan(
     own = None if overhead is None else _bytes(overhead)
     others = [text for text in shape or () if not is_token_shape(text)]
     shapes = one_shape(parse_shapes(others), "a plan has one")
+    from ..problem_sources import packages_for
+
     with interruptible(out), packages_for(model), out.step(f"Planning for {runtime}"):
         from ..plans import export_plan
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -22,6 +22,7 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from ..errors import InputError, TvmSchedError
+from .attached_commands import AttachedCommands
 from .child_process import CRASHES, can_fork, fork_child
 from .inputs import check_files
 from .interrupt import watch
@@ -77,18 +78,24 @@ class LateCommand(TyperCommand):
             self._params, self.callback, self.no_args_is_help = made.params, made.callback, made.no_args_is_help
 
 
-def command(
-    app: typer.Typer,
-    name: str,
-    examples: tuple[str, ...],
-    result: ResultType = (),
-    panel: str | None = None,
-    apart: bool = False,
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function ``(out: Output, ...)`` as a command with ``--json``, ``--debug`` and examples.
+app = typer.Typer(
+    cls=AttachedCommands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+"""The program ``tvm-sched``."""
 
-    A parameter that is a group (`option_groups`) becomes the options of the group. The function's exceptions become exit
-    statuses: 2 for bad input, 1 for a failure, 130 for Ctrl-C.
+
+def command(
+    app: typer.Typer, name: str, result: ResultType = (), panel: str | None = None, apart: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function ``(out: Output, ...)`` as a command with ``--json`` and ``--debug``.
+
+    Its help is the function's docstring, in which lines that begin with ``$`` are examples. A parameter that is a group
+    (`option_groups`) becomes the options of the group. The function's exceptions become exit statuses: 2 for bad input, 1
+    for a failure, 130 for Ctrl-C.
 
     Parameters
     ----------
@@ -126,8 +133,10 @@ def command(
             return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
 
         late = type("LateCommand", (LateCommand,), {"make": staticmethod(make), "apart": apart})
-        help_text = inspect.getdoc(function)
-        app.command(name, cls=late, help=help_text, epilog=epilog(examples), rich_help_panel=panel)(lambda: None)
+        lines = (inspect.getdoc(function) or "").splitlines()
+        text = "\n".join(line for line in lines if not line.startswith("$ "))
+        examples = [line[2:] for line in lines if line.startswith("$ ")]
+        app.command(name, cls=late, help=text, epilog=epilog(examples), rich_help_panel=panel)(lambda: None)
         return function
 
     return add
@@ -177,7 +186,7 @@ def _end_as_child(out: Output, status: int) -> NoReturn:
     raise typer.Exit(FAILURE)
 
 
-def epilog(examples: tuple[str, ...]) -> str:
+def epilog(examples: Iterable[str]) -> str:
     """Examples under a command's help."""
     lines = [f"[dim]$[/dim] {escape(example)}" for example in examples]
     return "\n\n".join(["[bold]Examples[/bold]", *lines])

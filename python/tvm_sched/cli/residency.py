@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-from ..errors import InputError
-
-if TYPE_CHECKING:
-    from ..problem import Problem, Request
-    from ..schedule import Requests, Resident, Schedule
-
-WEIGHT = re.compile(r"[0-9.eE+-]+")
 
 ResidentParameters = Annotated[
     str | None,
@@ -37,76 +27,7 @@ ResidentRequests = Annotated[
 
 
 def resident_of(text: str | None) -> float | list[str] | None:
-    """A part or names, as one run has them.
+    """A part or names, as one run has them."""
+    from ..resident_texts import resident_of
 
-    Raises
-    ------
-    InputError
-        It is a part outside of 0 to 1, a file that cannot be read, or names nothing.
-    """
-    if text is None:
-        return None
-    if text.startswith("@"):
-        return _from_file(text)
-    try:
-        part = float(text)
-    except ValueError:
-        names = [name.strip() for name in text.split(",")]
-        if not all(names):
-            raise InputError(f"--resident {text}: a name is empty; expected names with one comma between") from None
-        return names
-    if not 0 <= part <= 1:
-        raise InputError(f"--resident {text}: a fraction from 0 to 1 is allowed, or names of parameters")
-    return part
-
-
-def requests_from(problem: Problem, text: str | None) -> tuple[Request, ...]:
-    """The requests to schedule for; none of a cold run, or if the option is not given.
-
-    Raises
-    ------
-    InputError
-        As `resident_of`, and where a weight is none or a name is no parameter of the problem.
-    """
-    from ..schedule import requests_of
-
-    if text is None:
-        return ()
-    return requests_of(problem, parse_requests(text))
-
-
-def parse_requests(text: str) -> Requests:
-    """A part, names, or those of several kinds of requests with their weights."""
-    kinds = [kind.rpartition(":") for kind in text.split(",")]
-    if not all(mark and WEIGHT.fullmatch(weight) and _is_kind(what) for what, mark, weight in kinds):
-        found = resident_of(text)
-        assert found is not None
-        return found
-    weighted: list[tuple[Resident, float]] = []
-    for what, _, weight in kinds:
-        resident = resident_of(what) or 0.0
-        try:
-            weighted.append((resident, float(weight)))
-        except ValueError:
-            raise InputError(f"--resident {text}: the weight {weight} is no number; expected such as 0:1,1:9") from None
-    return weighted
-
-
-def _is_kind(text: str) -> bool:
-    """Whether this may be a kind of request: a part or a file, which names with colons are not."""
-    return text.startswith("@") or bool(WEIGHT.fullmatch(text))
-
-
-def _from_file(text: str) -> list[str]:
-    try:
-        lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--resident {text}: the file cannot be read ({error})") from None
-    return [line.strip() for line in lines if line.strip()]
-
-
-def requests_for(problem: Problem, schedule: Schedule, text: str | None) -> tuple[Request, ...]:
-    """The requests to price a schedule for: those of the option, else those that it was made for."""
-    if text is not None:
-        return requests_from(problem, text)
-    return schedule.certificate.requests if schedule.certificate else ()
+    return resident_of(text)

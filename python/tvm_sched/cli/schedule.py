@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
+from .attached_commands import PLAN
 from .evidence import store_evidence
 from .inputs import (
     JSON,
@@ -29,7 +30,8 @@ from .methods import SchedulerOptions, solve_with_progress
 from .models import COMPILE_OPTIONS, ModelOptions, OfferedVariants, RequestOptions, load_problem
 from .option_groups import FromApi
 from .output import BAD_INPUT, Output
-from .residency import ResidentParameters, ResidentRequests, requests_for, resident_of
+from .registration import app, command
+from .residency import ResidentParameters, ResidentRequests, resident_of
 from .views import ViewOptions
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 LaunchSettings = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("streams", "launch_order"))]
 
 
+@command(app, "problem", ".report.summaries:ProblemSummary", panel=PLAN, apart=True)
 def problem(
     out: Output,
     models: Models,
@@ -51,7 +54,12 @@ def problem(
     given: ModelOptions,
     offered: OfferedVariants,
 ) -> None:
-    """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies."""
+    """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies.
+
+    $ tvm-sched problem googlenet.onnx --topology v100-server -o problem.json
+    $ tvm-sched problem bert.onnx -t h200x8 --shape ids:1,128 --costs learned -o problem.json
+    $ tvm-sched problem openllama-7b --shape 1x512 --phase decode -t h200x8 -o decode.json
+    """
     write_problem(out, load_problem(out, models, topology, replace(given, **offered)), output)
 
 
@@ -190,6 +198,7 @@ class ScheduleFiles(ViewOptions):
     evidence: EvidenceFile = None
 
 
+@command(app, "schedule", ".report.summaries:ScheduledModels", panel=PLAN, apart=True)
 def schedule(
     out: Output,
     *,
@@ -202,7 +211,15 @@ def schedule(
     several: SeveralModels,
     files: ScheduleFiles,
 ) -> None:
-    """Schedule models or problem files, several of them at once, and say how good the schedule is."""
+    """Schedule models or problem files, several of them at once, and say how good the schedule is.
+
+    $ tvm-sched schedule googlenet.onnx --topology v100-server --report report.html
+    $ tvm-sched schedule problem.json --scheduler anytime --time-limit 30 --seed 1 -o schedule.json
+    $ tvm-sched schedule problem.json --topology p4d --trace trace.json --json
+    $ tvm-sched schedule problem.json -o schedule.json --evidence evidence.json
+    $ tvm-sched schedule openllama-3b --shape 1x1024 --topology v100-server
+    $ tvm-sched schedule gpt2-large gpt2-xl --shape 1x32 --topology p4d
+    """
     given = replace(given, **offered)
     if files.evidence and given.resident:
         raise InputError("--evidence with --resident: evidence is of bounds of cold runs; leave one of the two out")
@@ -243,12 +260,13 @@ def _requests(schedule: Schedule) -> tuple[Request, ...]:
 
 def _show_schedule(out: Output, made: Problem, chosen: Schedule, files: ViewOptions) -> Timeline:
     """Show a schedule and write its files; return its first run."""
+    from ..report.summaries import remarks
     from ..report.tables import certificate_table, lanes_table
     from ..schedule.simulator import simulate
 
     predicted = [simulate(made, chosen, kind) for kind in _kinds(chosen)]
-    _say_choice(out, made, chosen)
-    _say_decided(out, chosen)
+    for sentence in remarks(made, chosen):
+        out.say(sentence)
     files.write(out, made, chosen, predicted)
     out.show(certificate_table(chosen), *(lanes_table(made.topology, each) for each in predicted))
     return predicted[0]
@@ -259,32 +277,10 @@ def _kinds(schedule: Schedule) -> list[tuple[str, ...]]:
     return [request.resident for request in _requests(schedule)] or [()]
 
 
-def _say_decided(out: Output, chosen: Schedule) -> None:
-    """Say whether a method's program decided, where it tells, and what stands in place of what the method found."""
-    notes = chosen.notes
-    if "instead" in notes:
-        out.say(f"the schedule is not that of {chosen.scheduler}: {notes['instead']}")
-    elif "submodels" in notes:
-        out.say(
-            f"the solver improved {notes['decided_by_solver']} of {len(notes['submodels'])} submodels, and proved "
-            f"{notes['proved']}; what decided each is in --json"
-        )
-
-
-def _say_choice(out: Output, made: Problem, chosen: Schedule) -> None:
-    """Say in which ways the groups of a problem with variants are computed."""
-    if made.variants is None:
-        return
-    from collections import Counter
-
-    ways = Counter(chosen.choice.get(group.name, group.graph_way) for group in made.variants.groups)
-    said = ", ".join(f"{count} {way}" for way, count in ways.items())
-    out.say(f"{len(made.variants.groups)} groups of operators can be computed in several ways; chosen: {said}")
-
-
 _DEVICE_MODELS = ("operators", "blocks")
 
 
+@command(app, "simulate", ".report.summaries:SimulatedSchedule", panel=PLAN)
 def simulate(
     out: Output,
     *,
@@ -319,6 +315,11 @@ def simulate(
 
     Without --resident it is priced for the runs that it was made for. --device-model blocks
     prices one run on one GPU.
+
+    $ tvm-sched simulate problem.json schedule.json
+    $ tvm-sched simulate problem.json schedule.json --trace trace.json --report report.html
+    $ tvm-sched simulate problem.json schedule.json --measured timeline.json --report report.html
+    $ tvm-sched simulate problem.json schedule.json --samples 200
     """
     if device_model not in _DEVICE_MODELS:
         raise InputError(f"--device-model {device_model!r}: {' and '.join(_DEVICE_MODELS)} are allowed")
@@ -328,9 +329,10 @@ def simulate(
 
     from ..cost_model.uncertainty import most_useful
     from ..problem import Problem
-    from ..report.summaries import SimulatedSchedule
+    from ..report.summaries import SimulatedSchedule, remarks
     from ..report.tables import certificate_table, lanes_table, useful_table
     from ..report.units import format_ns
+    from ..resident_texts import requests_for
     from ..schedule import resolved
     from ..schedule.blocks import simulate_blocks
     from ..schedule.simulator import simulate as simulate_operators
@@ -344,7 +346,8 @@ def simulate(
     price = simulate_blocks if device_model == "blocks" else simulate_operators
     runs = [price(made, chosen, kind) for kind in _kinds(chosen)]
     predicted = runs[0]
-    _say_choice(out, made, chosen)
+    for sentence in remarks(made, chosen):
+        out.say(sentence)
     without, inner = resolved(made, chosen)  # timelines are of what was chosen
     real = [load_timeline(without, path) for path in measured or ()]
     if timeline:
@@ -387,6 +390,7 @@ def _certified(made: Problem, chosen: Schedule, requests: tuple[Request, ...]) -
     return msgspec.structs.replace(chosen, certificate=certificate(made, chosen, Workload(requests)))
 
 
+@command(app, "verify", ".report.summaries:Verdict", panel=PLAN)
 def verify(
     out: Output,
     problem_file: ProblemFile,
@@ -397,6 +401,8 @@ def verify(
     """List every rule of docs/model.md that a schedule breaks; exit status 2 if there is one.
 
     With --resident the memory of such warm runs is judged, too.
+
+    $ tvm-sched verify problem.json schedule.json --json
     """
     from ..problem import Problem
     from ..report.summaries import Verdict

@@ -26,7 +26,12 @@ def schema(
         list[str] | None, typer.Argument(metavar="[COMMAND]", help="Such as `run` or `topology show`. Default: all.")
     ] = None,
 ) -> None:
-    """Print the JSON Schema of what a command prints with `--json`."""
+    """Print the JSON Schema of what a command prints with `--json`.
+
+    $ tvm-sched schema
+    $ tvm-sched schema run
+    $ tvm-sched schema topology show
+    """
     name, known = " ".join(command or ()), all_results()
     found = {each: schema_of(each) for each in known if not name or each == name or each.startswith(f"{name} ")}
     if not found:

@@ -21,20 +21,22 @@ Shapes = Annotated[
 ]
 
 
+Constants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constant",
+        metavar="NAME=VALUE",
+        help="Freeze an input, e.g. sr=16000, size=224,224, flag=true, mask='[[1,0]]' or table=file.npy. May be repeated.",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class ShapeOptions:
     """Shapes and values of a model's inputs."""
 
     shape: Shapes = None
-    constant: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--constant",
-            metavar="NAME=VALUE",
-            help="Freeze an input, e.g. sr=16000, size=224,224, flag=true, mask='[[1,0]]' or table=file.npy. May be "
-            "repeated.",
-        ),
-    ] = None
+    constant: Constants = None
 
     def sets(self) -> list[ShapeSet]:
         """All shapes that are given."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
-from .inputs import check_directory
+from .inputs import Writes
 from .output import Output
 
 InputValues = Annotated[
@@ -24,6 +24,7 @@ InputSeed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the
 OutputFolder = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FOLDER", help="Write the (last) outputs there, as output_0.npy, ..."),
+    Writes(folder=True),
 ]
 
 
@@ -36,11 +37,9 @@ class ValueOptions:
     output: OutputFolder = None
 
     def read(self) -> dict[str, Any]:
-        """Arrays of ``--input``; refuses a wrong seed, and a folder for outputs that cannot be made or written."""
+        """Arrays of ``--input``; refuses a wrong seed."""
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: 0 or more is allowed")
-        if self.output is not None:
-            _check_output_directory(self.output)
         from ..runtime.values import read_inputs
 
         return read_inputs(self.input or ())
@@ -53,10 +52,3 @@ class ValueOptions:
 
         save_outputs(self.output, outputs)
         out.wrote(self.output, f"{len(outputs)} outputs", "output")
-
-
-def _check_output_directory(output: Path) -> None:
-    """Refuse a folder that cannot be made or written."""
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output}: that is a file; a directory is expected")
-    check_directory("--output", output if output.is_dir() else output.absolute().parent)

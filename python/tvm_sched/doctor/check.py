@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any, Literal
 
 import msgspec
+from rich.markup import escape
 
+_COLOURS = {"ok": "green", "warning": "yellow", "failure": "red", "absent": "dim"}
 Status = Literal["ok", "warning", "failure", "absent"]
 
 
@@ -45,3 +49,14 @@ class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The diagnosis that follows from checks."""
         made = tuple(checks)
         return cls(all(check.status != "failure" for check in made), made)
+
+    def lines(self) -> list[str]:
+        """The checks by part, and a last line with their counts, as texts with rich's markup."""
+        said: list[str] = []
+        for part, checks in groupby(self.checks, key=lambda check: check.part):
+            said.append(f"[bold]{part}[/bold]")
+            for check in checks:
+                colour = _COLOURS[check.status]
+                said.append(f"  [{colour}]{check.status:8}[/{colour}] {escape(f'{check.name}: {check.text}')}")
+        counts = Counter(check.status for check in self.checks)
+        return [*said, f"{len(self.checks)} checks, {counts['failure']} failed, {counts['warning']} with a warning"]

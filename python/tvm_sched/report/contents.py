@@ -96,8 +96,8 @@ def inspection_tables(found: Inspection) -> list[Table]:
         tables.append(table(("operator", "count"), [(name, f"{count:,}") for name, count in found.operators.items()]))
     if found.demands:
         head = ("operator", "known from", "bound by", "blocks", "threads", "registers", "shared memory")
-        rows = [row for item in found.demands.items() for row in _launch_rows(*item)]
-        tables.append(table(head, rows, text_columns=3))
+        launches = [row for item in found.demands.items() for row in _launch_rows(*item)]
+        tables.append(table(head, launches, text_columns=3))
     return tables
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..cost_model.uncertainty import Useful
-from ..problem import Problem, Request
+from ..problem import Problem
 from ..schedule import ModelLatency, Schedule, Timeline
 from ..schedule.rules import Violation
+from ..schedule.schedule import RequestLatency
 from .figures import LaneFigures, lane_figures, ordered_lanes
 
 
@@ -61,7 +63,7 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     choice: dict[str, str]
     latency_ns: int
-    requests: tuple[Request, ...]
+    requests: tuple[RequestLatency, ...]
     lower_bound_ns: int | None
     gap: float | None
     bound: str | None
@@ -184,3 +186,21 @@ class Explanation(msgspec.Struct, frozen=True):
     """Sentences on what a lower bound rests on."""
 
     lines: list[str]
+
+
+def remarks(problem: Problem, schedule: Schedule) -> list[str]:
+    """Sentences on the choice among variants, and on what decided the schedule, where its method says so."""
+    said, notes = [], schedule.notes
+    if problem.variants is not None:
+        groups = problem.variants.groups
+        chosen = Counter(schedule.choice.get(group.name, group.graph_way) for group in groups)
+        counts = ", ".join(f"{count} {way}" for way, count in chosen.items())
+        said.append(f"{len(groups)} groups of operators can be computed in several ways; chosen: {counts}")
+    if "instead" in notes:
+        said.append(f"the schedule is not that of {schedule.scheduler}: {notes['instead']}")
+    elif "submodels" in notes:
+        said.append(
+            f"the solver improved {notes['decided_by_solver']} of {len(notes['submodels'])} submodels, and proved "
+            f"{notes['proved']}; what decided each is in --json"
+        )
+    return said

@@ -23,21 +23,17 @@ from .cluster_options import (
 )
 
 
-@command(
-    cluster,
-    "verify",
-    (
-        "tvm-sched cluster verify rampa-base allocation.json",
-        "tvm-sched cluster verify rampa-base allocation.json --report cluster.html",
-    ),
-    f"{HOME}:CheckedAllocation",
-)
+@command(cluster, "verify", f"{HOME}:CheckedAllocation")
 def verify_allocation(
     out: Output,
     on: RunningOptions,
     report: ReportFile = None,
 ) -> None:
-    """Check an allocation by every rule; the first broken one is named, and the exit status is 2."""
+    """Check an allocation by every rule; the first broken one is named, and the exit status is 2.
+
+    $ tvm-sched cluster verify rampa-base allocation.json
+    $ tvm-sched cluster verify rampa-base allocation.json --report cluster.html
+    """
     from ..summaries import CheckedAllocation
 
     state = on.state(on.allocation)
@@ -46,19 +42,17 @@ def verify_allocation(
     out.result(CheckedAllocation.of(state, right=True))
 
 
-@command(
-    cluster,
-    "release",
-    ("tvm-sched cluster release rampa-base allocation.json r7 -o allocation.json",),
-    f"{HOME}:Recovered",
-)
+@command(cluster, "release", f"{HOME}:Recovered")
 def release(
     out: Output,
     on: RunningOptions,
     request: Annotated[list[str], typer.Argument(metavar="REQUEST...", help="Names of deployments.")],
     output: AllocationFile = None,
 ) -> None:
-    """End services; what they held is free again, first for services that wait since a failure."""
+    """End services; what they held is free again, first for services that wait since a failure.
+
+    $ tvm-sched cluster release rampa-base allocation.json r7 -o allocation.json
+    """
     from .. import recover
     from ..summaries import Recovered
 
@@ -73,12 +67,7 @@ def release(
     out.result(Recovered.of(state, replaced=recovery.replaced))
 
 
-@command(
-    cluster,
-    "fail",
-    ("tvm-sched cluster fail rampa-base allocation.json rack0-server1 -o allocation.json",),
-    f"{HOME}:Recovered",
-)
+@command(cluster, "fail", f"{HOME}:Recovered")
 def fail(
     out: Output,
     on: RunningOptions,
@@ -86,7 +75,10 @@ def fail(
     allocator: Method = "anytime",
     output: AllocationFile = None,
 ) -> None:
-    """Mark a part of the cluster as failed, and place its services again on the remaining parts."""
+    """Mark a part of the cluster as failed, and place its services again on the remaining parts.
+
+    $ tvm-sched cluster fail rampa-base allocation.json rack0-server1 -o allocation.json
+    """
     from .. import fail as fail_part
     from ..summaries import Recovered
 
@@ -98,12 +90,7 @@ def fail(
     out.result(Recovered.of(state, replaced=recovery.replaced))
 
 
-@command(
-    cluster,
-    "defragment",
-    ("tvm-sched cluster defragment rampa-base allocation.json --moves 5 -o allocation.json",),
-    f"{HOME}:Defragmented",
-)
+@command(cluster, "defragment", f"{HOME}:Defragmented")
 def defragment(
     out: Output,
     *,
@@ -111,7 +98,10 @@ def defragment(
     on: RunningOptions,
     output: AllocationFile = None,
 ) -> None:
-    """Move a few services so that more fit; each is copied to its new GPUs before the old ones are released."""
+    """Move a few services so that more fit; each is copied to its new GPUs before the old ones are released.
+
+    $ tvm-sched cluster defragment rampa-base allocation.json --moves 5 -o allocation.json
+    """
     from .. import defragment as move
     from ..summaries import Defragmented, MovedService
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
+from tvm_sched.cli.attached_commands import SERVE
 from tvm_sched.cli.output import FAILURE, Output
+from tvm_sched.cli.registration import command
 from tvm_sched.cli.values import ValueOptions
 from tvm_sched.errors import InputError, TvmSchedError
 
-if TYPE_CHECKING:
-    from ..serving import Client
+from .cluster_options import HOME
 
+if TYPE_CHECKING:
+    pass
+
+deployments = typer.Typer()
 Address = Annotated[
     str | None,
     typer.Option(
@@ -30,6 +35,7 @@ Timeout = Annotated[
 ]
 
 
+@command(deployments, "serve", f"{HOME}:DeploymentStatus", panel=SERVE)
 def serve(
     out: Output,
     plan: Annotated[
@@ -40,27 +46,37 @@ def serve(
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Instead of the plan's.")] = None,
     timeout: Timeout = 60.0,
 ) -> None:
-    """Deploy a pipeline on a Ray cluster: an actor for each stage, on the kind of device that the plan names."""
+    """Deploy a pipeline on a Ray cluster: an actor for each stage, on the kind of device that the plan names.
+
+    $ tvm-sched serve googlenet.pipeline
+    $ tvm-sched serve googlenet.toml --address 10.0.0.1:6379 --name googlenet-2
+    """
     check_seconds("--timeout", timeout)
     from .. import serving
+    from ..summaries import deployment_table
 
     deployment = serving.load_deployment(plan)
     if name is not None:
         deployment = msgspec.structs.replace(deployment, name=name)
     with out.step(f"Deploying {deployment.name}") as step:
         status = serving.deploy(deployment, address, timeout, step)
-    _show(out, [status])
+    out.show(deployment_table(status))
     out.result(status)
 
 
+@command(deployments, "status", f"{HOME}:Statuses", panel=SERVE)
 def status(
     out: Output,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of the deployment; default: all.")] = None,
     address: Address = None,
 ) -> None:
-    """Show deployments: the nodes of their stages, and counts of requests by outcome."""
+    """Show deployments: the nodes of their stages, and counts of requests by outcome.
+
+    $ tvm-sched status
+    $ tvm-sched status googlenet --json
+    """
     from .. import serving
-    from ..summaries import Statuses
+    from ..summaries import Statuses, deployment_table
 
     found, failed = [], {}
     for each in [name] if name else serving.deployments(address):
@@ -71,14 +87,15 @@ def status(
         except TvmSchedError as error:
             failed[each] = str(error)
             out.say(f"error: {error}")
-    _show(out, found)
+    out.show(*map(deployment_table, found))
     if not found and not failed:
         out.say("there are no deployments")
-    out.result(Statuses(deployments=found, failed=failed))
+    out.result(msgspec.convert({"deployments": found, "failed": failed}, Statuses))
     if failed:
         raise typer.Exit(FAILURE)
 
 
+@command(deployments, "request", f"{HOME}:Requested", panel=SERVE)
 def request(
     out: Output,
     name: Name,
@@ -90,15 +107,21 @@ def request(
     ] = None,
     address: Address = None,
 ) -> None:
-    """Send requests to a deployment."""
+    """Send requests to a deployment.
+
+    $ tvm-sched request googlenet --input data_0=image.npy -o results/
+    $ tvm-sched request googlenet --repeat 1000 --json
+    """
     if repeat < 1:
         raise InputError(f"--repeat {repeat}: at least 1 is allowed")
     if timeout is not None:
         check_seconds("--timeout", timeout)
     given = values.read()
+    from tvm_sched.report.measurement import OutputType
     from tvm_sched.runtime.values import choose_inputs
 
     from .. import serving
+    from ..summaries import Requested
 
     client = serving.Client(name, address)
     tensors = [{"name": t.name, "shape": t.shape, "dtype": t.dtype} for t in client.manifest.inputs]
@@ -115,13 +138,20 @@ def request(
     for message in errors[:5]:
         out.say(f"error: {message}")
     values.save(out, outputs)
-    _show_request(out, client, repeat, len(errors), seconds, outputs)
+    types = OutputType.of_all(outputs)
+    asked = Requested(name=client.name, requests=repeat, failed=len(errors), seconds=seconds, outputs=types)
+    out.show(asked.table())
+    out.result(asked)
     if errors:
         raise typer.Exit(FAILURE)
 
 
+@command(deployments, "undeploy", f"{HOME}:Undeployed", panel=SERVE)
 def undeploy(out: Output, name: Name, address: Address = None) -> None:
-    """Remove a deployment; its remaining requests fail."""
+    """Remove a deployment; its remaining requests fail.
+
+    $ tvm-sched undeploy googlenet
+    """
     from .. import serving
     from ..summaries import Undeployed
 
@@ -134,42 +164,3 @@ def check_seconds(option: str, seconds: float) -> None:
     """Refuse an invalid time."""
     if not 0 < seconds < float("inf"):
         raise InputError(f"{option} {seconds}: a number of seconds above 0 is allowed")
-
-
-def _show(out: Output, deployments: list[dict[str, Any]]) -> None:
-    from tvm_sched.report.tables import table
-    from tvm_sched.report.units import format_time
-
-    for deployment in deployments:
-        counts = ", ".join(f"{deployment[what]} {what.replace('_', ' ')}" for what in _COUNTS)
-        rows = []
-        for stage in deployment["stages"]:
-            mean = format_time(stage["seconds"] / stage["runs"]) if stage.get("runs") else "-"
-            needs = ", ".join(f"{name} {amount:g}" for name, amount in stage["resources"].items())
-            state = stage["state"] + (", restarted" if stage.get("restarted") else "")
-            where = stage["node"][:8] if "node" in stage else stage.get("cause", "-")
-            rows.append((str(stage["stage"]), stage["device"], needs, state, where, str(stage.get("runs", "-")), mean))
-        title = f"{deployment['name']}: {deployment['model']}, {deployment['places']} places; {counts}"
-        out.show(table(("stage", "device", "needs", "state", "node", "runs", "mean time"), rows, title))
-
-
-_COUNTS = ("in_flight", "waiting", "answered", "failed", "refused", "retried")
-
-
-def _show_request(out: Output, client: Client, repeat: int, failed: int, seconds: float, outputs: list[Any]) -> None:
-    from tvm_sched.report.measurement import OutputType
-    from tvm_sched.report.tables import table
-    from tvm_sched.report.units import format_time
-
-    from ..summaries import Requested
-
-    rows = [
-        ("requests", str(repeat)),
-        ("failed", str(failed)),
-        ("time", format_time(seconds)),
-        ("requests a second", f"{repeat / seconds:.4g}"),
-        *((f"output_{n}", f"{list(value.shape)} {value.dtype.name}") for n, value in enumerate(outputs)),
-    ]
-    out.show(table(("deployment", client.name), rows))
-    types = OutputType.of_all(outputs)
-    out.result(Requested(name=client.name, requests=repeat, failed=failed, seconds=seconds, outputs=types))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 from rich.markup import escape
 
@@ -16,7 +15,6 @@ from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.methods import MethodOptions, Options
 from tvm_sched.cli.output import Output
 from tvm_sched.cli.registration import command
-from tvm_sched.errors import InputError
 
 from .cluster_options import (
     HOME,
@@ -53,28 +51,9 @@ class Demand:
 
     def sequence(self, state: ClusterState) -> list[Request]:
         """The requests that are asked for in one of three ways; their names do not meet those of what runs."""
-        from .. import Request, demand_of_services, requests_of
-        from ..files.rampa_simulator_files import read_requests
+        from ..search.request_sequence import request_sequence
 
-        if sum(way is not None and way != [] for way in (self.requests, self.demand, self.service)) != 1:
-            raise InputError("give one of --requests FILE, --demand CASE and --service NAME")
-        if self.count < 1:
-            raise InputError(f"--count {self.count}: a number from 1 is allowed")
-        if self.requests is not None:
-            made = read_requests(self.requests)
-        elif self.demand is not None:
-            probabilities = demand_of_services(self.demand, list(state.services.values()))
-            made = requests_of(probabilities, self.count, self.seed)
-        else:
-            made = [Request(f"r{i}", one) for i, one in enumerate(self.service or ())]
-        for request in made:
-            state.service(request.service)
-        taken = iter(
-            name
-            for i in range(len(made) + len(state.running) + len(state.waiting))
-            if (name := f"r{i}") not in state.running | state.waiting
-        )
-        return [msgspec.structs.replace(request, name=next(taken)) for request in made]
+        return request_sequence(state, self.requests, self.demand, self.service or (), self.count, self.seed)
 
 
 @dataclass(frozen=True)
@@ -86,9 +65,12 @@ class NamedDemand(Demand):
     ] = None
 
 
-@command(cluster, "list", ("tvm-sched cluster list",), f"{HOME}:Clusters")
+@command(cluster, "list", f"{HOME}:Clusters")
 def list_clusters(out: Output) -> None:
-    """List the presets and the allocators."""
+    """List the presets and the allocators.
+
+    $ tvm-sched cluster list
+    """
     import tvm_sched_cluster as package
     from tvm_sched.report.tables import table
 
@@ -103,14 +85,13 @@ def list_clusters(out: Output) -> None:
     out.result(Clusters(clusters=named, allocators=[Allocator(name=m.name, summary=m.summary) for m in methods]))
 
 
-@command(
-    cluster,
-    "show",
-    ("tvm-sched cluster show rampa-base", "tvm-sched cluster show mine.toml --json"),
-    f"{HOME}:ShownCluster",
-)
+@command(cluster, "show", f"{HOME}:ShownCluster")
 def show_cluster(out: Output, name: Name) -> None:
-    """Show kinds of GPUs and racks; a file is checked on the way."""
+    """Show kinds of GPUs and racks; a file is checked on the way.
+
+    $ tvm-sched cluster show rampa-base
+    $ tvm-sched cluster show mine.toml --json
+    """
     from tvm_sched.report.tables import table
 
     from .. import load_cluster
@@ -129,17 +110,7 @@ def show_cluster(out: Output, name: Name) -> None:
     out.result(ShownCluster.of(made))
 
 
-@command(
-    cluster,
-    "place",
-    (
-        "tvm-sched cluster place rampa-base --service service1 --service service5 -o allocation.json",
-        "tvm-sched cluster place rampa-base --demand same --seed 1 -o allocation.json --report cluster.html",
-        "tvm-sched cluster place rampa-base --demand huge-model --allocator rampa --option agents=10 --json",
-        "tvm-sched cluster place graph1.txt --services MODELS --requests allocSeq1.txt",
-    ),
-    f"{HOME}:Placed",
-)
+@command(cluster, "place", f"{HOME}:Placed")
 def place(
     out: Output,
     *,
@@ -156,12 +127,17 @@ def place(
     """Place requests one after another until one finds no place, and say why it does not.
 
     With `--service`, every one of them must find a place.
+
+    $ tvm-sched cluster place rampa-base --service service1 --service service5 -o allocation.json
+    $ tvm-sched cluster place rampa-base --demand same --seed 1 -o allocation.json --report cluster.html
+    $ tvm-sched cluster place rampa-base --demand huge-model --allocator rampa --option agents=10 --json
+    $ tvm-sched cluster place graph1.txt --services MODELS --requests allocSeq1.txt
     """
     from tvm_sched.errors import InfeasibleError
 
     from .. import get
     from .. import place as place_one
-    from ..summaries import Placed
+    from ..summaries import Placed, placements_table
 
     state = on.state(running)
     requests = asked.sequence(state)
@@ -180,19 +156,11 @@ def place(
                 break
     write_allocation(out, output, state.allocation)
     write_state(out, report, state, {"allocator": allocator, "asked": len(requests), "reason": reason, **options})
-    out.show(_placements_table(placed[-20:]), escape(f"{len(placed)} of {len(requests)} requests placed. {reason}"))
+    out.show(placements_table(placed[-20:]), escape(f"{len(placed)} of {len(requests)} requests placed. {reason}"))
     out.result(Placed.of(state, placed=len(placed), asked=len(requests), reason=reason, placements=placed))
 
 
-@command(
-    cluster,
-    "bound",
-    (
-        "tvm-sched cluster bound rampa-base --demand same",
-        "tvm-sched cluster bound graph1.txt --services MODELS --requests allocSeq1.txt",
-    ),
-    f"{HOME}:Bounded",
-)
+@command(cluster, "bound", f"{HOME}:Bounded")
 def bound(
     out: Output,
     on: ClusterOptions,
@@ -205,7 +173,11 @@ def bound(
         JSON,
     ] = None,
 ) -> None:
-    """Print an upper bound on how many of these requests any allocator can place before one fails, and for the demand."""
+    """Print an upper bound on how many of these requests any allocator can place before one fails, and for the demand.
+
+    $ tvm-sched cluster bound rampa-base --demand same
+    $ tvm-sched cluster bound graph1.txt --services MODELS --requests allocSeq1.txt
+    """
     from ..bounds.mix_bound import bound_of_demand, bound_of_requests
     from ..problem.service import demand_of
     from ..summaries import Bounded
@@ -228,12 +200,7 @@ def bound(
     out.result(Bounded.of(state, asked=len(requests), bound=most, proportional_bound=proportion))
 
 
-@command(
-    cluster,
-    "check",
-    ("tvm-sched cluster check allocation.json evidence.json",),
-    "tvm_sched_check.clusters.verdict:Verdict",
-)
+@command(cluster, "check", "tvm_sched_check.clusters.verdict:Verdict")
 def check(
     out: Output,
     allocation: Annotated[Path, typer.Argument(metavar="ALLOCATION", help="File of `cluster place`.")],
@@ -243,17 +210,9 @@ def check(
 
     Status 0: the allocation keeps all rules and the bound is proved; 1: less is proved; 2: a file is wrong.
     Alone: python -m tvm_sched_check.clusters.
+
+    $ tvm-sched cluster check allocation.json evidence.json
     """
     from tvm_sched_check import clusters as checker
 
     show_verdict(out, checker.check, allocation, evidence)
-
-
-def _placements_table(placed: list[ServicePlacement]) -> Any:
-    from tvm_sched.report.tables import table
-
-    rows = [
-        (p.request, p.service, " ".join(p.gpus), str(len(p.hops)), f"{p.throughput:.3g}", f"{p.latency_ns / 1e6:.1f}")
-        for p in placed
-    ]
-    return table(("request", "service", "GPUs", "fibres", "inputs a second", "latency, ms"), rows, text_columns=3)

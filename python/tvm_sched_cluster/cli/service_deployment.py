@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,19 +9,18 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from tvm_sched.cli.inputs import Model, Writes, check_directory
+from tvm_sched.cli.inputs import Model, Writes
 from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.output import FAILURE, Output
 from tvm_sched.cli.registration import command
 from tvm_sched.cli.shapes import Shapes
 from tvm_sched.errors import InputError
-from tvm_sched.files import content_digest, read_bytes
 
 from .cluster_options import HOME, RunningOptions, cluster
 from .deployment_commands import Address, Timeout, check_seconds
 
 if TYPE_CHECKING:
-    from .. import Cluster, Service, ServicePlacement
+    pass
 
 BACKENDS = ("cuda", "cpu", "emulated")
 Backend = Annotated[
@@ -30,20 +28,14 @@ Backend = Annotated[
 ]
 
 
-@command(
-    cluster,
-    "service",
-    (
-        "tvm-sched cluster service googlenet.onnx --throughput 30 --latency 0.1 -o services.toml",
-        "tvm-sched cluster service bert.onnx --shape ids:1,128 --throughput 5 --latency 0.5 -o bert.toml",
-    ),
-    f"{HOME}:MadeService",
-)
+@command(cluster, "service", f"{HOME}:MadeService")
 def make_service(
     out: Output,
     model: Model,
-    throughput: Annotated[float, typer.Option("--throughput", metavar="N", help="Inputs a second, at least.")],
-    latency: Annotated[float, typer.Option("--latency", metavar="SECONDS", help="From input to output, at most.")],
+    throughput: Annotated[float, typer.Option("--throughput-floor", metavar="N", help="Inputs a second, at least.")],
+    latency: Annotated[
+        float, typer.Option("--latency-ceiling", metavar="SECONDS", help="From input to output, at most.")
+    ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE.toml", help="Services file to write."), Writes((".toml",))
     ],
@@ -54,6 +46,9 @@ def make_service(
     """Make a service of a model file: its parts that may be stages, with their work, memory and data.
 
     A file with several services is made by putting their tables together.
+
+    $ tvm-sched cluster service googlenet.onnx --throughput-floor 30 --latency-ceiling 0.1 -o services.toml
+    $ tvm-sched cluster service bert.onnx --shape ids:1,128 --throughput-floor 5 --latency-ceiling 0.5 -o bert.toml
     """
     _check_backend(backend)
     from tvm_sched.input_shapes import one_shape, parse_shapes
@@ -77,19 +72,13 @@ def make_service(
     out.result(MadeService(name=made.name, operators=made.operators, memory=made.memory, file=str(output)))
 
 
-@command(
-    cluster,
-    "deploy",
-    (
-        "tvm-sched cluster deploy mine.toml allocation.json --services services.toml --artifacts built/",
-        "tvm-sched cluster deploy mine.toml allocation.json --services services.toml --artifacts built/ --pin --json",
-    ),
-    f"{HOME}:Deployed",
-)
+@command(cluster, "deploy", f"{HOME}:Deployed")
 def deploy(
     out: Output,
     artifacts: Annotated[
-        Path, typer.Option("--artifacts", metavar="FOLDER", help="Where compiled pipelines are kept, to be used again.")
+        Path,
+        typer.Option("--artifacts", metavar="FOLDER", help="Where compiled pipelines are kept, to be used again."),
+        Writes(folder=True),
     ],
     on: RunningOptions,
     backend: Backend = "cuda",
@@ -105,12 +94,15 @@ def deploy(
     """Make a Ray cluster run the services of an allocation, each stage on a node that has its kind of GPU.
 
     Call it again after `fail`, `release` or `place`: moved services are deployed again, removed ones end, others continue.
+
+    $ tvm-sched cluster deploy mine.toml allocation.json --services services.toml --artifacts built/
+    $ tvm-sched cluster deploy mine.toml allocation.json --services services.toml --artifacts built/ --pin --json
     """
     _check_backend(backend)
     check_seconds("--timeout", timeout)
-    check_directory("--artifacts", artifacts if artifacts.is_dir() else artifacts.absolute().parent)
     state = on.state(on.allocation)
     from .. import serving
+    from ..compiled_placements import compiled_artifact
     from ..summaries import Deployed
 
     artifacts.mkdir(exist_ok=True)
@@ -118,7 +110,7 @@ def deploy(
     with interruptible(out), out.step("Compiling") as step:
         for n, placement in enumerate(state.running.values()):
             step(placement.request, n, len(state.running))
-            made = _artifact(artifacts, state.cluster, state.service(placement.service), placement, backend)
+            made = compiled_artifact(artifacts, state.cluster, state.service(placement.service), placement, backend)
             wanted.append(serving.deployment_of(state.cluster, placement, made, pin))
     with out.step("Deploying") as step:
         done = serving.follow(state.cluster, wanted, address, timeout, step)
@@ -133,21 +125,3 @@ def deploy(
 def _check_backend(backend: str) -> None:
     if backend not in BACKENDS:
         raise InputError(f"--backend {backend}: allowed are {', '.join(BACKENDS)}")
-
-
-def _artifact(folder: Path, cluster: Cluster, service: Service, placement: ServicePlacement, backend: str) -> Path:
-    """The compiled pipeline of a placement; one that is there for the same model, parts and kinds of GPUs is taken."""
-    kinds = [cluster.kinds[cluster.gpus[cluster.gpu_id[stage.gpu]].kind] for stage in placement.stages]
-    parts = [stage.operators for stage in placement.stages]
-    about = msgspec.json.encode([_checksum(service), service.input_shapes, backend, parts, kinds])
-    path = folder / f"{service.name}-{content_digest(about)}.pipeline"
-    if not path.is_dir():
-        from ..compiled_placements import compile_placement
-
-        compile_placement(cluster, service, placement, backend).export(path)
-    return path
-
-
-def _checksum(service: Service) -> str:
-    """Checksum of the model's file."""
-    return hashlib.sha256(read_bytes(service.model_file)).hexdigest() if service.model_file else ""

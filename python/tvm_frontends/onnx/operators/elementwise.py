@@ -211,7 +211,7 @@ def variadic(node: Node) -> relax.Expr:
 
 
 def _extremum(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """NaN where either is; with a constant, which goes second, kernels see to that (`relax.not_a_number`)."""
+    """NaN where either is; with a constant, which goes second, the lowering of tvm_sched keeps the NaN."""
     if constant_of(a) is not None:
         a, b = b, a
     found = (relax.op.maximum if node.operator == "Max" else relax.op.minimum)(a, b)

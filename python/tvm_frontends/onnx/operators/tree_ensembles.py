@@ -1,4 +1,4 @@
-"""Ensembles of decision trees, as LightGBM, XGBoost and scikit-learn are exported, by the kernel of `relax.trees`."""
+"""Ensembles of decision trees, as LightGBM, XGBoost and scikit-learn are exported, by the kernel of `kernels.trees`."""
 
 from __future__ import annotations
 

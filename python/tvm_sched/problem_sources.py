@@ -1,0 +1,254 @@
+"""Problems from models and problem files: one of several that run at once, on a machine, by a cost model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ._library import without_torch
+from .cost_model import default_cost_model, get_cost_model
+from .errors import InputError
+from .files import UNREADABLE
+from .input_shapes import ShapeSet, is_token_shape, one_shape, parse_constants, parse_shapes, token_shapes
+from .late_import import import_when_used
+from .problem import (
+    DecoderConfig,
+    Group,
+    OpGraph,
+    Problem,
+    Request,
+    Topology,
+    load_topology,
+    merge_problems,
+    problem_of,
+)
+from .problem.decoder_config import PRESETS, is_config, read_config
+from .progress import Progress
+from .resident_texts import parse_requests
+from .schedule import requests_of
+
+
+class ProblemWarning(UserWarning):
+    """A problem file on another machine than its own has other latencies."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Options for making a problem of models and problem files.
+
+    Parameters
+    ----------
+    shape : list of str, optional
+        See `input_shapes`.
+    constant : list of str, optional
+        Frozen inputs as ``NAME=VALUE``.
+    phase : {"full", "prefill", "decode"}
+        For language models by name or config.json: all tokens at once; the same, with keys and values kept; or one more
+        token, with the keys and values of --shape's tokens as parameters.
+    costs : str, optional
+        Cost model, or a file of latencies.
+    variants, rows
+        As in `CompileOptions`.
+    resident : str, optional
+        What is on the devices when a run begins, see `resident_texts`.
+    """
+
+    shape: list[str] | None = None
+    constant: list[str] | None = None
+    phase: str = "full"
+    costs: str | None = None
+    variants: bool = True
+    rows: bool | None = None
+    resident: str | None = None
+
+    def one_shape(self, why: str) -> ShapeSet | None:
+        """The only set of shapes; ``why`` is what a message says of several."""
+        return one_shape(parse_shapes(self.shape), why)
+
+    def constants(self) -> dict[str, Any]:
+        """The values of frozen inputs."""
+        return parse_constants(self.constant)
+
+    @property
+    def offers_rows(self) -> bool:
+        """Whether parts by rows are offered also where only warm runs can gain."""
+        return bool(self.resident) if self.rows is None else self.rows
+
+    def requests(self, problem: Problem) -> tuple[Request, ...]:
+        """The requests to schedule for; none if ``resident`` is not given."""
+        return () if self.resident is None else requests_of(problem, parse_requests(self.resident))
+
+
+def is_problem(path: Path) -> bool:
+    """Whether a file is to be read as one of ours: JSON, whole or damaged, but no Relax module saved as JSON."""
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return False
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Head).root_index is None
+    except UNREADABLE:
+        return True
+    except OSError:
+        return False
+
+
+class _Head(msgspec.Struct):
+    """What a graph of objects has that ``tvm.ir.save_json`` wrote."""
+
+    root_index: Any = None
+
+
+def decoder_config(path: Path) -> DecoderConfig | None:
+    """The language model that a name or a ``config.json`` stands for; None for all other files."""
+    if path.is_file():
+        return read_config(path) if is_config(path) else None
+    return PRESETS.get(str(path))
+
+
+def load_problem(sources: Sequence[Path], topology: str | None, options: SourceOptions, progress: Progress) -> Problem:
+    """The problem of models and problem files on a machine; several of them run at once (`merge_problems`).
+
+    Topology and costs beside a problem file replace its own.
+
+    Raises
+    ------
+    InputError
+        A model without a topology, shapes for what has none, and all that reading can find wrong.
+    """
+    configs = {path: config for path in sources if (config := decoder_config(path)) is not None}
+    named = [path for path in sources if path in configs or path.is_dir()]
+    tokens = [text for text in options.shape or () if is_token_shape(text)]
+    others = [text for text in options.shape or () if not is_token_shape(text)]
+    given = one_shape(parse_shapes(others), "a problem has one")
+    _check_options(options, sources, tokens if not named else [], others, bool(configs))
+    sizes = iter(token_shapes(tokens, len(named)) if tokens or configs else [])
+    problems = []
+    for path in sources:
+        config = configs.get(path)
+        if config is not None:
+            graph_of = partial(_decoder_graph, config, next(sizes), options, progress)
+            problems.append(_on_machine(path, topology, graph_of, options))
+            continue
+        own: ShapeSet | None = given
+        if path in named and tokens:
+            own = dict(zip(("batch", "tokens"), next(sizes), strict=True))
+        problems.append(_load_file(path, topology, own, options, progress))
+    return merge_problems(problems)
+
+
+def _check_options(
+    options: SourceOptions, sources: Sequence[Path], misplaced: list[str], named_shapes: list[str], configs: bool
+) -> None:
+    """Refuse options that fit no source; ``misplaced`` are BATCHxTOKENS where no source is a language model."""
+    if misplaced:
+        raise InputError(
+            f"--shape {misplaced[0]} is for language models given by name, config.json or folder; for a model file give "
+            "NAME:DIMS or SYMBOL=SIZE"
+        )
+    if options.phase != "full" and not configs:
+        raise InputError("--phase is for language models given by name or config.json")
+    if options.rows and not options.variants:
+        raise InputError("--rows offers more variants, and --no-variants none; one of them is allowed")
+    for option, given in ((f"--shape {next(iter(named_shapes), '')}", named_shapes), ("--constant", options.constant)):
+        if given and len(sources) > 1:
+            raise InputError(
+                f"{option} is for one model; make a problem file of each model first (`tvm-sched problem`)"
+            )
+
+
+def _decoder_graph(
+    config: DecoderConfig, shape: tuple[int, int], options: SourceOptions, progress: Progress, machine: Topology
+) -> tuple[OpGraph, tuple[Group, ...]]:
+    progress(f"making {config.name}", 0, 0)
+    from .cost_model.occupancy_model import BY_LAUNCHES
+    from .relax.decoders import decoder_variants
+    from .relax.variants.offer_variants import pieces_for
+
+    gpus = machine if options.costs in BY_LAUNCHES else None
+    return decoder_variants(
+        config, *shape, phase=options.phase, pieces=pieces_for(machine), rows=options.offers_rows, gpus=gpus
+    )
+
+
+def _on_machine(
+    path: Path,
+    topology: str | None,
+    graph_of: Callable[[Topology], tuple[OpGraph, tuple[Group, ...]]],
+    options: SourceOptions,
+) -> Problem:
+
+    machine = _machine_for(path, topology)
+    cost_model = get_cost_model(options.costs or default_cost_model(machine))
+    graph, groups = graph_of(machine)
+    return problem_of(graph, groups if options.variants and len(machine.devices) > 1 else (), machine, cost_model)
+
+
+def _machine_for(path: Path, topology: str | None) -> Topology:
+    if topology is None:
+        raise InputError(
+            f"{path} is a model, so it needs a machine: --topology NAME|FILE (see `tvm-sched topology list`)"
+        )
+    return load_topology(topology)
+
+
+def _load_file(
+    path: Path, topology: str | None, shapes: ShapeSet | None, options: SourceOptions, progress: Progress
+) -> Problem:
+    """The problem of a model file, or a problem file."""
+    if not is_problem(path):
+        if not path.exists():
+            raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
+        return _import(path, _machine_for(path, topology), shapes, options, progress)
+    if shapes or options.constant:
+        option = "--shape" if shapes else "--constant"
+        raise InputError(f"{path} is a problem file, whose shapes are fixed: {option} is for models")
+    if options.rows:
+        raise InputError(f"{path} is a problem file, which has its variants: --rows is for models")
+    problem = Problem.load(path)
+    if not options.variants:
+        problem = problem.resolve({})
+    if topology is None and options.costs is None:
+        return problem
+    machine = problem.topology if topology is None else load_topology(topology)
+
+    chosen = options.costs or default_cost_model(machine)
+    if options.costs is None:
+        text = f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the {chosen} model"
+        warnings.warn(text, ProblemWarning, stacklevel=2)
+    groups = problem.variants.groups if problem.variants else ()
+    return problem_of(problem.graph, groups, machine, get_cost_model(chosen))
+
+
+def _import(
+    path: Path, topology: Topology, shapes: ShapeSet | None, options: SourceOptions, progress: Progress
+) -> Problem:
+    """The problem of a model file."""
+    constants = options.constants()
+    if options.costs is not None:
+        get_cost_model(options.costs)  # report a wrong name before the long work
+    progress(f"importing {path.name}", 0, 0)
+    with packages_for(path):
+        from .relax import make_problem
+
+    return make_problem(
+        path, topology, input_shapes=shapes, constants=constants, cost_model=options.costs, variants=options.variants,
+        rows=options.offers_rows,
+    )  # fmt: skip
+
+
+def packages_for(model: Path) -> AbstractContextManager[None]:
+    """Within it, tvm is imported without PyTorch, which takes seconds, unless the model is one of PyTorch's.
+
+    For other models sympy is imported when it is first used: onnx_ir imports it for arithmetic on symbols in shapes, which
+    few models have, and so does the module of it that reads such arithmetic.
+    """
+    if model.is_dir() or model.suffix.lower() in (".pt2", ".py"):
+        return nullcontext()
+    import_when_used("sympy", "onnx_ir._symbolic_shapes")
+    return without_torch()

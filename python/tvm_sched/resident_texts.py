@@ -1,0 +1,73 @@
+"""Read what is resident from texts: ``0.5``, ``weight,bias``, ``@names.txt``, ``0:1,1:9``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from .errors import InputError
+from .problem import Problem, Request
+from .schedule import Requests, Resident, Schedule, requests_of
+
+WEIGHT = re.compile(r"[0-9.eE+-]+")
+
+
+def resident_of(text: str | None) -> float | list[str] | None:
+    """A part or names, as one run has them.
+
+    Raises
+    ------
+    InputError
+        It is a part outside of 0 to 1, a file that cannot be read, or names nothing.
+    """
+    if text is None:
+        return None
+    if text.startswith("@"):
+        return _from_file(text)
+    try:
+        part = float(text)
+    except ValueError:
+        names = [name.strip() for name in text.split(",")]
+        if not all(names):
+            raise InputError(f"--resident {text}: a name is empty; expected names with one comma between") from None
+        return names
+    if not 0 <= part <= 1:
+        raise InputError(f"--resident {text}: a fraction from 0 to 1 is allowed, or names of parameters")
+    return part
+
+
+def parse_requests(text: str) -> Requests:
+    """A part, names, or those of several kinds of requests with their weights."""
+    kinds = [kind.rpartition(":") for kind in text.split(",")]
+    if not all(mark and WEIGHT.fullmatch(weight) and _is_kind(what) for what, mark, weight in kinds):
+        found = resident_of(text)
+        assert found is not None
+        return found
+    weighted: list[tuple[Resident, float]] = []
+    for what, _, weight in kinds:
+        resident = resident_of(what) or 0.0
+        try:
+            weighted.append((resident, float(weight)))
+        except ValueError:
+            raise InputError(f"--resident {text}: the weight {weight} is no number; expected such as 0:1,1:9") from None
+    return weighted
+
+
+def _is_kind(text: str) -> bool:
+    """Whether this may be a kind of request: a part or a file, which names with colons are not."""
+    return text.startswith("@") or bool(WEIGHT.fullmatch(text))
+
+
+def _from_file(text: str) -> list[str]:
+    try:
+        lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--resident {text}: the file cannot be read ({error})") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def requests_for(problem: Problem, schedule: Schedule, text: str | None) -> tuple[Request, ...]:
+    """The requests to price a schedule for: those of the text, else those that it was made for."""
+    if text is not None:
+        return requests_of(problem, parse_requests(text))
+    return schedule.certificate.requests if schedule.certificate else ()

@@ -1,0 +1,53 @@
+"""The sequence of requests that is to be placed: from a file, random, or one for each named service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tvm_sched.errors import InputError
+
+from ..files.named_files import demand_of_services
+from ..files.rampa_simulator_files import read_requests
+from ..problem.service import Request, requests_of
+from .cluster_state import ClusterState
+
+
+def request_sequence(
+    state: ClusterState, file: Path | None, demand: str | None, services: Sequence[str], count: int, seed: int
+) -> list[Request]:
+    """Make the requests in one of three ways, with names that no running or waiting service has.
+
+    Parameters
+    ----------
+    file : Path, optional
+        Request sequence of RAMPA's simulator.
+    demand : str, optional
+        Case of random requests.
+    services : sequence of str
+        One request for each.
+    count, seed : int
+        Of random requests.
+
+    Raises
+    ------
+    InputError
+        Not exactly one way is given, or a request is for an unknown service.
+    """
+    if (file is not None) + (demand is not None) + bool(services) != 1:
+        raise InputError("give one of --requests FILE, --demand CASE and --service NAME")
+    if count < 1:
+        raise InputError(f"--count {count}: a number from 1 is allowed")
+    if file is not None:
+        made = read_requests(file)
+    elif demand is not None:
+        made = requests_of(demand_of_services(demand, list(state.services.values())), count, seed)
+    else:
+        made = [Request(f"r{i}", one) for i, one in enumerate(services)]
+    for request in made:
+        state.service(request.service)
+    taken = state.running | state.waiting
+    free = (name for i in range(len(made) + len(taken)) if (name := f"r{i}") not in taken)
+    return [msgspec.structs.replace(request, name=name) for request, name in zip(made, free, strict=False)]

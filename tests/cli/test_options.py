@@ -1,0 +1,209 @@
+"""Options over all commands: one spelling for one thing, few parameters of a function, commands listed by task."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+import tvm_sched.cli
+import tvm_sched_cluster.cli
+from tvm_sched.cli import app
+from tvm_sched.cli.attached_commands import PANELS
+from tvm_sched.relax.options import CompileOptions
+
+from .conftest import run_command
+
+MEANINGS = {
+    "--address": "Ray cluster",
+    "--against": "artifact to compare with",
+    "--allocator": "method that places services",
+    "--alone": "also each model alone",
+    "--artifact": "folder of a compiled pipeline",
+    "--artifacts": "folder of compiled pipelines that are kept",
+    "--backend": "what runs kernels",
+    "--batch": "sequences at once",
+    "--cache-dtype": "number format of keys and values",
+    "--carry": "output of the prefill that the decode takes",
+    "--constant": "frozen input",
+    "--context": "tokens of a sequence",
+    "--contiguous": "ask for contiguous submodels",
+    "--costs": "latencies",
+    "--count": "random requests",
+    "--cuda": "GPUs are needed",
+    "--debug": "traceback of an error",
+    "--decode-on": "devices of the decode",
+    "--demand": "kind of random requests",
+    "--device": "device to measure",
+    "--device-model": "what runs on a GPU",
+    "--dtype": "number format of weights",
+    "--each": "each problem by itself",
+    "--emulation-scale": "slow-down of emulated devices",
+    "--evidence": "what the lower bound rests on",
+    "--for": "other runtime",
+    "--gpus": "GPU of each device of an artifact",
+    "--graph": "CUDA graph",
+    "--in-run-only": "no kernels alone",
+    "--input": "value of an input",
+    "--instances": "runs at once",
+    "--iterations": "end of searches for multipliers",
+    "--json": "one JSON document",
+    "--keep": "store better solutions",
+    "--keep-bounds": "store better bounds",
+    "--latency-ceiling": "most latency",
+    "--launch-order": "order in which kernels start",
+    "--limits": "what would fit",
+    "--measure": "measure on this machine",
+    "--measured": "timeline that was measured",
+    "--measurements": "also measured times",
+    "--method": "name of the method of solutions",
+    "--methods": "names of methods of several kinds",
+    "--moves": "services that move",
+    "--name": "name of what is made",
+    "--networks": "random networks",
+    "--new-tokens": "generated tokens",
+    "--no-cache": "nothing from the cache",
+    "--note": "remark",
+    "--objective": "what several models minimise",
+    "--only": "some instances",
+    "--option": "option of a method",
+    "--output": "where the result goes",
+    "--overhead": "memory of another runtime",
+    "--pairs": "kernels in parallel",
+    "--parameters": "where parameters are",
+    "--partitioner": "method that cuts into stages",
+    "--phase": "phase of a language model",
+    "--pin": "servers of the placement",
+    "--precision": "number format of products",
+    "--prefill-on": "devices of the prefill",
+    "--processor": "processors that run the artifact",
+    "--published": "published latencies",
+    "--recording": "recorded machine",
+    "--repeat": "how often",
+    "--report": "HTML report",
+    "--requests": "file of requests",
+    "--resident": "parameters that are on the devices",
+    "--rows": "split by rows",
+    "--running": "what runs already",
+    "--samples": "draws of uncertain times",
+    "--save-recording": "where a recording goes",
+    "--scheduler": "method that schedules",
+    "--schedulers": "names of schedulers",
+    "--seed": "random seed",
+    "--seeds": "runs with a seed each",
+    "--service": "request for a service",
+    "--services": "file of services",
+    "--shape": "shapes of inputs",
+    "--stages": "most stages",
+    "--state": "input kept from run to run",
+    "--steps": "decode steps",
+    "--streams": "how operators share streams",
+    "--threads": "threads of CPU devices",
+    "--throughput-floor": "least throughput",
+    "--time-limit": "time of a method",
+    "--timeline": "file of a timeline",
+    "--timeout": "time until a deployment answers",
+    "--times-only": "no values",
+    "--topology": "machine",
+    "--trace": "Chrome trace",
+    "--variants": "alternatives of fused kernels",
+    "--vidur": "folder of vidur's profiles",
+    "--warm-up": "runs that are not measured",
+    "--weights": "weights of models",
+    "--workers": "workers of a search",
+}
+"""What each option means, in every command that has it."""
+SHORT = {"-o": "--output", "-t": "--topology", "-s": "--scheduler", "-a": "--allocator", "-k": "--stages"}
+
+
+def commands(group, path=()):
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+ALL = dict(commands(typer.main.get_command(app)))
+
+
+def options(command):
+    return [p for p in command.params if p.param_type_name == "option"]
+
+
+def test_each_option_has_one_meaning_and_each_meaning_one_option():
+    used = {flag for command in ALL.values() for p in options(command) for flag in p.opts if flag.startswith("--")}
+    assert used == set(MEANINGS)
+    assert len(set(MEANINGS.values())) == len(MEANINGS)
+
+
+def test_short_forms_are_the_same_everywhere():
+    for name, command in ALL.items():
+        for parameter in options(command):
+            short = [flag for flag in parameter.opts if not flag.startswith("--")]
+            (long,) = (flag for flag in parameter.opts if flag.startswith("--"))
+            assert short == [key for key, value in SHORT.items() if value == long], (name, parameter.opts)
+
+
+def test_every_option_says_what_it_is():
+    for name, command in ALL.items():
+        assert all(p.help for p in options(command)), name
+        assert not any("tvm_sched." in p.help for p in options(command)), name
+
+
+def test_an_option_of_the_api_has_its_default_choices_and_description():
+    found = {parameter.name: parameter for parameter in options(ALL["compile"])}
+    assert found["precision"].metavar == "float32|bfloat16|tf32"
+    assert found["precision"].default == CompileOptions(topology="cpu1").precision
+    assert "float32" in found["precision"].help
+    assert found["variants"].secondary_opts == ["--no-variants"]
+
+
+@pytest.mark.parametrize("package", [tvm_sched.cli, tvm_sched_cluster.cli], ids=lambda package: package.__name__)
+def test_no_function_has_more_than_ten_parameters(package):
+    for path in Path(package.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                given = node.args
+                count = len([*given.posonlyargs, *given.args, *given.kwonlyargs])
+                assert count <= 10, f"{path.name}: {node.name} has {count} parameters"
+
+
+def test_help_groups_the_commands_by_task_and_names_the_first_five():
+    shown = run_command("--help").stdout
+    places = [shown.index(f"─ {panel} ─") for panel in PANELS]
+    assert places == sorted(places)
+    assert "─ Commands ─" not in shown, "every command belongs to a task"
+    start = " ".join(shown[shown.index("Start here") : shown.index("─ Options ─")].split())
+    assert re.findall(r"doctor|inspect|schedule|compile|run", start) == [
+        "doctor",
+        "inspect",
+        "schedule",
+        "compile",
+        "run",
+    ]
+
+
+@pytest.mark.parametrize("command", ["compile", "plan", "schedule", "problem", "profile", "pipeline", "inspect"])
+def test_shapes_are_given_in_the_same_way(command):
+    assert "--shape" in {flag for parameter in options(ALL[command]) for flag in parameter.opts}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compile", "m.onnx", "-t", "cpu2", "-o", "m.so", "--streams", "seven"),
+        ("compile", "m.onnx", "-t", "cpu2", "-o", "m.so", "--threads", "many"),
+        ("compile", "m.onnx", "-t", "cpu2", "-o", "m.so", "--precision", "float7"),
+        ("plan", "llama-2-7b", "-t", "p4d", "--for", "vllm", "--shape", "1xmany"),
+        ("schedule", "m.onnx", "--input-shape", "x:1"),
+        ("run", "m.so", "--resident", "2"),
+        ("bench", "run", "suite", "-o", "out", "--seconds", "1"),
+    ],
+)  # fmt: skip
+def test_wrong_input_ends_with_status_2(arguments):
+    result = run_command(*arguments)
+    assert result.status == 2
+    assert "Traceback" not in result.stderr
