@@ -12,7 +12,7 @@ import numpy as np
 
 from ..anytime import Status
 from ..bounds.partitions.simple import simple_bound
-from ..certify import MethodResult, Proof, certify, final_status
+from ..certify import Proof, answer_of, final_status, run_method
 from ..errors import InputError, ScheduleError
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import Progress
@@ -89,27 +89,20 @@ def partition(
     if stages < 1:
         raise InputError(f"stages is {stages}; 1 or more are allowed")
 
-    def price(found: MethodResult[Partition]) -> Partition:
-        _check(problem, stages, found.answer)
-        cost = problem.bottleneck(found.answer.stage_of, found.answer.order)
-        bound, name = found.answer.bound, found.answer.bound_name
+    method = get(name)
+    found = run_method(method, options, Partition, lambda function, chosen: function(problem, stages, chosen), progress)
+    answer = found.answer
+    with answer_of(method):
+        _check(problem, stages, answer)
+        cost = problem.bottleneck(answer.stage_of, answer.order)
+        bound, argument = answer.bound, answer.bound_name
         simple = simple_bound(problem, stages)
         if simple >= bound:
-            bound, name = simple, "simple"
-        status = final_status(found.answer.status, cost, Proof(bound, name, bound / (1 - PROVED), 1e-9))
-        # By the rounding of sums alone it can be above the cost; so that a gap is never below 0.
-        bound = min(bound, cost)
-        return replace(found.answer, bound=bound, bound_name=name, cost=cost, seconds=found.seconds, status=status)
-
-    return certify(
-        get(name),
-        options,
-        Partition,
-        lambda function, chosen: function(problem, stages, chosen),
-        price,
-        lambda partition: None,  # `_check` has
-        progress,
-    )
+            bound, argument = simple, "simple"
+        status = final_status(answer.status, cost, Proof(bound, argument, bound / (1 - PROVED), 1e-9))
+    # By the rounding of sums alone it can be above the cost; so that a gap is never below 0.
+    bound = min(bound, cost)
+    return replace(answer, bound=bound, bound_name=argument, cost=cost, seconds=found.seconds, status=status)
 
 
 def _check(problem: PartitionProblem, stages: int, found: Partition) -> None:

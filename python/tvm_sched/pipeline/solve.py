@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from ..certify import MethodResult, Proof, certify, final_status
+from ..certify import Proof, answer_of, final_status, run_method
 from ..errors import InfeasibleError, InputError
 from ..problem import Problem
 from ..problem.partition_problem import Integers, PartitionProblem
@@ -76,8 +76,9 @@ def plan_pipeline(
         found = partition(relaxed, count, method.name, given, progress)
         return _Planned(found, _on_devices(problem, relaxed, found, chosen, count, goal, given, place))
 
-    def price(found: MethodResult[_Planned]) -> PipelinePlan:
-        return PipelinePlan(
+    found = run_method(method, options, _Planned, run, progress)
+    with answer_of(method):
+        plan = PipelinePlan(
             problem=problem.digest,
             stages=tuple(found.answer.candidate.stages),
             partitioner=found.method,
@@ -85,8 +86,8 @@ def plan_pipeline(
             seconds=found.seconds,
             certificate=_certificate(found.answer),
         )
-
-    return certify(method, options, _Planned, run, price, lambda plan: verify(problem, plan), progress)
+        verify(problem, plan)
+    return plan
 
 
 class _Planned(NamedTuple):

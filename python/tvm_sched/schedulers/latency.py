@@ -9,7 +9,7 @@ import msgspec
 
 from ..anytime import Limits, TimedOptions
 from ..bounds import lower_bound, optimality_threshold
-from ..certify import MethodResult, Proof, certify, final_status
+from ..certify import Proof, answer_of, final_status, run_method
 from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import COLD, Problem, Scenario, Workload
 from ..progress import Progress
@@ -61,16 +61,17 @@ def minimise_latency(
         except ScheduleError as error:
             raise SchedulerError(f"the answer of scheduler {method!r} breaks a rule: {error}") from error
 
-    def price(found: MethodResult[Schedule]) -> Schedule:
-        return found.answer.replace(
+    found = run_method(scheduler, chosen, Schedule, run, progress)
+    with answer_of(scheduler):
+        schedule = found.answer.replace(
             scheduler=found.method,
             options=msgspec.to_builtins(found.options),
             seconds=found.seconds,
             certificate=certificate(problem, found.answer, workload),
             workload=workload.digest,
         )
-
-    return certify(scheduler, chosen, Schedule, run, price, lambda schedule: verify(problem, schedule), progress)
+        verify(problem, schedule)
+    return schedule
 
 
 def _one_device(scenario: Scenario) -> Schedule:
