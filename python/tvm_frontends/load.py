@@ -10,7 +10,7 @@ import tvm
 
 from .constants import Constants
 from .errors import ModelError
-from .model import ImportedModel
+from .imported_model import ImportedModel
 from .shapes import InputShapes
 from .source import ModelSource
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .constants import Constants, Values, check_constants
 from .errors import ModelError
-from .model import ImportedModel
+from .imported_model import ImportedModel
 from .shapes import DeclaredInput, InputShapes, StaticShapes, expand_shapes
 
 Importer = Callable[[StaticShapes, Values], ImportedModel]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from .alternatives import Relaxed, resolved
+from .alternative_bound import Relaxed, resolved
 from .derivation import bound_of
 from .document import Refused, count, read
 from .groups import Groups
@@ -49,7 +49,9 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
                 saved = "a file written by hand is to be saved once by tvm_sched: Problem.load(path).save(path)"
                 raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}; {saved}")
         if evidence["workload"] != COLD:
-            raise Refused(f"the evidence is of workload {evidence['workload']}; this checker covers cold runs only ({COLD})")
+            raise Refused(
+                f"the evidence is of workload {evidence['workload']}; this checker covers cold runs only ({COLD})"
+            )
         certificate = schedule.get("certificate") or {}
         if certificate.get("requests"):
             raise Refused("the schedule is for warm runs (certificate.requests); this checker covers cold ones only")

@@ -15,11 +15,11 @@ from ..errors import InfeasibleError, InputError
 from ..problem import Problem
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import Progress
-from .devices import Candidate, DeviceSearch, Goal
+from .device_search import Candidate, DeviceSearch, Goal
 from .partition_relaxation import are_equal, relax
-from .plan import PipelineCertificate, PipelinePlan
-from .registry import PROVED, Partition, PartitionerFunction, get, partition
-from .verifier import verify
+from .partitioner_registry import PROVED, Partition, PartitionerFunction, get, partition
+from .pipeline_plan import PipelineCertificate, PipelinePlan
+from .pipeline_verifier import verify
 
 _DEVICE_SECONDS = 10.0
 """Longest search for a sequence of unequal devices, unless the partitioner's time limit is shorter."""

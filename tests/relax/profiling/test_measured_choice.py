@@ -13,7 +13,7 @@ from tvm_sched.execution_plan.steps import overlapping_devices
 from tvm_sched.relax import compile, target
 from tvm_sched.relax.options import CompileOptions
 from tvm_sched.relax.profiling import measured_choice
-from tvm_sched.relax.profiling.comparison import MARGIN, Comparison
+from tvm_sched.relax.profiling.paired_runs import MARGIN, Comparison
 from tvm_sched.relax.targets import read_target
 from tvm_sched.runtime import load
 from tvm_sched.schedule import ScheduleIndex

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from tvm_frontends.errors import ModelWarning
-from tvm_frontends.model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
+from tvm_frontends.imported_model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
 
 from ...errors import InputError
 from ..ir.attributes import DEVICE_KIND, get_compile_target
@@ -19,8 +19,8 @@ from . import comparisons, half
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
+from .operators_without_kernel import simplify
 from .scans import widen_scans
-from .simplify import simplify
 from .split_tail import split_tail
 
 _LOWERING = RLock()
