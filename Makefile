@@ -146,7 +146,7 @@ fuzz: $(STAMPS)/library ## Fuzz every C++ reader of files under AddressSanitizer
 test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run a list of TVM's own tests with us installed (TVM_SOURCE=a checkout of TVM)
 	$(PY) tests/tvm_suite/run.py --source "$(TVM_SOURCE)"
 
-bench: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
+bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench
 	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_kernels.py benchmarks/gpu_latency.py benchmarks/gpu_runtime.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py benchmarks/frontends/onnx_fuzz.py benchmarks/opara_gpu.py benchmarks/frontends/torch_architectures.py benchmarks/frontends/torch_conformance.py benchmarks/frontends/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py benchmarks/frontends/[a-z]*.py))); do \
 	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \

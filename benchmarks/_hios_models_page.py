@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
-from _common import Row, circumstances, sections
-from _tables import tables
+from _result_page import Page, Row
 
 SIZES = {"inception_v3": (299, 512, 1024, 2048), "nasnet_large": (331, 512, 1024, 2048)}
 MODELS = ("contention", "occupancy")
@@ -58,25 +58,31 @@ def case_of(name: str, size: int, model: str) -> str:
     return f"{name}, {size} pixels" + ("" if model == MODELS[0] else f", {model}")
 
 
-def page(rows: list[Row], runs: int, states: int) -> str:
+def page(rows: list[Row], runs: int, states: int, path: Path | None) -> Page:
     """The page of results."""
-    lines = ["# Inception-v3 and NASNet-A large on two A40", "", *circumstances(predicted=True)]
-    lines += [INTRODUCTION.format(runs=runs, states=states), ""]
+    notes = INTRODUCTION.format(runs=runs, states=states)
+    made = Page("Inception-v3 and NASNet-A large on two A40", path, predicted=True, notes=notes)
     for model in MODELS:
         own = [row for row in rows if (row.case.split(", ")[2:] or [MODELS[0]]) == [model]]
-        if model != MODELS[0]:  # the rest differs little
+        if model != MODELS[0]:  # the others differ little
             own = [row for row in own if row.unit in ("ms", "% below sequential")]
-        lines += [f"## By `{model}`", ""]
-        lines += [line.replace("## ", "### ") if line.startswith("## ") else line for line in sections(tables(own))]
+        made.text(f"## By `{model}`")
+        made.rows(own, level=3)
     ms = {(row.case, row.method): row.figure for row in rows if row.unit == "ms"}
-    lines += ["## Beside Figures 12 and 13", "", "Per cent less than the other, by size:", "", *less_table(ms), ""]
-    lines += [
-        "What HIOS-LP gains over sequential execution: how many times what IOS gains, and the part of its mapping"
-    ]
-    lines += ["(`hios-lp-inter`) in it:", "", *gains_table(ms), ""]
-    lines += ["## Beside Figure 14", "", *profiling(rows), "", "## What contradicts the paper", ""]
-    lines += [f"- {text}" for text in contradictions(ms, rows)] or ["Nothing, by more than a per cent."]
-    return "\n".join([*lines, "", NOTES])
+    made.text("## Beside Figures 12 and 13")
+    made.text("Per cent less than the other, by size:")
+    _less_table(made, ms)
+    made.text(
+        "What HIOS-LP gains over sequential execution: how many times what IOS gains, and the part of its mapping",
+        "(`hios-lp-inter`) in it:",
+    )
+    _gains_table(made, ms)
+    made.text("## Beside Figure 14")
+    made.text(*profiling(rows))
+    made.text("## What contradicts the paper")
+    made.text(*([f"- {text}" for text in contradictions(ms, rows)] or ["Nothing, by more than a per cent."]))
+    made.text(*NOTES.splitlines())
+    return made
 
 
 def less(ms: Figures, case: str, one: str, other: str) -> float:
@@ -90,12 +96,13 @@ def by_size(ms: Figures, said: Less, model: str) -> list[float]:
     return [less(ms, case, said.method, said.other) for case in cases if (case, said.method) in ms]
 
 
-def less_table(ms: Figures) -> Iterator[str]:
-    yield "| network | latency of | less than | paper | " + " | ".join(f"here, `{model}`" for model in MODELS) + " |"
-    yield "| --- | --- | --- | --- |" + " --- |" * len(MODELS)
+def _less_table(made: Page, ms: Figures) -> None:
+    rows = []
     for said in PAPER:
         cells = (", ".join(f"{value:.1f}" for value in by_size(ms, said, model)) or "–" for model in MODELS)
-        yield f"| {said.network} | {said.method} | {said.other} | {said.said()} | " + " | ".join(cells) + " |"
+        rows.append([said.network, said.method, said.other, said.said(), *cells])
+    head = ["network", "latency of", "less than", "paper", *(f"here, `{model}`" for model in MODELS)]
+    made.table(head, rows, left=len(head))
 
 
 class Gain(NamedTuple):
@@ -114,22 +121,23 @@ def gain_of(ms: Figures, case: str) -> Gain | None:
     return Gain(times, 100 * gain["hios-lp-inter"] / gain["hios-lp"] if gain["hios-lp"] > 0.05 else None)
 
 
-def gains_table(ms: Figures) -> Iterator[str]:
-    head = (f"times IOS's, `{model}` | mapping's part, `{model}`" for model in MODELS)
-    yield "| network | images | times IOS's, paper | mapping's part, paper | " + " | ".join(head) + " |"
-    yield "| --- | --- | --- | --- |" + " --- | --- |" * len(MODELS)
+def _gains_table(made: Page, ms: Figures) -> None:
+    rows = []
     for (name, which), (times, part) in GAINS.items():
         size = SIZES[name][which]
-        cells = []
+        row = [name, f"{size} pixels", f"{times:g}" if times else "IOS is 5.4 % faster", f"{part:g} %"]
         for model in MODELS:
             found = gain_of(ms, case_of(name, size, model))
             if found is None:
-                cells += ["–", "–"]
+                row += ["–", "–"]
                 continue
-            cells.append("IOS gains nothing" if found.times is None else f"{found.times:.1f}")
-            cells.append("HIOS-LP gains nothing" if found.part is None else f"{found.part:.1f} %")
-        said = f"{times:g}" if times else "IOS is 5.4 % faster"
-        yield f"| {name} | {size} pixels | {said} | {part:g} % | " + " | ".join(cells) + " |"
+            row.append("IOS gains nothing" if found.times is None else f"{found.times:.1f}")
+            row.append("HIOS-LP gains nothing" if found.part is None else f"{found.part:.1f} %")
+        rows.append(row)
+    head = ["network", "images", "times IOS's, paper", "mapping's part, paper"]
+    for model in MODELS:
+        head += [f"times IOS's, `{model}`", f"mapping's part, `{model}`"]
+    made.table(head, rows, left=len(head))
 
 
 class Minutes(NamedTuple):

@@ -1,21 +1,20 @@
-"""The page and the pictures that `hios.py` makes of its rows."""
+"""The page and the pictures that `hios.py` makes of its rows, beside the figures that Section V of HIOS's paper prints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
-from _common import Row, circumstances
-from _hios_claims import Milliseconds, claims_table, contradictions, off_by
-from _tables import tables
+from _result_page import Page, Row, bold, pyplot, save, tables
 
 SPREAD = "standard deviation"
 PRINTED = "ms, printed by the authors' code"
 DEFAULT_DEVICES = 4
 DRAWN = ("devices",)
 """Sweeps with a picture; of the others the tables are enough."""
-
-NOTES = """
+NOTES = """\
 ## Where paper, code and we differ
 
 - "theirs" are the `feasible_*` figures of the instances' files: the mapping of the authors' code, priced under the
@@ -31,42 +30,182 @@ NOTES = """
 - `anytime` and "anytime with stages" are ours; the first is for operators by themselves, as `*-inter`, `heft` and `peft`
   are. Bounds are of the problem with or without stages that a method was given; with stages they are weaker.
 """
+TOLERANCE = 0.05
+"""Figures that are further apart than this contradict each other."""
 
 
-def page(rows: list[Row], sweeps: Iterable[str], pictures: Path | None, told: str) -> str:
-    """Everything as Markdown; ``pictures`` is where those of `draw` lie, relative to the page, ``told`` stands above all."""
-    lines = ["# HIOS's simulations", "", *circumstances(), told, ""]
-    lines += ["## The authors' instances", ""]
-    for each in tables([row for row in rows if "instances" in row.case]):
-        lines += [f"### {each.unit}", "", *each.markdown(), ""]
+@dataclass(frozen=True)
+class Claim:
+    """A figure of Section V: a latency in ms, or the ratio of two, as ``"a / b"``.
+
+    Parameters
+    ----------
+    sweep, figure : str
+    low, high : float
+        Least and most that the paper prints.
+    at : float, optional
+        The sweep's value; left out: over all its values.
+    """
+
+    sweep: str
+    figure: str
+    low: float
+    high: float
+    at: float | None = None
+
+    def said(self) -> str:
+        """As the paper has it."""
+        if self.low == self.high:
+            return f"{self.high:g}"
+        return f"up to {self.high:g}" if self.low == 0 else f"{self.low:g} to {self.high:g}"
+
+    def where(self) -> str:
+        """The values of the sweep."""
+        return self.sweep if self.at is None else f"{self.sweep} {self.at:g}"
+
+    def differs(self, least: float, most: float) -> str:
+        """How figures here are beside the paper's: nothing, "larger" or "smaller"."""
+        if most > self.high * (1 + TOLERANCE):
+            return "larger"
+        return "smaller" if least < self.low * (1 - TOLERANCE) else ""
+
+
+def _ends(sweep: str, figure: str, first: tuple[float, float], last: tuple[float, float]) -> list[Claim]:
+    """What is printed at two values of a sweep, each as (value, figure)."""
+    return [Claim(sweep, figure, said, said, at) for at, said in (first, last)]
+
+
+CLAIMS = [
+    *_ends("devices", "sequential / hios-lp", (2, 1.4), (12, 3.8)),
+    *_ends("devices", "ios / hios-lp", (2, 1.3), (12, 3.5)),
+    Claim("devices", "sequential / hios-mr", 0, 1.5),
+    Claim("devices", "ios / hios-mr", 0, 1.4),
+    Claim("operators", "sequential / hios-lp", 2.01, 2.12),
+    Claim("operators", "ios / hios-lp", 1.81, 1.91),
+    Claim("operators", "hios-mr / hios-lp", 1.51, 1.54),
+    Claim("operators", "hios-lp-inter / hios-lp", 1.05, 1.08),
+    Claim("operators", "hios-mr-inter / hios-mr", 1.153, 1.171),  # printed as 13.3 to 14.6 % less
+    *_ends("edges", "sequential / hios-lp", (400, 2.06), (600, 1.64)),
+    *_ends("edges", "ios / hios-lp", (400, 1.86), (600, 1.48)),
+    *_ends("edges", "sequential / hios-mr", (400, 1.35), (600, 1.19)),
+    *_ends("edges", "ios / hios-mr", (400, 1.22), (600, 1.08)),
+    Claim("layers", "sequential", 411, 411),
+    Claim("layers", "ios", 371, 371),
+    Claim("layers", "hios-mr", 305, 305),
+    *_ends("layers", "hios-lp", (6, 174), (22, 233)),
+    *_ends("communication", "sequential / hios-lp", (0.4, 2.23), (1.2, 1.78)),
+    *_ends("communication", "ios / hios-lp", (0.4, 2.01), (1.2, 1.60)),
+    *_ends("communication", "sequential / hios-mr", (0.4, 1.52), (1.2, 1.10)),
+    *_ends("communication", "ios / hios-mr", (0.4, 1.37), (1.2, 0.99)),
+]
+"""All that Section V prints, paragraphs C to G."""
+
+Milliseconds = dict[tuple[str, str], float]
+"""Mean latencies by case, such as ``"devices 2"``, and method."""
+
+
+def figure_of(ms: Milliseconds, case: str, figure: str) -> float | None:
+    """A latency or ratio of a case; None where it was not simulated."""
+    parts = [ms.get((case, method)) for method in figure.split(" / ")]
+    if None in parts:
+        return None
+    return parts[0] / parts[1] if len(parts) == 2 else parts[0]  # type: ignore[operator]
+
+
+def here(ms: Milliseconds, claim: Claim) -> tuple[float, float] | None:
+    """Least and most of a claim's figure in the sweep; None where it was not simulated."""
+    cases = dict.fromkeys(case for case, _ in ms if case.split()[0] == claim.sweep)
+    wanted = [case for case in cases if claim.at is None or float(case.split()[1]) == claim.at]
+    found = [value for case in wanted if (value := figure_of(ms, case, claim.figure)) is not None]
+    return (min(found), max(found)) if found else None
+
+
+def _span(least: float, most: float) -> str:
+    low, high = f"{least:.3g}", f"{most:.3g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def claims_table(ms: Milliseconds, printed: Milliseconds) -> Iterator[list[str]]:
+    """Cells: where, what, the paper's, what the authors' code prints, here. ``printed`` is by number of devices."""
+    for claim in CLAIMS:
+        if (found := here(ms, claim)) is not None:
+            theirs = figure_of(printed, claim.where(), claim.figure)
+            yield [claim.where(), claim.figure, claim.said(), f"{theirs:.3g}" if theirs else "–", _span(*found)]
+
+
+def contradictions(ms: Milliseconds) -> Iterator[str]:
+    """What differs by more than `TOLERANCE`, a sentence for each figure of a sweep, and whether it changes as there."""
+    groups: dict[tuple[str, str], list[tuple[Claim, tuple[float, float]]]] = {}
+    for claim in CLAIMS:
+        if (found := here(ms, claim)) is not None:
+            groups.setdefault((claim.sweep, claim.figure), []).append((claim, found))
+    for (sweep, figure), rows in groups.items():
+        apart = {claim.differs(*found) for claim, found in rows} - {""}
+        same = True
+        if len(rows) == 2:
+            (first, a), (last, b) = rows
+            same = (b[0] - a[0]) * (last.low - first.low) > 0
+        if not apart and same:
+            continue
+        low, high = min(found[0] for _, found in rows), max(found[1] for _, found in rows)
+        least, most = min(claim.low for claim, _ in rows), max(claim.high for claim, _ in rows)
+        said = f"{_span(least, most) if least else f'up to {most:.3g}'} in the paper"
+        changes = ""
+        if len(rows) == 2:
+            changes = f"; with {sweep} it changes {'in the same direction' if same else 'in the other direction'}"
+        yield f"{sweep}: {figure} is {_span(low, high)} here, {said}{changes}."
+
+
+def off_by(ms: Milliseconds, printed: Milliseconds) -> str:
+    """How far what the authors' code prints and what is here are from the paper, over the claims of which both are known."""
+    theirs, ours = [], []
+    for claim in CLAIMS:
+        said, found = figure_of(printed, claim.where(), claim.figure), here(ms, claim)
+        if said is not None and found is not None and claim.low:
+            middle = (claim.low + claim.high) / 2
+            theirs.append(abs(said / middle - 1))
+            ours.append(abs(fmean(found) / middle - 1))
+    if not theirs:
+        return "The authors' instances were not at hand when this page was made."
+    return (
+        f"Of the {len(theirs)} figures of which both are known, what their code prints is off the paper's by "
+        f"{100 * fmean(theirs):.0f} % in the mean, what is here by {100 * fmean(ours):.0f} %."
+    )
+
+
+def page(rows: list[Row], sweeps: Iterable[str], path: Path | None, pictures: Path | None, told: str) -> Page:
+    """All tables; ``pictures`` is where those of `draw` lie, relative to the page, ``told`` stands above all."""
+    made = Page("HIOS's simulations", path, notes=told)
+    made.text("## The authors' instances")
+    made.rows([row for row in rows if "instances" in row.case], level=3)
     for sweep in sweeps:
         chosen = [row for row in rows if row.case.split()[0] == sweep and row.unit in ("ms", SPREAD)]
         if chosen:
-            lines += [f"## Latency against {sweep}", ""]
+            made.text(f"## Latency against {sweep}")
             if pictures is not None and sweep in DRAWN:
-                lines += [f"![Latency of each method against {sweep}]({pictures / _picture(sweep)})", ""]
-            lines += [*_by_value(chosen), ""]
-    lines += section_v(rows)
-    times = [row for row in rows if row.unit == "s"]
-    if times:
-        lines += ["", "## Scheduling time, s", "", *tables(times)[0].markdown()]
-    return "\n".join(lines) + "\n" + NOTES
+                made.text(f"![Latency of each method against {sweep}]({pictures / _picture(sweep)})")
+            _by_value(made, chosen)
+    _section_v(made, rows)
+    for times in tables([row for row in rows if row.unit == "s"]):
+        made.text("## Scheduling time, s")
+        made.table(times.header, times.lines)
+    made.text(*NOTES.splitlines())
+    return made
 
 
-def section_v(rows: list[Row]) -> list[str]:
+def _section_v(made: Page, rows: list[Row]) -> None:
     """All figures that the paper's text has of its simulations, beside these."""
     ms = {(row.case, row.method): row.figure for row in rows if row.unit == "ms"}
     printed = _printed(rows)
-    head = ["where", "ms, or ms / ms", "paper", "authors' code prints", "here"]
-    lines = ["## Figures of Section V", "", *_table(head, claims_table(ms, printed)), ""]
-    lines += [
+    made.text("## Figures of Section V")
+    head = ("where", "ms, or ms / ms", "paper", "authors' code prints", "here")
+    made.table(head, claims_table(ms, printed), left=5)
+    made.text(
         "The authors' code prints it of its own schedules of the authors' instances, which have the default settings "
-        f"({DEFAULT_DEVICES} devices, 200 operators, 400 edges, 14 layers, 0.8). {off_by(ms, printed)}",
-        "",
-        "What contradicts the paper by more than 5 %, or changes in another direction:",
-        "",
-    ]
-    return [*lines, *([f"- {text}" for text in contradictions(ms)] or ["- nothing."])]
+        f"({DEFAULT_DEVICES} devices, 200 operators, 400 edges, 14 layers, 0.8). {off_by(ms, printed)}"
+    )
+    made.text("What contradicts the paper by more than 5 %, or changes in another direction:")
+    made.text(*([f"- {text}" for text in contradictions(ms)] or ["- nothing."]))
 
 
 def _printed(rows: list[Row]) -> Milliseconds:
@@ -82,28 +221,17 @@ def _printed(rows: list[Row]) -> Milliseconds:
     return found
 
 
-def _text(figure: float) -> str:
-    return f"{figure:.4g}"
-
-
-def _table(header: list[str], body: Iterable[list[str]]) -> Iterator[str]:
-    for cells in (header, ["---"] * len(header), *body):
-        yield "| " + " | ".join(cells) + " |"
-
-
-def _by_value(rows: list[Row]) -> Iterator[str]:
+def _by_value(made: Page, rows: list[Row]) -> None:
     """A line for each value of a sweep: mean milliseconds of each method and, behind it, the standard deviation."""
     means = {(row.case, row.method): row.figure for row in rows if row.unit == "ms"}
     spread = {(row.case, row.method): f" ± {row.figure:.2g}" for row in rows if row.unit == SPREAD}
     methods = list(dict.fromkeys(method for _, method in means))
-    cases = dict.fromkeys(case for case, _ in means)
-
-    def cell(case: str, method: str) -> str:
-        text = _text(means[case, method]) + spread.get((case, method), "")
-        return f"**{text}**" if means[case, method] == min(means[case, m] for m in methods) else text
-
-    header = [f"{rows[0].case.split()[0]} (latency in ms)", *methods]
-    return _table(header, ([case.split()[1], *(cell(case, m) for m in methods)] for case in cases))
+    lines = []
+    for case in dict.fromkeys(case for case, _ in means):
+        figures = [means[case, method] for method in methods]
+        cells = [f"{ms:.4g}" + spread.get((case, method), "") for ms, method in zip(figures, methods, strict=True)]
+        lines.append([case.split()[1], *bold(cells, figures)])
+    made.table([f"{rows[0].case.split()[0]} (latency in ms)", *methods], lines, left=len(methods) + 1)
 
 
 def _picture(sweep: str) -> str:
@@ -112,14 +240,8 @@ def _picture(sweep: str) -> str:
 
 def draw(rows: list[Row], sweeps: Iterable[str], folder: Path) -> None:
     """A picture for each sweep of `DRAWN`: mean latency of each method, with standard deviations, like Figures 7 to 11."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    folder.mkdir(parents=True, exist_ok=True)
     for sweep in [sweep for sweep in sweeps if sweep in DRAWN]:
-        figure, axes = pyplot.subplots(figsize=(6, 4))
+        figure, axes = pyplot().subplots(figsize=(6, 4))
         chosen = [row for row in rows if row.case.split()[0] == sweep]
         spread = {(r.case, r.method): r.figure for r in chosen if r.unit == SPREAD}
         for method in dict.fromkeys(row.method for row in chosen if row.unit == "ms"):
@@ -133,5 +255,5 @@ def draw(rows: list[Row], sweeps: Iterable[str], folder: Path) -> None:
             )
         axes.set(xlabel=sweep, ylabel="latency, ms", ylim=(0, None))
         axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.02, 0.5))
-        figure.savefig(folder / _picture(sweep), bbox_inches="tight", metadata={"Date": None})
-        pyplot.close(figure)
+        save(figure, folder / _picture(sweep))
+        pyplot().close(figure)

@@ -1,14 +1,56 @@
-"""The page that `opara.py` makes of its cases: predictions beside measurements and the paper, differences in words."""
+"""The pages of Opara's evaluation: what an H100 took, and predictions beside that and the paper, differences in words."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from _common import circumstances
-from _opara_measured import MEASURED, ONE, ORDERS, order_effect, speed
+from _result_page import Page, bold
 
 from tvm_sched.streams import ALLOCATORS
+
+DATA: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "h100_opara.json").read_text())
+MEASURED: dict[str, dict[str, Any]] = DATA["models"]
+"""By model: microseconds by variant under ``"us"``, numbers of streams under ``"streams"``."""
+ONE, LAST_FIRST = "one stream", ", last first"
+PEERS = {"nimble": (1.29, "T5 1.093"), "wavefront": (1.18, "")}
+"""Opara beside the other allocators: what the paper says at most, and of what model."""
+SINGLE = 1.68
+"""Opara beside one sequential CUDA graph, at most."""
+ORDERS = {"GoogLeNet, RTX 2080 SUPER": 1.29, "GoogLeNet, A100": 1.103}
+"""Depth-first over Opara's launch order (Section II-C)."""
+
+
+class OrderEffect(NamedTuple):
+    """The worst launch order over the best with Opara's streams, and how many orders there are."""
+
+    ratio: float
+    orders: int
+
+
+def order_effect(model: str) -> OrderEffect | None:
+    """As measured, over every order that ran; None where the model was not measured."""
+    us = MEASURED.get(model, {}).get("us", {})
+    times = [time for variant, time in us.items() if variant.split(",")[0] == "opara"]
+    return OrderEffect(max(times) / min(times), len(times)) if times else None
+
+
+def speed(model: str, variant: str, over: str = ONE) -> float | None:
+    """How many times as fast as another variant; None where one was not measured."""
+    us = MEASURED.get(model, {}).get("us", {})
+    return us[over] / us[variant] if over in us and variant in us else None
+
+
+def stream_cost(model: str, variant: str) -> float | None:
+    """Microseconds that Opara's streams took more than those of another variant, for each further stream."""
+    found = MEASURED[model]
+    if variant not in found["us"] or variant not in found["streams"]:
+        return None
+    further = found["streams"]["opara"] - found["streams"][variant]
+    return (found["us"]["opara"] - found["us"][variant]) / further if further > 0 else None
+
 
 H100, SWEPT = "H100", "Inception-v3"
 PAPER_GPUS = {
@@ -28,61 +70,53 @@ PAPER = {
 """Opara beside one sequential CUDA graph, as far as the text has it (Section V-B); up to 1.68 over all."""
 METHODS = (*ALLOCATORS, "best")
 Case = dict[str, Any]
+PREDICTIONS = """\
+Kernels and library calls are as lowered for an H100 (sm_90), with the demands of their launches, predicted by a GPU's blocks
+with latencies of data sheets, parameters and inputs on the GPU. A kernel starts {launch} us after another of its stream, a
+further stream costs {stream} us of a run and a wait for another stream {wait} us, as [measured on an H100](opara_h100.md)
+and taken for all; "free" is without the last two. No GPU ran for this page: what is measured is of that page."""
+MEASUREMENTS = """\
+Measured on {source}. Figures are {unit}; in brackets the speed beside one stream.
+Of the measurement: {notes}. "Last first": of operators that are free, the last of the launch order is
+captured first, since a graph starts the branch that was captured last first ([measured](concurrent_kernels.md)). Since
+then a graph's nodes are made in that order whatever the plan, so that the chosen launch order is the one in which
+branches start; that has not run on a GPU yet. Later kernels are on [another page](gpu_latency.md)."""
+NOTES = """\
+- "best" takes the streams of least predicted latency, joined to 2, 4, 8 or 16 where that is better, and their launch order.
+- Measured times are of runs as the caller sees them, with copies and calls.
+- Not here: SM efficiency, which needs a GPU's counters, and ONNX Runtime on a GPU.
+"""
 
 
-def page(cases: list[Case], launch: str, stream: str, wait: str) -> str:
-    """The page of results; the last three are the microseconds that the predictions count."""
+def page(cases: list[Case], launch: str, stream: str, wait: str, path: Path | None) -> Page:
+    """The page of predictions; ``launch``, ``stream`` and ``wait`` are the microseconds that they count."""
     first = [case for case in cases if case["batch"] == 1 and case["gpu"] == H100]
-    lines = ["# Opara's evaluation, predicted", "", *circumstances()]
-    lines += [
-        "Kernels and library calls are as lowered for an H100 (sm_90), with the demands of their launches, predicted by a "
-        f"GPU's blocks with latencies of data sheets, parameters and inputs on the "
-        f"GPU. A kernel starts {launch} us after another of its stream, a further "
-        f"stream costs {stream} us of a run and a wait for another stream {wait} us, as [measured on an "
-        f"H100](opara_h100.md) "
-        'and taken for all; "free" is without the last two. No GPU ran for this page: what is measured is of that page.',
-        "",
-        "## Speed beside one stream on an H100: predicted, predicted with free streams, measured",
-        "",
-        *speeds(first),
-        "",
-        "## Streams and waits",
-        "",
-        *streams(first),
-        "",
-        "## One stream on an H100, us",
-        "",
-        *one_stream(first),
-        "",
-        "## What further streams cost: Opara's beside wavefront's, us",
-        "",
-        *further(first),
-        "",
-        "## Launch order (worst over best with Opara's streams; number of orders in brackets), allocation and memory",
-        "",
-        *order_and_memory(first),
-        "",
-        "## On the paper's GPUs, predicted",
-        "",
-        "Opara's speed beside others, and depth-first over Opara's launch order:",
-        "",
-        *paper_gpus(cases),
-        "",
-        f"## Batches of {SWEPT}",
-        "",
-        "Speed beside one stream, predicted: Opara, fewest, best.",
-        "",
-        *batches(cases),
-        "",
-        "## In words",
-        "",
-        *(f"- {text}" for text in words(cases, first)),
-    ]
-    return "\n".join(lines) + "\n" + NOTES
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    notes = PREDICTIONS.format(launch=launch, stream=stream, wait=wait)
+    made = Page("Opara's evaluation, predicted", path, notes=notes)
+    made.text("## Speed beside one stream on an H100: predicted, predicted with free streams, measured")
+    _speeds(made, first)
+    made.text("## Streams and waits")
+    rows = ([case["methods"][method] for method in METHODS] for case in first)
+    lines = ([c["model"], *(f"{r['streams']}, {r['waits']}" for r in own)] for c, own in zip(first, rows, strict=True))
+    made.table(["model", *METHODS], lines, left=len(METHODS) + 1)
+    made.text("## One stream on an H100, us")
+    _one_stream(made, first)
+    made.text("## What further streams cost: Opara's beside wavefront's, us")
+    _further(made, first)
+    made.text(
+        "## Launch order (worst over best with Opara's streams; number of orders in brackets), allocation and memory"
+    )
+    _order_and_memory(made, first)
+    made.text("## On the paper's GPUs, predicted")
+    made.text("Opara's speed beside others, and depth-first over Opara's launch order:")
+    _paper_gpus(made, cases)
+    made.text(f"## Batches of {SWEPT}")
+    made.text("Speed beside one stream, predicted: Opara, fewest, best.")
+    _batches(made, cases)
+    made.text("## In words")
+    made.text(*(f"- {text}" for text in words(cases, first)))
+    made.text(*NOTES.splitlines())
+    return made
 
 
 def beside(case: Case, method: str, other: str = "one", key: str = "us") -> float:
@@ -90,13 +124,8 @@ def beside(case: Case, method: str, other: str = "one", key: str = "us") -> floa
     return float(case["methods"][other][key] / case["methods"][method][key])
 
 
-def _measured_name(method: str) -> str:
-    return {"one": ONE, "best": "best by prediction"}.get(method, method)
-
-
-def speeds(first: list[Case]) -> Iterator[str]:
-    yield _row(["model", "operators", *METHODS[1:]])
-    yield _row(["---", "---:", *["---"] * (len(METHODS) - 1)])
+def _speeds(made: Page, first: list[Case]) -> None:
+    rows = []
     for case in first:
         cells = []
         for method in METHODS[1:]:
@@ -104,34 +133,27 @@ def speeds(first: list[Case]) -> Iterator[str]:
             ran = speed(case["model"], method) if method != "best" else None
             said = "–" if ran is None else f"{ran:.2f}"
             cells.append(f"{beside(case, method):.2f}, {beside(case, method, key='free_us'):.2f}, {said}")
-        yield _row([case["model"], str(case["operators"]), *cells])
+        rows.append([case["model"], case["operators"], *cells])
+    made.table(["model", "operators", *METHODS[1:]], rows)
 
 
-def streams(first: list[Case]) -> Iterator[str]:
-    yield _row(["model", *METHODS])
-    yield _row(["---"] * (len(METHODS) + 1))
-    for case in first:
-        rows = (case["methods"][method] for method in METHODS)
-        yield _row([case["model"], *(f"{row['streams']}, {row['waits']}" for row in rows)])
-
-
-def one_stream(first: list[Case]) -> Iterator[str]:
-    yield _row(["model", "predicted", "measured, with copies and calls", "measured over predicted"])
-    yield _row(["---", "---:", "---:", "---:"])
+def _one_stream(made: Page, first: list[Case]) -> None:
+    rows = []
     for case in first:
         us, ran = case["methods"]["one"]["us"], MEASURED.get(case["model"], {}).get("us", {}).get(ONE)
-        yield _row([case["model"], f"{us:.0f}", *([f"{ran:.0f}", f"{ran / us:.1f}"] if ran else ["–", "–"])])
+        rows.append([case["model"], f"{us:.0f}", *([f"{ran:.0f}", f"{ran / us:.1f}"] if ran else ["–", "–"])])
+    made.table(("model", "predicted", "measured, with copies and calls", "measured over predicted"), rows)
 
 
-def further(first: list[Case]) -> Iterator[str]:
-    yield _row(["model", "streams", "predicted", "with free streams", "measured"])
-    yield _row(["---", "---", "---:", "---:", "---:"])
+def _further(made: Page, first: list[Case]) -> None:
+    rows = []
     for case in first:
         opara, waves = case["methods"]["opara"], case["methods"]["wavefront"]
         ran = MEASURED.get(case["model"], {}).get("us")
         said = f"{ran['opara'] - ran['wavefront']:+.0f}" if ran else "–"
         more = [f"{opara[key] - waves[key]:+.0f}" for key in ("us", "free_us")]
-        yield _row([case["model"], f"{opara['streams']}, {waves['streams']}", *more, said])
+        rows.append([case["model"], f"{opara['streams']}, {waves['streams']}", *more, said])
+    made.table(("model", "streams", "predicted", "with free streams", "measured"), rows, left=2)
 
 
 def predicted_orders(case: Case) -> float:
@@ -139,37 +161,27 @@ def predicted_orders(case: Case) -> float:
     return float(max(case["orders"].values()) / min(case["orders"].values()))
 
 
-def order_and_memory(first: list[Case]) -> Iterator[str]:
-    known = ("one", "opara", "fewest")
-    yield _row(
-        [
-            "model",
-            "predicted",
-            "measured",
-            "ms: " + ", ".join(ALLOCATORS),
-            "MB of activations at most: " + ", ".join(known),
-        ]
-    )
-    yield _row(["---", "---:", "---:", "---", "---"])
+def _order_and_memory(made: Page, first: list[Case]) -> None:
+    known, rows = ("one", "opara", "fewest"), []
     for case in first:
         ran = order_effect(case["model"])
         times = ", ".join(f"{case['methods'][method]['ms']:.2f}" for method in ALLOCATORS)
         memory = ", ".join(f"{case['methods'][method]['peak_bytes'] / 1e6:.1f}" for method in known)
         said = f"{ran.ratio:.2f} ({ran.orders})" if ran else "–"
-        yield _row([case["model"], f"{predicted_orders(case):.2f} ({len(case['orders'])})", said, times, memory])
+        rows.append([case["model"], f"{predicted_orders(case):.2f} ({len(case['orders'])})", said, times, memory])
+    times_head, memory_head = f"ms: {', '.join(ALLOCATORS)}", f"MB of activations at most: {', '.join(known)}"
+    made.table(("model", "predicted", "measured", times_head, memory_head), rows)
 
 
-def paper_gpus(cases: list[Case]) -> Iterator[str]:
-    yield _row(["model", "GPU", "one stream", "its paper", "nimble", "wavefront", "launch order", "its paper"])
-    yield _row(["---", "---", *["---:"] * 6])
-    for case in cases:
-        if case["batch"] == 1 and case["gpu"] != H100:
-            orders = ORDERS.get(f"{case['model']}, {case['gpu']}")
-            yield _row([
-                case["model"], case["gpu"], f"{beside(case, 'opara'):.2f}",
-                PAPER.get((case["model"], 1, case["gpu"]), "–"), f"{beside(case, 'opara', 'nimble'):.2f}",
-                f"{beside(case, 'opara', 'wavefront'):.2f}", f"{depth_first(case):.2f}", f"{orders:g}" if orders else "–",
-            ])  # fmt: skip
+def _paper_gpus(made: Page, cases: list[Case]) -> None:
+    rows = []
+    for case in (case for case in cases if case["batch"] == 1 and case["gpu"] != H100):
+        orders = ORDERS.get(f"{case['model']}, {case['gpu']}")
+        speeds = [f"{beside(case, 'opara', other):.2f}" for other in ("one", "nimble", "wavefront")]
+        speeds.insert(1, PAPER.get((case["model"], 1, case["gpu"]), "–"))
+        rows.append([case["model"], case["gpu"], *speeds, f"{depth_first(case):.2f}", f"{orders:g}" if orders else "–"])
+    head = ("model", "GPU", "one stream", "its paper", "nimble", "wavefront", "launch order", "its paper")
+    made.table(head, rows, left=2)
 
 
 def depth_first(case: Case) -> float:
@@ -177,20 +189,18 @@ def depth_first(case: Case) -> float:
     return float(case["orders"]["depth-first"] / case["orders"]["opara"])
 
 
-def batches(cases: list[Case]) -> Iterator[str]:
+def _batches(made: Page, cases: list[Case]) -> None:
     swept = [case for case in cases if case["model"] == SWEPT]
-    gpus, sizes = list(dict.fromkeys(c["gpu"] for c in swept)), sorted({c["batch"] for c in swept})
-    yield _row(["batch", *gpus, "paper, RTX 2080 SUPER: Opara"])
-    yield _row(["---:", *["---"] * (len(gpus) + 1)])
-    for size in sizes:
+    gpus, rows = list(dict.fromkeys(c["gpu"] for c in swept)), []
+    for size in sorted({c["batch"] for c in swept}):
         by_gpu = {case["gpu"]: case for case in swept if case["batch"] == size}
-        cells = (
-            ", ".join(f"{beside(by_gpu[gpu], method):.2f}" for method in ("opara", "fewest", "best"))
-            if gpu in by_gpu
-            else "–"
-            for gpu in gpus
-        )
-        yield _row([str(size), *cells, PAPER.get((SWEPT, size, "RTX 2080 SUPER"), "–")])
+        row = [str(size)]
+        for gpu in gpus:
+            case = by_gpu.get(gpu)
+            speeds = (f"{beside(case, method):.2f}" for method in ("opara", "fewest", "best")) if case else ("–",)
+            row.append(", ".join(speeds))
+        rows.append([*row, PAPER.get((SWEPT, size, "RTX 2080 SUPER"), "–")])
+    made.table(["batch", *gpus, "paper, RTX 2080 SUPER: Opara"], rows)
 
 
 def words(cases: list[Case], first: list[Case]) -> Iterator[str]:
@@ -257,8 +267,97 @@ def _googlenet(first: list[Case]) -> Iterator[str]:
             )
 
 
-NOTES = """
-- "best" takes the streams of least predicted latency, joined to 2, 4, 8 or 16 where that is better, and their launch order.
-- Measured times are of runs as the caller sees them, with copies and calls.
-- Not here: SM efficiency, which needs a GPU's counters, and ONNX Runtime on a GPU.
-"""
+def measured_page(path: Path | None) -> Page:
+    """The page of the measurements."""
+    made = Page("Opara's streams and launch orders on an H100", path, notes=MEASUREMENTS.format(**DATA))
+    _figures(made)
+    made.text(
+        "Beside the paper (Opara, Sections II and V: RTX 2080 SUPER for GoogLeNet, Inception-v3 and DeepFM, A100",
+        "for the others; PyTorch's kernels):",
+    )
+    made.table(("claim", "paper", "here"), _claims(), left=3)
+    made.text("## What contradicts the paper")
+    made.text(*(f"- {text}" for text in _contradictions()))
+    made.text(
+        "NASNet-A large was not measured; what is predicted of it stands [beside these](opara.md). torch captures neither",
+        "BERT nor T5 of transformers 5.17 as they are (masks are copied from the host).",
+    )
+    return made
+
+
+def _figures(made: Page) -> None:
+    variants = dict.fromkeys(variant for found in MEASURED.values() for variant in found["us"])
+    columns = []
+    for found in MEASURED.values():
+        times = [found["us"].get(variant) for variant in variants]
+        ours = [None if v.startswith("torch") else time for v, time in zip(variants, times, strict=True)]
+        speeds = ["" if time is None else f" ({found['us'][ONE] / time:.2f})" for time in ours]
+        texts = ["" if time is None else f"{time:,}{said}" for time, said in zip(times, speeds, strict=True)]
+        counts = ", ".join(f"{name} {count}" for name, count in found["streams"].items())
+        columns.append([*bold(texts, ours), counts])
+    made.table(["variant", *MEASURED], zip([*variants, "streams"], *columns, strict=True))
+
+
+def _claims() -> Iterator[tuple[str, str, str]]:
+    single = ", ".join(f"{speed(model, 'opara'):.2f} {model}" for model in MEASURED)
+    yield "Opara beside one sequential CUDA graph", f"up to {SINGLE}; Inception-v3, batch 1: 1.41", single
+    for peer, (most, other) in PEERS.items():
+        here = ", ".join(f"{speed(model, 'opara', peer):.2f} {model}" for model in MEASURED)
+        yield f"Opara beside {peer}", f"up to {most}{'; ' + other if other else ''}", here
+    orders = ", ".join(f"{e.ratio:.2f} {m} ({e.orders})" for m in MEASURED if (e := order_effect(m)))
+    said = ", ".join(f"{ratio:g} ({where})" for where, ratio in ORDERS.items())
+    claim = "launch order: worst over best with Opara's streams (number of orders in brackets)"
+    yield claim, f"{said}: depth-first over Opara's", orders
+    here = ", ".join(f"{count} by {name}" for name, count in MEASURED["GoogLeNet"]["streams"].items())
+    yield "streams of GoogLeNet", "28 by Opara, 4 by Nimble", here
+
+
+def _contradictions() -> Iterator[str]:
+    slower = [(model, value) for model in MEASURED if (value := speed(model, "opara")) and value < 1]
+    for model, value in slower:
+        count = MEASURED[model]["streams"]["opara"]
+        yield f"{model}: Opara's {count} streams are slower than one ({value:.2f} times its speed)."
+    for peer, (most, _) in PEERS.items():
+        ratios = {model: value for model in MEASURED if (value := speed(model, "opara", peer)) is not None}
+        top = max(ratios, key=lambda model: ratios[model])
+        behind = [model for model, value in ratios.items() if value < 0.995]
+        yield (
+            f"Opara beside {peer} is {ratios[top]:.2f} at most ({top}; paper up to {most})"
+            + (f", and behind it with {', '.join(behind)}." if behind else ".")
+        )
+    yield (
+        "Nimble's streams are Opara's: a largest matching on the minimum equivalent graph gives GoogLeNet as many "
+        "chains, since "
+        "its modules have three forks of one producer each, which no matching can share. The paper's 4 is the "
+        "number of branches "
+        "of a module."
+    )
+    costs = [
+        f"{cost:.1f} ({model}, beside {variant})"
+        for model in MEASURED
+        for variant in ("wavefront", "ios")
+        if (cost := stream_cost(model, variant)) is not None
+    ]
+    yield (
+        "Many streams cost: microseconds for each that Opara has more than another variant: "
+        + ", ".join(costs)
+        + "; below 0 "
+        "what they gain outweighs it. Presets and detected GPUs have a [`stream_overhead`](../formats/topology.md) "
+        "of 1.6 us since then, `best` counts it, and "
+        "`fewest` has as few streams as can be ([predicted beside these](opara.md))."
+    )
+    effects = {model: effect.ratio for model in MEASURED if (effect := order_effect(model))}
+    top = max(effects, key=lambda model: effects[model])
+    yield (
+        f"The launch order matters less than the paper found: {effects['GoogLeNet']:.2f} for GoogLeNet, "
+        f"{effects[top]:.2f} at most "
+        f"({top}). In sets of kernels that fill the GPU it [matters](concurrent_kernels.md) more."
+    )
+    for model, found in MEASURED.items():
+        graph = found["us"].get("torch, CUDA graph")
+        if graph and graph < 0.9 * found["us"][ONE]:
+            yield (
+                f"torch's single graph of {model} is faster than ours with one stream ({graph:,} us against "
+                f"{found['us'][ONE]:,}): "
+                "it takes other kernels."
+            )

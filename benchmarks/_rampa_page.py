@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -11,10 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from _checked import tally
-from _common import circumstances
-from _grid_page import Page, plt
-from _tables import Row
-from rich.console import Console
+from _result_page import NONE, Page, Row, bold, pyplot, write_json
 
 from tvm_sched_cluster import load_services
 
@@ -63,14 +59,10 @@ def write(
     for one in measured:
         if one.seed < sequences:
             by_cell[one.cluster, one.demand].append(one)
-    if markdown is not None:
-        markdown.parent.mkdir(parents=True, exist_ok=True)
-    page = Page(markdown)
     for one in (one for own in by_cell.values() for one in own if one.checked):
         tally(one.checked)
     of = "1 sequence" if sequences == 1 else f"{sequences} sequences"
-    page.text(f"# Services on mixed clusters, {of}")
-    page.text(*circumstances())
+    page = Page(f"Services on mixed clusters, {of}", markdown)
     page.text(NOTES.format(combinations=combinations))
     found = {cell: by_cell[cell] for cell in cells if by_cell[cell]}
     figures = [row for cell, own in found.items() for row in _placed(cell, own)]
@@ -82,9 +74,7 @@ def write(
     _figure_11(page, same)
     _times(page, found, by_cell.get(("scale", ""), []))
     page.write()
-    Console().print("\n".join(page.lines), markup=False, highlight=False)
-    if rows is not None:
-        rows.write_text(json.dumps([asdict(row) for row in figures], indent=1) + "\n")
+    write_json(rows, [asdict(row) for row in figures])
 
 
 def _means(own: Sequence[Measured], method: str) -> dict[tuple[int, ...], float]:
@@ -123,15 +113,16 @@ def _figure_7(
         others = [row.figure for name, row in own.items() if name not in ("bound", "anytime")]
         most += own["anytime"].figure > max(others)
         best = max(*others, own["anytime"].figure)
-        shown = [f"**{own[name].figure:g}**" if own[name].figure == best else f"{own[name].figure:g}" for name in FREE]
+        free = [own[name].figure for name in FREE]
+        shown = bold([f"{f:g}" for f in free], [f if f == best else None for f in free], max)
         for name in FIXED:
             if f"{name} best" in own:
                 row, mean = own[f"{name} best"], own[f"{name} mean"]
                 few = "" if int(mean.note) == combinations else f", of {mean.note}"
                 shown += [f"{row.figure:g} ({row.note}{few})", f"{mean.figure:.4g}", f"{own[f'{name} worst'].figure:g}"]
             else:
-                shown += ["–"] * 3
-        lines.append([", ".join(cell), f"{own['bound'].figure:g}", *shown, str(REFERENCES.get(cell, "–"))])
+                shown += [NONE] * 3
+        lines.append([", ".join(cell), f"{own['bound'].figure:g}", *shown, str(REFERENCES.get(cell, NONE))])
     page.text(f"`anytime` places most on {most} of {len(found)} cells.")
     page.text(*_beside_the_authors(figures))
     head = ["cluster, demand", "bound", *FREE]
@@ -162,7 +153,7 @@ def _by_service(own: Iterable[Measured], method: str) -> dict[str, list[Placed]]
 def _figure_8(page: Page, same: dict[str, list[Measured]]) -> None:
     """How many stages the services have, as parts of all of each."""
     page.text("## Stages (Figure 8)", "", "Services of each kind with 1, 2, ... stages, demand `same`.")
-    figure, grid = plt.subplots(
+    figure, grid = pyplot().subplots(
         len(same), 2, figsize=(8, 1.9 * len(same)), squeeze=False, layout="constrained", sharex=True
     )
     lines = []
@@ -173,12 +164,12 @@ def _figure_8(page: Page, same: dict[str, list[Measured]]) -> None:
                 counts = [sum(p.stages == n for p in placed) for n in range(1, 11)]
                 left = 0.0
                 for n, count in ((n, count) for n, count in enumerate(counts, 1) if count):
-                    axes.barh(at, count / len(placed), left=left, color=plt.get_cmap("viridis")(n / 10))
+                    axes.barh(at, count / len(placed), left=left, color=pyplot().get_cmap("viridis")(n / 10))
                     left += count / len(placed)
                 said = ", ".join(f"{n}: {count}" for n, count in enumerate(counts, 1) if count)
                 lines.append([name, service, method, said])
             axes.set(yticks=range(6), yticklabels=[f"service {s}" for s in range(1, 7)], xlim=(0, 1))
-    colours = [plt.Rectangle((0, 0), 1, 1, color=plt.get_cmap("viridis")(n / 10)) for n in range(1, 11)]
+    colours = [pyplot().Rectangle((0, 0), 1, 1, color=pyplot().get_cmap("viridis")(n / 10)) for n in range(1, 11)]
     figure.legend(colours, [str(n) for n in range(1, 11)], loc="outside right center", title="stages")
     page.picture("figure-8", "Parts of the services that have 1, 2, ... stages", figure)
     page.table(["cluster", "service", "method", "stages: services"], lines)
@@ -221,7 +212,7 @@ def _draw(
     limits: dict[str, float],
 ) -> None:
     """Means as bars, least and most as lines, what is required in red: a small picture for each service."""
-    figure, grid = plt.subplots(2, 3, figsize=(8, 4.5), layout="constrained")
+    figure, grid = pyplot().subplots(2, 3, figsize=(8, 4.5), layout="constrained")
     for axes, (service, limit) in zip(grid.flat, limits.items(), strict=True):
         shown = {m.replace("PipeEdge, ", "PE "): [take(p) for p in of.get(service, [])] for m, of in bars.items()}
         shown = {method: figures for method, figures in shown.items() if figures and "best" not in method}
@@ -244,7 +235,7 @@ def _figure_11(page: Page, same: dict[str, list[Measured]]) -> None:
     """Milliseconds to place a service over its number of operators, base and large cluster."""
     page.text("## Time to place a service, ms (Figure 11)")
     operators = {service.name: len(service.operators) for service in load_services()}
-    figure, axes = plt.subplots(figsize=(5, 3.2), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(5, 3.2), layout="constrained")
     lines = []
     for name in (name for name in ("rampa-base", "rampa-large") if name in same):
         for method in ("rampa", "anytime"):
@@ -274,8 +265,8 @@ def _times(page: Page, found: dict[tuple[str, str], list[Measured]], scale: Sequ
         for method in (*FREE, *FIXED):
             runs = [one for one in own if one.method == method]
             mean = np.mean([r.mean_ms for r in runs]) if runs else 0.0
-            cells.append(f"{mean:.3g} ({max(r.most_ms for r in runs):.3g})" if runs else "–")
+            cells.append(f"{mean:.3g} ({max(r.most_ms for r in runs):.3g})" if runs else NONE)
         lines.append([", ".join(cell), *cells])
     for one in scale:
-        lines.append([f"10,080 GPUs, {one.placed} requests", f"{one.mean_ms:.3g} ({one.most_ms:.3g})", *["–"] * 4])
+        lines.append([f"10,080 GPUs, {one.placed} requests", f"{one.mean_ms:.3g} ({one.most_ms:.3g})", *[NONE] * 4])
     page.table(["cluster, demand", *FREE, *FIXED], lines)

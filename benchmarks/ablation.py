@@ -16,7 +16,8 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 import msgspec
-from _common import circumstances, parser
+from _common import parser
+from _result_page import Page
 from rich.console import Console
 
 from tvm_sched.anytime import Budget, Incumbent, Turn, improve
@@ -202,14 +203,16 @@ def _count(changes: Sequence[float], sign: int) -> str:
     return f"{sum(sign * change > 5e-4 for change in changes)} of {len(changes)}"
 
 
-def page(found: Sequence[Measurement], work: float, seeds: int) -> str:
-    """The table as Markdown."""
+def page(found: Sequence[Measurement], work: float, seeds: int, path: Path | None) -> Page:
+    """The table, and how it was made."""
     head, *body = table(found)
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    lines += ["| " + " | ".join(row) + " |" for row in body]
-    told = f"{work:g} s of work for each search, means of {seeds} seeds; ± is the standard deviation over seeds."
-    told += " What pays late is not seen here: by default a search has 16 s of work."
-    return "\n".join(["# Ablation of `anytime`", "", __doc__ or "", *circumstances(True), told, "", *lines, ""])
+    made = Page("Ablation of `anytime`", path, predicted=True, notes=(
+        f"{work:g} s of work for each search, means of {seeds} seeds; ± is the standard deviation over seeds. "
+        "What pays late is not seen here: by default a search has 16 s of work."
+    ))  # fmt: skip
+    made.text(*(__doc__ or "").rstrip().splitlines())
+    made.table(head, body, left=2)
+    return made
 
 
 def main(arguments: Any = None) -> None:
@@ -229,10 +232,7 @@ def main(arguments: Any = None) -> None:
         found.append(each)
         if resume:
             resume.write_bytes(msgspec.json.encode(found + [m for m in known if m not in found]))
-    for row in table(found):
-        print(" | ".join(row))
-    if given.markdown:
-        Path(given.markdown).write_text(page(found, given.work, seeds))
+    page(found, given.work, seeds, given.markdown).write()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from __future__ import annotations
 from itertools import chain
 
 from _checked import checked
-from _common import Row, parser, report
+from _common import parser
+from _result_page import Row, report
 from emulation_error import problems
 
 from tvm_sched.errors import TvmSchedError

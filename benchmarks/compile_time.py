@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from _common import circumstances
 from _compile_models import MODELS, PAIRS, make
+from _result_page import Page, write_json
 
 TIMES = 3.0
 """How much faster a second compilation of the same or a similar model is to be."""
@@ -141,37 +141,39 @@ def of_pair(first: str, second: str, what: str, topology: str) -> dict[str, obje
     }
 
 
-def page(models: list[dict], pairs: list[dict], topology: str) -> str:
-    """The results in Markdown, with what they say."""
-    lines = ["# Compile times", "", *circumstances(), ""]
-    lines += [
+def page(models: list[dict], pairs: list[dict], topology: str, path: Path | None) -> Page:
+    """The results, with what they say."""
+    made = Page("Compile times", path)
+    made.text(
         f"Seconds of `tvm-sched compile -t {topology}`, of processor time and in brackets of the clock, Python's own",
         "modules compiled before. Imports of PyTorch, and of ONNX's packages, are within them.",
-        "",
-    ]
+    )
     if models:
-        lines += ["| model | cold | the same again | times | `--no-cache` | MiB |", "|---|---:|---:|---:|---:|---:|"]
+        rows = []
         for row in models:
             cold, again, without = (Seconds(**row[name]) for name in ("cold", "again", "without"))
-            times = cold.processor / again.processor
-            lines.append(
-                f"| {row['model']} | {cold} | {again} | {times:.1f} | {without} | {row['bytes'] / 2**20:.1f} |"
-            )
-        lines.append("")
+            times = f"{cold.processor / again.processor:.1f}"
+            rows.append((row["model"], cold, again, times, without, f"{row['bytes'] / 2**20:.1f}"))
+        made.table(("model", "cold", "the same again", "times", "`--no-cache`", "MiB"), rows)
     if pairs:
-        lines += ["## Similar models", "", "| model | after | how it differs | cold | similar | times |"]
-        lines += ["|---|---|---|---:|---:|---:|", *map(_pair_line, pairs), "", *_conclusion(pairs), ""]
-        lines += _parts_table(pairs)
-    return "\n".join(lines) + "\n"
+        made.text("## Similar models")
+        head = ("model", "after", "how it differs", "cold", "similar", "times")
+        made.table(head, map(_pair_line, pairs), left=3)
+        made.text(*_conclusion(pairs))
+        made.text("## A model whose kernels are all known: seconds of processor time")
+        names = list(dict.fromkeys(name for row in pairs for name in row["parts"]))
+        parts = ([row["model"], *(f"{row['parts'].get(name, 0.0):.2f}" for name in names)] for row in pairs)
+        made.table(["model", *names], parts)
+    return made
 
 
 def _times(row: dict) -> float:
     return row["cold"]["processor"] / row["similar"]["processor"]
 
 
-def _pair_line(row: dict) -> str:
+def _pair_line(row: dict) -> tuple[object, ...]:
     cold, similar = Seconds(**row["cold"]), Seconds(**row["similar"])
-    return f"| {row['model']} | {row['after']} | {row['what']} | {cold} | {similar} | {_times(row):.1f} |"
+    return row["model"], row["after"], row["what"], cold, similar, f"{_times(row):.1f}"
 
 
 def _conclusion(pairs: list[dict]) -> list[str]:
@@ -190,15 +192,6 @@ def _conclusion(pairs: list[dict]) -> list[str]:
         "measurements leaves; the rest of it is reading the model and passes over its graph in TVM and Python. So a model",
         f"is three times faster only where a cold compilation takes more than {TIMES * least:.0f} s.",
     ]
-
-
-def _parts_table(pairs: list[dict]) -> list[str]:
-    names = list(dict.fromkeys(name for row in pairs for name in row["parts"]))
-    lines = ["## A model whose kernels are all known: seconds of processor time", ""]
-    lines += [f"| model | {' | '.join(names)} |", "|---|" + "---:|" * len(names)]
-    for row in pairs:
-        lines.append(f"| {row['model']} | " + " | ".join(f"{row['parts'].get(name, 0.0):.2f}" for name in names) + " |")
-    return lines
 
 
 def main() -> None:
@@ -224,12 +217,8 @@ def main() -> None:
         models = given.models[:count] or [f"{made}/{name}" for name in MODELS[:count]]
         rows = [of_model(model, given.topology) for model in models]
         similar = [of_pair(f"{made}/{p.first}", f"{made}/{p.second}", p.what, given.topology) for p in pairs]
-    if given.json:
-        given.json.write_text(
-            json.dumps({"topology": given.topology, "models": rows, "pairs": similar}, indent=1) + "\n"
-        )
-    if given.markdown:
-        given.markdown.write_text(page(rows, similar, given.topology))
+    write_json(given.json, {"topology": given.topology, "models": rows, "pairs": similar})
+    page(rows, similar, given.topology, given.markdown).write()
 
 
 if __name__ == "__main__":

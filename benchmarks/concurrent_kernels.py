@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from _common import circumstances
+from _result_page import Page
 
 from tvm_sched.cost_model.contention import H100, Contention, crowded, fit_contention
 from tvm_sched.cost_model.occupancy_model import occupancy_share
@@ -79,12 +79,12 @@ def fitted_contention(data: dict[str, Any]) -> Contention:
     return fit_contention(*features(data, pairs), np.array([pair[3] for pair in pairs]))
 
 
-def figures(predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> str:
+def figures(predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> list[str]:
     error = np.abs(predicted / measured - 1)
-    return f"{np.median(error):.1%} | {np.mean(error):.1%} | {np.mean(error > 0.2):.1%}"
+    return [f"{part:.1%}" for part in (np.median(error), np.mean(error), np.mean(error > 0.2))]
 
 
-def pairs_table(data: dict[str, Any]) -> list[str]:
+def _pairs(page: Page, data: dict[str, Any]) -> None:
     rows = data["pairs"]["rows"]
     fitted, left = rows[::2], rows[1::2]
     products = [
@@ -101,17 +101,16 @@ def pairs_table(data: dict[str, Any]) -> list[str]:
     contended = H100.pairs(*shared)
     parts = Contention(0.0, 0.0, 0.0).pairs(*shared)
     slow, fast = beside > 1.5 * after, beside < 0.7 * after
-    return [
-        f"Fitted on {len(fitted)} pairs: products reach {efficiency:g} of the peak at best. Of the other {len(left)}:",
-        "",
-        "| prediction | median error | mean error | more than 20 % wrong |",
-        "| --- | ---: | ---: | ---: |",
-        f"| blocks | {figures(blocks, beside)} |",
-        f"| parts of the device with contention | {figures(contended, beside)} |",
-        f"| parts of the device alone | {figures(parts, beside)} |",
-        f"| one after another | {figures(after, beside)} |",
-        f"| the longer alone | {figures(longer, beside)} |",
-        "",
+    page.text(
+        f"Fitted on {len(fitted)} pairs: products reach {efficiency:g} of the peak at best. Of the other {len(left)}:"
+    )
+    rows = {
+        "blocks": blocks, "parts of the device with contention": contended, "parts of the device alone": parts,
+        "one after another": after, "the longer alone": longer,
+    }  # fmt: skip
+    head = ("prediction", "median error", "mean error", "more than 20 % wrong")
+    page.table(head, ((name, *figures(predicted, beside)) for name, predicted in rows.items()))
+    page.text(
         f"Together it takes {np.min(beside / after):.2f} to {np.max(beside / after):.2f} of the time of one after another, "
         f"{np.median(beside / after):.2f} in the median. Of {slow.sum()} pairs that are slower by half, blocks say so "
         f"(by 15 %) of {(slow & (blocks > 1.15 * after)).sum()}, contention of "
@@ -120,28 +119,18 @@ def pairs_table(data: dict[str, Any]) -> list[str]:
         f"{(fast & (contended < 0.85 * after)).sum()}; and of {(beside < 1.1 * after).sum()} that are hardly slower, they "
         f"say by mistake of {((beside < 1.1 * after) & (blocks > 1.3 * after)).sum()} and "
         f"{((beside < 1.1 * after) & (contended > 1.3 * after)).sum()} that they are by 30 %.",
-        "",
-        *contention_lines(shared, contended, beside),
-    ]
-
-
-def contention_lines(
-    shared: PairsOfKernels, contended: npt.NDArray[np.float64], beside: npt.NDArray[np.float64]
-) -> list[str]:
+    )
     inside = (beside >= H100.interval[0] * contended) & (beside <= H100.interval[1] * contended)
-    lines = [
+    page.text(
         f"Contention is a serial share of {H100.serial_share}, an excess of {H100.excess} for each resource and "
         f"{H100.crowding} of what crowding costs; its interval of 90 % ({H100.interval[0]} to {H100.interval[1]} times what "
         f"it says) holds {np.mean(inside):.0%} of the pairs that were not fitted. "
         "Its form, and that the squared error decides and not the median, were chosen with both halves in view; only its "
         "three numbers are of one half.",
-        "",
-        "| of the places for blocks both take | pairs | over the sum of both without gaps: 10 % | median | 90 % |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for said, (count, low, middle, high) in net_of_gaps(shared, beside).items():
-        lines.append(f"| {said} | {count} | {low:.2f} | {middle:.2f} | {high:.2f} |")
-    return lines
+    )
+    head = ("of the places for blocks both take", "pairs", "over the sum of both without gaps: 10 %", "median", "90 %")
+    found = net_of_gaps(shared, beside).items()
+    page.table(head, ((said, count, *(f"{ratio:.2f}" for ratio in ratios)) for said, (count, *ratios) in found))
 
 
 def net_of_gaps(shared: PairsOfKernels, beside: npt.NDArray[np.float64]) -> dict[str, tuple[int, float, float, float]]:
@@ -163,17 +152,15 @@ def beside_full_kernels() -> tuple[int, float, float, float]:
     return net_of_gaps(features(data, left), np.array([pair[3] for pair in left]))[FULL]
 
 
-def orders_table(data: dict[str, Any], efficiency: float) -> list[str]:
+def _orders(page: Page, data: dict[str, Any], efficiency: float) -> None:
     kernels = [kernel_of(row, efficiency) for row in data["kernels"]["rows"]]
     found: dict[tuple[int, ...], dict[str, list[tuple[float, float]]]] = {}
     for chosen, launched, _, graph, streams in data["orders"]["rows"]:
         sets = found.setdefault(tuple(chosen), {"graphs": [], "streams": []})
         for mode, order, measured in (("graphs", launched[::-1], graph), ("streams", launched, streams)):
             sets[mode].append((makespan_us([kernels[chosen[k]] for k in order]) - GAP_NS / 1e3, measured))
-    lines = [
-        "| launched | worst order over best, measured | predicted | the order predicted best over the best | any order |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
+    page.text(f"Medians over {len(found)} sets of four to eight kernels, each in seven orders:")
+    lines = []
     for mode in ("graphs", "streams"):
         cells = []
         for sets in found.values():
@@ -182,9 +169,9 @@ def orders_table(data: dict[str, Any], efficiency: float) -> list[str]:
                 measured.max() / measured.min(), predicted.max() / predicted.min(),
                 measured[predicted.argmin()] / measured.min(), measured.mean() / measured.min(),
             ))  # fmt: skip
-        a, b, c, d = np.median(np.array(cells), axis=0)
-        lines.append(f"| {mode} | {a:.2f} | {b:.2f} | {c:.2f} | {d:.2f} |")
-    return [f"Medians over {len(found)} sets of four to eight kernels, each in seven orders:", "", *lines]
+        lines.append((mode, *(f"{ratio:.2f}" for ratio in np.median(np.array(cells), axis=0))))
+    best = "the order predicted best over the best"
+    page.table(("launched", "worst order over best, measured", "predicted", best, "any order"), lines)
 
 
 def slowest_pair(data: dict[str, Any]) -> str:
@@ -208,17 +195,15 @@ def main() -> None:
         (over["alternate_200"] - over["alternate_100"]) / 100,
     )
     join = (over["forkjoin_8_30"] - over["forkjoin_8_10"]) / 20
-    text = "\n".join([
-        "# Concurrent kernels", "", *circumstances(),
-        f"Measured: {data['source']}.", "",
-        *pairs_table(data), "", *orders_table(data, 0.35), "",
+    page = Page("Concurrent kernels", given.markdown, notes=f"Measured: {data['source']}.")
+    _pairs(page, data)
+    _orders(page, data, 0.35)
+    page.text(
         f"In a graph an empty kernel takes {empty:.2f} us after another of its stream, {between:.2f} us after one of",
         f"another stream; a fork to eight streams and their join {join:.1f} us. Noted with the data: {data['notes']}.",
-        "Small blocks that wait for large ones crowd on multiprocessors that get free first. " + slowest_pair(data), "",
-    ])  # fmt: skip
-    if given.markdown:
-        given.markdown.write_text(text)
-    print(text)
+        "Small blocks that wait for large ones crowd on multiprocessors that get free first. " + slowest_pair(data),
+    )
+    page.write()
 
 
 if __name__ == "__main__":

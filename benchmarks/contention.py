@@ -8,10 +8,11 @@ words stands beside.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from _common import circumstances
+from _result_page import Page
 from concurrent_kernels import beside_full_kernels
 
 from tvm_sched.cost_model import costs
@@ -45,16 +46,11 @@ def transfer(topology: Topology, size: int, link: bool) -> float:
     return route.nanoseconds(graph.tensors[0].size) / float(costs(graph, topology, "contention").operator_ns[0, 0])
 
 
-def figure_1() -> list[str]:
-    lines = [
-        "| image | both at once over one after another | parts of the device alone (`occupancy`) | by the paper's words |",
-        "| --- | ---: | ---: | --- |",
-    ]
+def figure_1() -> Iterator[tuple[str, ...]]:
+    """A line a size: both at once over one after another by two models, and what the paper says."""
     for size in SIZES:
-        contended, parts = (together(size, model) for model in ("contention", "occupancy"))
-        said = "below 1" if size <= SHORTER_UP_TO else "above 1"
-        lines.append(f"| {size} x {size} | {contended:.3f} | {parts:.3f} | {said} |")
-    return lines
+        ratios = (f"{together(size, model):.3f}" for model in ("contention", "occupancy"))
+        yield f"{size} x {size}", *ratios, "below 1" if size <= SHORTER_UP_TO else "above 1"
 
 
 def border() -> str:
@@ -64,39 +60,39 @@ def border() -> str:
     return f"By prediction images up to {found} x {found} take less at once, {agrees}."
 
 
-def figure_2() -> list[str]:
-    lines = [
-        "| image | two A40, NVLink | two V100, PCIe 3.0 |",
-        "| --- | ---: | ---: |",
-    ]
+def figure_2() -> Iterator[tuple[str, ...]]:
+    """A line a size: the transfer over the computation on both topologies."""
     for size in SIZES:
-        found = [transfer(load_topology(name), size, name != "v100-server") for name in TOPOLOGIES]
-        lines.append(f"| {size} x {size} | " + " | ".join(f"{ratio:.2f}" for ratio in found) + " |")
-    return lines
+        found = (transfer(load_topology(name), size, name != "v100-server") for name in TOPOLOGIES)
+        yield f"{size} x {size}", *(f"{ratio:.2f}" for ratio in found)
+
+
+NOTES = """\
+By prediction: latencies of the roofline, contention as fitted to pairs on an H100 ([how](concurrent_kernels.md)),
+on other GPUs: ratios are carried over, and no A40 has shown them. The paper's numbers stand in its curves only:
+the last column is what its text says, faster at once up to {border} x {border}."""
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--markdown", type=Path, metavar="FILE")
-    given = arguments.parse_args()
+    page = Page("HIOS's Figures 1 and 2", arguments.parse_args().markdown, notes=NOTES.format(border=SHORTER_UP_TO))
+    page.text("## Figure 1: two equal convolutions on an A40")
+    ratio, parts = "both at once over one after another", "parts of the device alone (`occupancy`)"
+    page.table(("image", ratio, parts, "by the paper's words"), figure_1())
     pairs, low, middle, high = beside_full_kernels()
-    text = "\n".join([
-        "# HIOS's Figures 1 and 2", "",
-        *circumstances(),
-        "By prediction: latencies of the roofline, contention as fitted to pairs on an H100 ([how](concurrent_kernels.md)),",
-        "on other GPUs: ratios are carried over, and no A40 has shown them. The paper's numbers stand in its curves only:",
-        f"the last column is what its text says, faster at once up to {SHORTER_UP_TO} x {SHORTER_UP_TO}.", "",
-        "## Figure 1: two equal convolutions on an A40", "", *figure_1(), "",
+    page.text(
         f"{border()} How much more large ones take is less clear:",
         f"on the H100 {pairs} pairs of kernels that both fill it took {low:.2f} to {high:.2f} of the sum of their times",
-        f"without launch gaps (10 and 90 %; median {middle:.2f}).", "",
-        "## Figure 2: transfer of the input over the computation", "", *figure_2(), "",
+        f"without launch gaps (10 and 90 %; median {middle:.2f}).",
+    )
+    page.text("## Figure 2: transfer of the input over the computation")
+    page.table(("image", "two A40, NVLink", "two V100, PCIe 3.0"), figure_2())
+    page.text(
         "As in the paper, transfers are not negligible, and NVLink's cost less of the computation than those over PCIe. Of",
-        "the paper's third pair, two RTX A5500, there is no topology here.", "",
-    ])  # fmt: skip
-    if given.markdown:
-        given.markdown.write_text(text)
-    print(text)
+        "the paper's third pair, two RTX A5500, there is no topology here.",
+    )
+    page.write()
 
 
 if __name__ == "__main__":

@@ -374,11 +374,7 @@ def main() -> None:
         if args.again:
             repeated = sum(row.get("attempts", 1) > 1 for row in rows.values())
             notes.append(_AGAIN.format(DISTURBED, args.again, repeated, len(rows)))
-        text = page(list(rows.values()), args.threads, "\n".join(notes))
-        print(text)
-        if args.markdown:
-            args.markdown.parent.mkdir(parents=True, exist_ok=True)
-            args.markdown.write_text(text)
+        page(list(rows.values()), args.threads, args.markdown, "\n".join(notes)).write()
 
 
 if __name__ == "__main__":

@@ -10,25 +10,54 @@ measurement waits for a line on standard input, so that it can begin when the ma
 from __future__ import annotations
 
 import json
+import multiprocessing
 import statistics
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import circumstances, parser
-from busy_machine import busy_process
+from _common import parser
+from _result_page import NONE, Page, write_json
+
+
+def _spin(stop: Any) -> None:
+    while not stop.is_set():
+        for _ in range(10000):
+            pass
+
+
+@contextmanager
+def busy_process() -> Iterator[None]:
+    """One process that takes all of a core that it gets."""
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    process = context.Process(target=_spin, args=(stop,), daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        process.join()
+
 
 AIM, COLLAPSE = 1.03, 2.5
-"""Over the fastest on a quiet machine; beside a busy process over its own quiet latency (as in `busy_machine`)."""
+"""Over the fastest on a quiet machine; beside a busy process over its own quiet latency."""
 ROUNDS, SECONDS = 8, 0.12
 """Turns of each use of the cores in each situation, and seconds of a turn."""
 COLUMNS = ("one stream", "in parallel", "logical devices", "one of N devices")
+NOTES = """\
+Medians of {rounds} turns of {seconds} s, all uses of the cores in turns, with the same kernels. Chosen before, once, as by
+`compile(model, "cpu")`; what was chosen is bold. "Over best": the latency of what was chosen over that of the fastest here;
+the aim is {aim} on a quiet machine. Beside a process that takes all of a core that it gets, what was chosen shall take no
+more than {collapse} times its quiet latency. "Twice the same": the slower of two copies of one artifact over the other, of
+one stream and of what was chosen, whichever is more: smaller differences are noise. Of what ran as two copies the mean
+counts."""
 AGAIN = ", again"
 """Behind the name of a use of the cores: a second copy of the same artifact."""
 
@@ -215,69 +244,52 @@ def measure(name: str, mod: Any) -> Result:
     return Result(name, kind, operators, said["chosen"], quiet, round(seconds, 1), found[0], found[1], said["measured"])
 
 
-def page(results: list[Result]) -> str:
+def page(results: list[Result], path: Path | None) -> Page:
     """The page of results."""
-    lines = [
-        "# What `-t cpu` chooses",
-        "",
-        *circumstances(),
-        f"Medians of {ROUNDS} turns of {SECONDS} s, all uses of the cores in turns, with the same kernels. Chosen "
-        'before, once, as by `compile(model, "cpu")`; what was chosen is bold. "Over best": the latency of what was chosen '
-        "over that "
-        f"of the fastest here; the aim is {AIM} on a quiet machine. Beside a process that takes all of a core that it gets, "
-        f'what was chosen shall take no more than {COLLAPSE} times its quiet latency. "Twice the same": the slower '
-        f"of two copies "
-        "of one artifact over the other, of one stream and of what was chosen, whichever is more: smaller "
-        "differences are noise. "
-        "Of what ran as two copies the mean counts.",
-        "",
-        "| network | kind | operators | one stream | parallel streams | logical devices | one core | over best | "
-        "twice the same |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    notes = NOTES.format(rounds=ROUNDS, seconds=SECONDS, aim=AIM, collapse=COLLAPSE)
+    made = Page("What `-t cpu` chooses", path, notes=notes)
 
-    def cells(result: Result, times: dict[str, float]) -> str:
-        shown = (f"{of_both(times, use):.3g} ms" if use in times else "–" for use in COLUMNS)
-        marked = (f"**{cell}**" if use == result.chosen else cell for use, cell in zip(COLUMNS, shown, strict=True))
-        return " | ".join(marked)
+    def cells(result: Result, times: dict[str, float]) -> list[str]:
+        shown = (f"{of_both(times, use):.3g} ms" if use in times else NONE for use in COLUMNS)
+        return [f"**{cell}**" if use == result.chosen else cell for use, cell in zip(COLUMNS, shown, strict=True)]
 
-    lines += [
-        f"| {r.network} | {r.kind} | {r.operators} | {cells(r, r.quiet_ms)} | {r.over_best:.3f} | {r.noise:.3f} |"
-        for r in results
-    ]
-    lines += [
-        "",
-        "Beside a busy process:",
-        "",
-        "| network | one stream | parallel streams | logical devices | one core | over best | over quiet |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    lines += [
-        f"| {r.network} | {cells(r, r.busy_ms)} | {r.busy_over_best:.2f} | {r.busy_over_quiet:.2f} |" for r in results
-    ]
-    worst = max(results, key=lambda r: r.over_best)
-    slowest = max(results, key=lambda r: r.busy_over_quiet)
+    uses = ("one stream", "parallel streams", "logical devices", "one core", "over best")
+    made.table(
+        ("network", "kind", "operators", *uses, "twice the same"),
+        (
+            (r.network, r.kind, r.operators, *cells(r, r.quiet_ms), f"{r.over_best:.3f}", f"{r.noise:.3f}")
+            for r in results
+        ),
+        left=2,
+    )
+    made.text("Beside a busy process:")
+    figures = ((f"{r.busy_over_best:.2f}", f"{r.busy_over_quiet:.2f}") for r in results)
+    lines = ((r.network, *cells(r, r.busy_ms), *more) for r, more in zip(results, figures, strict=True))
+    made.table(("network", *uses, "over quiet"), lines)
+    made.text(conclusion(results))
+    return made
+
+
+def conclusion(results: list[Result]) -> str:
+    """What the figures say of the aims."""
+    worst, slowest = max(results, key=lambda r: r.over_best), max(results, key=lambda r: r.busy_over_quiet)
     above = [r for r in results if r.over_best > AIM]
     within = [r.network for r in above if r.over_best <= r.noise]
-    lines += [
-        "",
+    same = f"; of the others two copies of one artifact differ by as much for {', '.join(within)}" if within else ""
+    noise, seconds = [r.noise for r in results], [r.choosing_seconds for r in results]
+    if disturbed := [r.network for r in results if not r.choosing_quiet]:
+        names = ", ".join(disturbed)
+        quiet = f"Beside other work were chosen: {names}; there one stream is held unless another wins each turn."
+    else:
+        quiet = "All choices were made on a quiet machine: with --resume those that were not are made again."
+    return (
         f"Of {len(results)} networks, what was chosen is within 3 % of the fastest of {len(results) - len(above)}; "
-        f"the worst is {worst.network} with {worst.over_best:.3f}"
-        + (f"; of the others two copies of one artifact differ by as much for {', '.join(within)}" if within else "")
-        + f". Two copies differ by {100 * (statistics.median(r.noise for r in results) - 1):.1f} % in the median and "
-        f"{100 * (max(r.noise for r in results) - 1):.1f} % at most. Beside a busy process what was chosen takes "
-        f"{slowest.busy_over_quiet:.2f} "
-        f"times its quiet latency at most ({slowest.network}). Choosing took "
-        f"{min(r.choosing_seconds for r in results):.0f} to "
-        f"{max(r.choosing_seconds for r in results):.0f} s, once: choices are kept on disk. "
-        + (
-            f"Beside other work were chosen: {', '.join(disturbed)}; there one stream is held unless another wins each turn."
-            if (disturbed := [r.network for r in results if not r.choosing_quiet])
-            else "All choices were made on a quiet machine: with --resume those that were not are made again."
-        ),
-        "",
-    ]
-    return "\n".join(lines)
+        f"the worst is {worst.network} with {worst.over_best:.3f}{same}. "
+        f"Two copies differ by {100 * (statistics.median(noise) - 1):.1f} % in the median and "
+        f"{100 * (max(noise) - 1):.1f} % at most. Beside a busy process what was chosen takes "
+        f"{slowest.busy_over_quiet:.2f} times its quiet latency at most ({slowest.network}). "
+        f"Choosing took {min(seconds):.0f} to {max(seconds):.0f} s, once: choices are kept on disk. {quiet}"
+    )
 
 
 def main() -> None:
@@ -306,12 +318,8 @@ def main() -> None:
         mod = ready.pop(name) if given.wait else lowered(NETWORKS[name][1]())
         known[name] = measure(name, mod)
         print(known[name], flush=True)
-        if given.json:
-            given.json.write_text(json.dumps([asdict(result) for result in known.values()], indent=1) + "\n")
-    text = page([known[name] for name in NETWORKS if name in known])
-    print(text)
-    if given.markdown:
-        Path(given.markdown).write_text(text)
+        write_json(given.json, [asdict(result) for result in known.values()])
+    page([known[name] for name in NETWORKS if name in known], given.markdown).write()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ import statistics
 from collections.abc import Iterator
 
 import numpy as np
-from _common import Row, parser, report
+from _common import parser
+from _result_page import Row, report
 from rich.console import Console
 
 from tvm_sched.cost_model import costs

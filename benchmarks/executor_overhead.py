@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from _common import Row, parser, report
+from _common import parser
+from _result_page import Row, report
 
 from tvm_sched.runtime import ScheduledModule, make_module
 

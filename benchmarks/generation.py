@@ -9,7 +9,8 @@ its row's problem. Latencies are the roofline's. Kernels' tails may be apart.
 from __future__ import annotations
 
 from _checked import checked
-from _common import Row, parser, report
+from _common import parser
+from _result_page import Row, report
 
 from tvm_sched.cost_model import get_cost_model
 from tvm_sched.problem import Problem, generation_problem, load_topology, problem_of

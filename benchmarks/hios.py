@@ -19,8 +19,9 @@ from typing import Any
 
 import msgspec
 from _checked import checked
-from _common import Row, parser, report
+from _common import parser
 from _hios_page import PRINTED, SPREAD, draw, page
+from _result_page import Row, report
 
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Problem
@@ -187,7 +188,7 @@ def main() -> None:
             f"sweeps, which have {graphs} graphs a point for every method. Both are by the clock: what else the machine did "
             "counts."
         )
-        given.markdown.write_text(page(rows, SWEEPS, where, told))
+        page(rows, SWEEPS, given.markdown, where, told).write()
 
 
 if __name__ == "__main__":

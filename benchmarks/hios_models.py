@@ -16,9 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from _checked import checked
-from _common import Row, parser
+from _common import parser
 from _gpu_graphs import gpu_graph
 from _hios_models_page import BY_BLOCKS, LAUNCHES, MODELS, OWN_BLOCKS, PROFILED, SIZES, case_of, page
+from _result_page import Row
 from msgspec.structs import replace
 
 from tvm_sched.cost_model import costs
@@ -144,10 +145,7 @@ def main() -> None:
                 rows += block_rows(graph, case_of(name, size, MODELS[0]))
             if given.json:
                 given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    text = page(rows, RUNS, STATES)
-    print(text)
-    if given.markdown:
-        given.markdown.write_text(text)
+    page(rows, RUNS, STATES, given.markdown).write()
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from _common import Row, parser, report
+from _common import parser
 from _cpu_models import cases
+from _result_page import Row, report
 from cpu_latency import HERE, Bench
 
 NETWORKS = ("tv/resnet50", "ddddocr/common_det", "tv/mobilenet_v3_large", "rapidocr_onnxruntime/ch_PP-OCRv4_det_infer")

@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from _common import Row, parser, report
+from _common import parser
+from _result_page import Row, report
 
 KINDS = ("threads", "descriptors", "mappings", "kB of malloc")
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _checked import partition_verdict, tally
-from _common import Row, parser, report
+from _common import parser
+from _result_page import Row, report
 
 if TYPE_CHECKING:
     from tvm_sched.pipeline import PartitionProblem

@@ -133,10 +133,8 @@ def main() -> None:
             print(json.dumps(cases[-1]), flush=True)
         if given.json:
             given.json.write_text(json.dumps(cases, indent=1) + "\n")
-    text = page(cases, f"{GRAPH_LAUNCH * 1e6:g}", f"{STREAM_OVERHEAD * 1e6:g}", f"{WAIT_OVERHEAD * 1e6:g}")
-    print(text)
-    if given.markdown:
-        given.markdown.write_text(text)
+    costs = (f"{seconds * 1e6:g}" for seconds in (GRAPH_LAUNCH, STREAM_OVERHEAD, WAIT_OVERHEAD))
+    page(cases, *costs, given.markdown).write()
 
 
 if __name__ == "__main__":

@@ -272,13 +272,9 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=2.0)
     given = arguments.parse_args()
     if given.step == "page":
-        from _opara_measured import page
+        from _opara_page import measured_page
 
-        text = page()
-        print(text)
-        if given.markdown:
-            given.markdown.write_text(text)
-        return
+        return measured_page(given.markdown).write()
     if given.folder is None:
         arguments.error(f"{given.step} needs a folder")
     if given.step == "prepare":

@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from _common import circumstances, parser
+from _common import parser
+from _result_page import Page
 
 from tvm_sched.bench import BestKnown, Suite, load_suite, prove_kept
-from tvm_sched.bench.best import Known
+from tvm_sched.bench.best_known import Known
 
 SUITE = Path(__file__).parent / "instances"
 MEDIAN_AIM, OPEN, SHARE_AIM = 0.02, 0.08, 0.9
@@ -75,29 +76,28 @@ def prove(suite: Suite, best: BestKnown) -> None:
         )
 
 
-def page(gaps: dict[str, list[float]]) -> str:
+def page(gaps: dict[str, list[float]], path: Path | None) -> Page:
     """The page of results."""
     every = [gap for each in gaps.values() for gap in each]
     under = sum(gap < OPEN for gap in every) / len(every)
     still = {group: [gap for gap in each if gap >= OPEN] for group, each in gaps.items()}
     if unexplained := [group for group, each in still.items() if each and group not in REASONS]:
         raise SystemExit(f"say in REASONS what is missing for {', '.join(unexplained)}")
-    rows = [
-        f"| {group} | {len(each)} | {median(each):.1%} | {max(each):.1%} | {len(still[group])} |"
+    made = Page("What bounds leave open, and why", path)
+    made.text(
+        "Of the instances of [the benchmark](benchmark.md) that have a best known solution: the gap between it and the",
+        f"strongest bound. The aims are a median gap of {MEDIAN_AIM:.0%} and {SHARE_AIM:.0%} of the instances under "
+        f"{OPEN:.0%}.",
+        f"Of {len(every)} instances: a median of {median(every):.1%}, and {under:.0%} under {OPEN:.0%}.",
+    )
+    rows = (
+        (group, len(each), f"{median(each):.1%}", f"{max(each):.1%}", len(still[group]))
         for group, each in sorted(gaps.items())
-    ]
-    reasons = [f"- **{group}**: {REASONS[group]}" for group in sorted(still) if still[group]]
-    return "\n".join(
-        [
-            "# What bounds leave open, and why", "", *circumstances(), "",
-            "Of the instances of [the benchmark](benchmark.md) that have a best known solution: the gap between it and the",
-            f"strongest bound. The aims are a median gap of {MEDIAN_AIM:.0%} and {SHARE_AIM:.0%} of the instances under "
-            f"{OPEN:.0%}.",
-            f"Of {len(every)} instances: a median of {median(every):.1%}, and {under:.0%} under {OPEN:.0%}.", "",
-            "| group | instances | median gap | largest | 8 % or more |", "|---|---:|---:|---:|---:|", *rows, "",
-            "For each group with open instances, what is missing:", "", *reasons, "",
-        ]
-    )  # fmt: skip
+    )
+    made.table(("group", "instances", "median gap", "largest", "8 % or more"), rows)
+    made.text("For each group with open instances, what is missing:")
+    made.text(*(f"- **{group}**: {REASONS[group]}" for group in sorted(still) if still[group]))
+    return made
 
 
 def main() -> None:
@@ -111,10 +111,7 @@ def main() -> None:
     gaps: dict[str, list[float]] = {}
     for name, known in best.instances.items():
         gaps.setdefault(group_of(name), []).append(gap(suite, name, known))
-    text = page(gaps)
-    print(text)
-    if options.markdown is not None:
-        options.markdown.write_text(text)
+    page(gaps, options.markdown).write()
 
 
 if __name__ == "__main__":

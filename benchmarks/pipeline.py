@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from _checked import partition_verdict, tally
-from _common import Row, parser, report
+from _common import parser
+from _result_page import Row, report
 
 if TYPE_CHECKING:
     from tvm_sched.problem import OpGraph

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from _common import Row, parser, report
+from _common import parser
+from _result_page import Row, report
 from rich.console import Console
 
 from tvm_sched.schedulers.common.milp import Effort

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from _common import circumstances
+from _result_page import Page, write_json
 
 from tvm_sched.errors import InfeasibleError
 from tvm_sched.plans import RuntimePlan, Workload, get_runtime
@@ -143,24 +143,13 @@ def rows(settings: tuple[Setting, ...], folder: Path) -> Iterator[list[str]]:
 HEAD = ("case", "runtime", "its own splits", "ours", "times faster", "gap", "memory used of what may be")
 
 
-def page(lines: list[list[str]]) -> str:
-    """The page of results."""
-    text = [
-        "# Plans for other runtimes",
-        "",
-        circumstances()[0],
-        "Latencies are of the roofline model on data sheets' rates, priced by the simulator; **nothing here ran on a GPU**.",
-        "A case is model, format of weights, context x batch, machine. The time is that of all prompts and of 128 new",
-        'tokens for each sequence (vLLM: with all stages busy). "Times faster" is against the runtime\'s best split of its',
-        "own that fits; gap is how far ours can be from the best split, proved. `cards` are an RTX 4090, an RTX 3090 and an",
-        "RTX 3060 without peer access. A prompt is computed whole by transformers (accelerate, torch), which takes room for",
-        "activations. How sizes are counted: [plans for other runtimes](../tasks/plan_for_runtimes.md).",
-        "",
-        f"| {' | '.join(HEAD)} |",
-        f"|{'---|' * len(HEAD)}",
-        *(f"| {' | '.join(line)} |" for line in lines),
-    ]
-    return "\n".join(text) + "\n"
+NOTES = """\
+Latencies are of the roofline model on data sheets' rates, priced by the simulator; **nothing here ran on a GPU**.
+A case is model, format of weights, context x batch, machine. The time is that of all prompts and of 128 new
+tokens for each sequence (vLLM: with all stages busy). "Times faster" is against the runtime's best split of its
+own that fits; gap is how far ours can be from the best split, proved. `cards` are an RTX 4090, an RTX 3090 and an
+RTX 3060 without peer access. A prompt is computed whole by transformers (accelerate, torch), which takes room for
+activations. How sizes are counted: [plans for other runtimes](../tasks/plan_for_runtimes.md)."""
 
 
 def main() -> None:
@@ -174,10 +163,10 @@ def main() -> None:
         for line in rows(SETTINGS[:2] if options.quick else SETTINGS, Path(folder)):
             print(" | ".join(line), flush=True)
             lines.append(line)
-    if options.json:
-        options.json.write_text(json.dumps([dict(zip(HEAD, line, strict=True)) for line in lines], indent=1) + "\n")
-    if options.markdown:
-        options.markdown.write_text(page(lines))
+    write_json(options.json, [dict(zip(HEAD, line, strict=True)) for line in lines])
+    page = Page("Plans for other runtimes", options.markdown, notes=NOTES)
+    page.table(HEAD, lines, left=len(HEAD))
+    page.write()
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import Row, parser, report
+from _common import parser
 from _cpu_models import HALVES, SETS
+from _result_page import Row, report
 from cpu_latency import HERE, Bench, add_sample, chosen_cases, fingerprint
 
 METHOD = "ours, one stream"

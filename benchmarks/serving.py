@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from _common import Row, parser, report
+from _common import parser
+from _result_page import Row, report
 
 REQUESTS = 100
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from _common import parser, version_and_date
+from _common import parser
 from _grid import Case, Cell, Cells, Method, make_problem, measure, predict
-from _grid_page import write_page
+from _result_page import version_and_date
+from _sortinghat_page import write_page
 from rich.console import Console
 
 from tvm_sched.problem.decoder_config import PRESETS
@@ -220,7 +221,7 @@ def main() -> None:
     cells, plan = Cells(options.resume), list(cases(options))
     if not options.only_page:
         run(plan, cells, not options.no_measure)
-    write_page(plan, cells, options.markdown, options.json, screen, options.shared)
+    write_page(plan, cells, options.markdown, options.json, options.shared)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from _common import Row, parser, report
+from _common import parser
 from _grid import make_problem
+from _result_page import Row, report
 
 from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.common.submodels import split

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import msgspec
 from _checked import checked
-from _common import Row, parser, report
+from _common import parser
+from _result_page import Row, report
 
 from tvm_sched.bounds import lower_bound
 from tvm_sched.cost_model import get_cost_model

@@ -208,7 +208,7 @@ class Frontends(OwnFolder):
 class Cluster(OwnFolder):
     """``tvm-sched-cluster``."""
 
-    requires_of_ours = ("tvm-sched", "tvm-sched-check")
+    requires_of_ours = ("tvm-sched",)  # which brings the checker, whole or split
 
 
 class Whole(OwnFolder):

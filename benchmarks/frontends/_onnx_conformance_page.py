@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from _common import circumstances
 from _onnx_cases import OURS, PLAIN, Case
+from _result_page import Page
 
 STATUSES = ("right", "wrong", "refused", "failed")
 REASONS = {
@@ -25,46 +26,57 @@ REASONS = {
 def write_page(path: Path, cases: dict[str, Case], results: dict[str, Any], total: int) -> None:
     """Write the page for those cases, of ``total``, of which there are results."""
     cases = {name: case for name, case in cases.items() if {PLAIN, OURS} <= results.get(name, {}).keys()}
-    lines = [
-        "# ONNX conformance", "", *circumstances(), "",
+    page = Page("ONNX conformance", path)
+    page.text(
         "Every node case that the package onnx generates, and the models that it ships, through plain TVM (`llvm`) and "
         "through this package (`tvm_sched/cpu2`, scheduler `heft`, costs `roofline`), each in a process of its own. "
         "The comparison is that "
         "of ONNX's backend test (types, shapes, values within 1e-3); float16 may differ by two units in the last place, "
         "as the backend test allows bfloat16, and float32 by two of the largest value. `right` counts cases that run as "
         "they are, and, in brackets beside it, those among them that need inputs frozen (`--constant`), which is what the "
-        "message of the refusal says to do: shapes and axes have to be known when a model is compiled.", "",
-        f"{len(cases)} of {total} cases{'' if len(cases) == total else '; the others are not counted'}.", "",
-        *_aims(cases, results), "", *_totals(cases, results), "", *_refusals(cases, results), "",
-        *_operators(cases, results), "", *_details(cases, results),
-    ]  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
+        "message of the refusal says to do: shapes and axes have to be known when a model is compiled."
+    )
+    page.text(f"{len(cases)} of {total} cases{'' if len(cases) == total else '; the others are not counted'}.")
+    page.table(("aim", "reached"), _aims(cases, results), left=2)
+    page.table(("cases", "system", "number", *STATUSES), _totals(cases, results), left=2)
+    page.text("## What is refused, and why")
+    page.table(("reason", "cases", "operators"), _refusals(cases, results), left=3)
+    page.text("## By operator")
+    page.text("A case of an operator's definition by others (`_expanded`) counts for the operator.")
+    head = (
+        "operator",
+        "cases",
+        *(f"{who} {what}" for who in ("TVM", "ours") for what in STATUSES[:3]),
+        "refused by, and why",
+    )
+    rows = list(_operators(cases, results))
+    page.data(head, rows)
+    page.text("Those of which some cases are not right:")
+    page.table(head, [row for row in rows if row[-1]])
+    if found := [(n, results[n][OURS]) for n in cases if _status(results, n, OURS) in ("wrong", "failed")]:
+        page.text("## Wrong or failed")
+        page.text(*(f"- `{name}`: {answer['status']}, {_short(answer['reason'])}" for name, answer in found))
+    page.write()
 
 
 def _status(results: dict[str, Any], name: str, system: str) -> str:
     return results[name].get(system, {}).get("status", "not run")
 
 
-def _aims(cases: dict[str, Case], results: dict[str, Any]) -> list[str]:
+def _aims(cases: dict[str, Case], results: dict[str, Any]) -> Iterator[tuple[str, str]]:
     fixed = [n for n, case in cases.items() if case.fixed and not case.training]
     right = sum(_status(results, n, OURS) == "right" for n in fixed)
     wrong = sum(_status(results, n, OURS) == "wrong" for n in cases)
     failed = sum(_status(results, n, OURS) == "failed" for n in cases)
     lost = [n for n in cases if _status(results, n, PLAIN) == "right" and _status(results, n, OURS) != "right"]
     share = right / max(1, len(fixed))
-    return [
-        "| aim | reached |",
-        "|---|---|",
-        f"| no case is wrong | {wrong} wrong |",
-        f"| what plain TVM gets right is right | {len(lost)} are not: {', '.join(lost[:40]) or 'none'} |",
-        f"| 80 % of the cases with fixed shapes, training left out | {right} of {len(fixed)}: {share:.0%} |",
-        f"| every refusal is a message, never a traceback | {failed} end otherwise |",
-    ]
+    yield "no case is wrong", f"{wrong} wrong"
+    yield "what plain TVM gets right is right", f"{len(lost)} are not: {', '.join(lost[:40]) or 'none'}"
+    yield "80 % of the cases with fixed shapes, training left out", f"{right} of {len(fixed)}: {share:.0%}"
+    yield "every refusal is a message, never a traceback", f"{failed} end otherwise"
 
 
-def _totals(cases: dict[str, Case], results: dict[str, Any]) -> list[str]:
-    lines = ["| cases | system | number | right | wrong | refused | failed |", "|---|---|---|---|---|---|---|"]
+def _totals(cases: dict[str, Case], results: dict[str, Any]) -> Iterator[tuple[object, ...]]:
     groups = {
         "all": list(cases),
         "fixed shapes, no training": [n for n, c in cases.items() if c.fixed and not c.training],
@@ -75,9 +87,7 @@ def _totals(cases: dict[str, Case], results: dict[str, Any]) -> list[str]:
     for title, names in groups.items():
         for system in (PLAIN, OURS):
             count = Counter(_status(results, n, system) for n in names)
-            lines.append(f"| {title} | {system} | {len(names)} | {_right(results, names, system)} | "
-                         + " | ".join(str(count[s]) for s in STATUSES[1:]) + " |")  # fmt: skip
-    return lines
+            yield title, system, len(names), _right(results, names, system), *(count[s] for s in STATUSES[1:])
 
 
 def _right(results: dict[str, Any], names: list[str], system: str) -> str:
@@ -86,7 +96,7 @@ def _right(results: dict[str, Any], names: list[str], system: str) -> str:
     return f"{len(right)}" + (f" ({frozen})" if frozen else "")
 
 
-def _refusals(cases: dict[str, Case], results: dict[str, Any]) -> list[str]:
+def _refusals(cases: dict[str, Case], results: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
     count: Counter[str] = Counter()
     operators: dict[str, Counter[str]] = defaultdict(Counter)
     for name, case in cases.items():
@@ -95,24 +105,15 @@ def _refusals(cases: dict[str, Case], results: dict[str, Any]) -> list[str]:
             reason = _class(answer["reason"])
             count[reason] += 1
             operators[reason][case.operator] += 1
-    lines = ["## What is refused, and why", "", "| reason | cases | operators |", "|---|---|---|"]
     for reason, number in count.most_common():
-        named = ", ".join(f"{operator} {n}" for operator, n in operators[reason].most_common())
-        lines.append(f"| {reason} | {number} | {named} |")
-    return lines
+        yield reason, number, ", ".join(f"{operator} {n}" for operator, n in operators[reason].most_common())
 
 
 def _class(reason: str) -> str:
     return next((title for title, pattern in REASONS.items() if re.search(pattern, reason)), "other")
 
 
-def _operators(cases: dict[str, Case], results: dict[str, Any]) -> list[str]:
-    lines = [
-        "## By operator", "",
-        "A case of an operator's definition by others (`_expanded`) counts for the operator.", "",
-        "| operator | cases | TVM right | wrong | refused | ours right | wrong | refused | refused by, and why |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+def _operators(cases: dict[str, Case], results: dict[str, Any]) -> Iterator[tuple[object, ...]]:
     for operator in sorted({case.operator for case in cases.values()}):
         names = [name for name, case in cases.items() if case.operator == operator]
         cells = []
@@ -123,8 +124,7 @@ def _operators(cases: dict[str, Case], results: dict[str, Any]) -> list[str]:
             _short(results[n][OURS]["reason"]) for n in names if _status(results, n, OURS) in ("refused", "failed")
         )
         told = "; ".join(f"{text} ({n})" for text, n in reasons.most_common(2))
-        lines.append(f"| {operator} | {len(names)} | {' | '.join(cells)} | {told} |")
-    return lines
+        yield operator, len(names), *cells, told
 
 
 def _short(reason: str) -> str:
@@ -133,11 +133,3 @@ def _short(reason: str) -> str:
     text = reason.strip().splitlines()[-1]
     text = re.sub(r"\(node '[^']*'\)|'[^']*'", "", text.replace("TVM's", "TVM").replace("ONNX's", "ONNX"))
     return by + re.sub(r"\s+", " ", text).replace("|", "/").strip()[:160]
-
-
-def _details(cases: dict[str, Case], results: dict[str, Any]) -> list[str]:
-    found = [(n, results[n][OURS]) for n in cases if _status(results, n, OURS) in ("wrong", "failed")]
-    if not found:
-        return []
-    lines = ["## Wrong or failed", ""]
-    return lines + [f"- `{name}`: {answer['status']}, {_short(answer['reason'])}" for name, answer in found]

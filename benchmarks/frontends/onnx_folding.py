@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what all benchmarks share
-from _common import Row, parser, report
+from _common import parser
 from _real_models import MORE, TESTED
+from _result_page import Row, report
 
 ALL = [*TESTED, *MORE]
 SECONDS = 900

@@ -24,6 +24,7 @@ os.environ.setdefault("TVM_SCHED_COSTS", "roofline")  # values are compared, not
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what all benchmarks share
 import numpy as np
 from _fork_server import run_forked
+from _result_page import Page
 
 TOLERANCE = 1e-4
 FIRST = Path(__file__).parent / "data" / "torch_architectures.json"
@@ -52,7 +53,7 @@ def main() -> int:
     counts = _counts(results[name]["verdict"] for name in known if name in results)
     print(f"{sum(counts.values())} models: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
     if arguments.markdown:
-        arguments.markdown.write_text(_page(results, arguments.about))
+        _page(results, arguments.about, arguments.markdown).write()
     return 1 if counts["wrong"] or counts["failed"] else 0
 
 
@@ -143,7 +144,7 @@ def _shown(verdict: str) -> str:
     return "converted only" if verdict == "imported" else verdict
 
 
-def _page(results: dict[str, Any], about: str) -> str:
+def _page(results: dict[str, Any], about: str, path: Path) -> Page:
     """The page: counts, and a line for each model; ``about`` says of which commit, machine and day the results are."""
     import torch
     import transformers
@@ -155,29 +156,28 @@ def _page(results: dict[str, Any], about: str) -> str:
         _counts(first.get(name, ["", ""])[0] for name in names),
     )
     verdicts = ("right", "imported", "refused", "wrong", "failed")
-    lines = [
-        "# Architectures of PyTorch",
-        "",
+    page = Page("Architectures of PyTorch", path, notes=about)
+    page.text(
         "Networks at small sizes with random weights, exported by `torch.export`, compiled with the roofline's costs, run, "
         f"and compared with eager PyTorch. *Right* is a difference of at most {TOLERANCE:g} of each result's largest value. "
-        "*Converted only* is no success: those were converted to Relax, and neither compiled nor run. Made by `python "
-        f"benchmarks/frontends/torch_architectures.py --markdown FILE`; torch {torch.__version__}, transformers "
-        f"{transformers.__version__}.",
-        *(["", about] if about else []),
-        "",
-        "| | models | " + " | ".join(map(_shown, verdicts)) + " |",
-        "|---|---" + "|---" * len(verdicts) + "|",
-        f"| first run | {sum(before[v] for v in verdicts)} | " + " | ".join(str(before[v]) for v in verdicts) + " |",
-        f"| now | {sum(now.values())} | " + " | ".join(str(now[v]) for v in verdicts) + " |",
-        "",
-        "| model | first run | now | why |",
-        "|---|---|---|---|",
-    ]  # fmt: skip
+        "*Converted only* is no success: those were converted to Relax, and neither compiled nor run. "
+        f"torch {torch.__version__}, transformers {transformers.__version__}."
+    )
+    verdicts = ("right", "imported", "refused", "wrong", "failed")
+    runs = (("first run", before), ("now", now))
+    counts = ([name, sum(found[v] for v in verdicts), *(found[v] for v in verdicts)] for name, found in runs)
+    page.table(["", "models", *map(_shown, verdicts)], counts)
+    rows = []
     for name in names:
         why = (results[name]["why"] or first.get(name, ["", ""])[1]).split("; change it in the model")[0]
-        verdicts = (_shown(first.get(name, ["", ""])[0]), _shown(results[name]["verdict"]))
-        lines.append(f"| {name} | {' | '.join(verdicts)} | {why.replace('|', '/')} |")
-    return "\n".join(lines) + "\n"
+        rows.append(
+            (name, _shown(first.get(name, ["", ""])[0]), _shown(results[name]["verdict"]), why.replace("|", "/"))
+        )
+    head = ("model", "first run", "now", "why")
+    page.data(head, rows)
+    page.text("Those that are not right:")
+    page.table(head, [row for row in rows if row[2] != _shown("right")], left=4)
+    return page
 
 
 def _arguments() -> argparse.Namespace:

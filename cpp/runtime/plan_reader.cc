@@ -10,7 +10,7 @@ namespace tvm_sched::runtime {
 namespace {
 
 constexpr const char* kFormat = "tvm_sched.plan";
-constexpr int kVersion = 2;  // 1: without states, extra_bytes and workspace_bytes
+constexpr int kVersion = 1;
 
 void CheckFormat(const JsonCursor& plan) {
   const JsonCursor format = plan.Field("format");

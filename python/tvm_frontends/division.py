@@ -8,6 +8,8 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
+from .tensor_types import dtype_of
+
 
 def safe_divisor(emit: Callable[[relax.Expr], relax.Expr], y: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
     """Divisors of whole numbers with 1 for 0 and -1; constants without these as they are.
@@ -27,7 +29,7 @@ def safe_divisor(emit: Callable[[relax.Expr], relax.Expr], y: relax.Expr) -> tup
     """
     if isinstance(y, tvm.ir.GenericConst) and not np.isin(y.value.numpy(), (0, -1)).any():
         return y, None
-    kind = str(y.ty.dtype.dtype)
+    kind = dtype_of(y)
     traps, negated = relax.op.equal(y, relax.const(0, kind)), None
     if kind.startswith("int"):
         negated = emit(relax.op.equal(y, relax.const(-1, kind)))

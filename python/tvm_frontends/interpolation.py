@@ -7,6 +7,8 @@ import numpy.typing as npt
 import tvm
 from tvm import relax, te
 
+from .tensor_types import dtype_of
+
 
 def cubic(distance: npt.NDArray[np.float64], a: float) -> npt.NDArray[np.float64]:
     """Keys' cubic weights of taps at a distance, with the coefficient ``a``."""
@@ -33,7 +35,7 @@ def interpolate(
     if indices.shape[1] == 1:
         return relax.op.take(value, relax.const(indices[:, 0], "int64"), axis)
     value = value if isinstance(value, relax.Var) else builder.emit(value)
-    kind = str(value.ty.dtype.dtype)
+    kind = dtype_of(value)
     wide = kind if kind in ("float32", "float64") else "float32"
 
     def compute(x: te.Tensor, at: te.Tensor, by: te.Tensor) -> te.Tensor:

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
+from .tensor_types import dtype_of
+
 PARAMETERS = "tvm_frontends.parameters"
 """Module attribute: values (``tvm.runtime.Tensor``) of the parameters of ``main`` by name."""
 _SHARED = 1 << 20
@@ -43,7 +45,7 @@ class ImportedModel:
         """Shape and dtype of each input that is a tensor, by name."""
         function = self.mod["main"]
         tensors = [v for v in function.params[: number_of_inputs(function)] if isinstance(v.ty, relax.TensorType)]
-        return {v.name: (tuple(int(d) for d in v.ty.shape), str(v.ty.dtype.dtype)) for v in tensors}
+        return {v.name: (tuple(int(d) for d in v.ty.shape), dtype_of(v)) for v in tensors}
 
     def with_parameters(self) -> tvm.IRModule:
         """The module with the values in the attribute `PARAMETERS`, as the passes expect them."""

@@ -95,7 +95,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 def decode_document(text: bytes | str, format: str, version: int, where: str) -> dict[str, Any]:
     """Parse a JSON document and check its ``format`` and ``version``; returns the rest of it.
 
-    A document of an older version is read as well as the fields allow; a newer one is refused.
+    One version of each format is read: a document of another one is refused.
     """
     try:
         data = msgspec.json.decode(text)
@@ -113,11 +113,11 @@ def check_envelope(data: dict[str, Any], format: str, version: int, where: str) 
     if found != format:
         raise FormatError(f"{where}: field `$.format` is {found!r}, expected {format!r}")
     found_version = data.pop("version", None)
-    if type(found_version) is not int or found_version < 1:
-        raise FormatError(f"{where}: field `$.version` is {found_version!r}, expected an integer from 1 to {version}")
+    if type(found_version) is not int or found_version < version:
+        raise FormatError(f"{where}: field `$.version` is {found_version!r}, expected {version}")
     if found_version > version:
         raise FormatError(
-            f"{where}: version {found_version} of {format} is newer than this tvm_sched reads (up to {version}); "
+            f"{where}: version {found_version} of {format} is newer than this tvm_sched reads (version {version}); "
             "upgrade tvm_sched, or write the file with the older one"
         )
 

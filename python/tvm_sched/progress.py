@@ -1,4 +1,7 @@
-"""Progress of long work: methods report it, callers may listen."""
+"""Progress of long work: methods report it, callers may listen.
+
+The listener is in a context variable, since it changes no answer: methods tell it something and read nothing from it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Compute independent parts of a search in this process, or with an executor of the caller: other processes, a cluster.
 
 Searches with such parts call `distribute`; callers that have workers name them with `workers`. Results come in the order
-of the parts, so that they do not depend on where they were computed.
+of the parts, so that they do not depend on where they were computed. So the executor may be in a context variable: it
+changes how long an answer takes, and not the answer.
 """
 
 from __future__ import annotations

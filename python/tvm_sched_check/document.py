@@ -10,6 +10,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+VERSION = 1
+"""The version of every format that is read here."""
 HOST = -1
 
 
@@ -29,7 +31,7 @@ class Route(NamedTuple):
         return math.ceil(self.latency * 1e9 + size * 1e9 / self.bandwidth)
 
 
-def read(path: str | Path, format: str, versions: tuple[int, ...]) -> tuple[dict[str, Any], str]:
+def read(path: str | Path, format: str) -> tuple[dict[str, Any], str]:
     """A document of a format, and its digest."""
     try:
         content = Path(path).read_bytes()
@@ -37,8 +39,8 @@ def read(path: str | Path, format: str, versions: tuple[int, ...]) -> tuple[dict
     except (OSError, ValueError, RecursionError) as error:
         raise Refused(f"{path}: cannot be read as JSON ({error})") from None
     version = document.get("version") if isinstance(document, dict) else None
-    if type(version) is not int or document.get("format") != format or version not in versions:
-        raise Refused(f"{path}: is not of format {format!r} in one of the versions {versions}, which are read here")
+    if type(version) is not int or document.get("format") != format or version != VERSION:
+        raise Refused(f"{path}: is not of format {format!r} and version {VERSION}, which is read here")
     return document, hashlib.sha256(content).hexdigest()[:16]
 
 

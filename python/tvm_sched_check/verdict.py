@@ -36,9 +36,9 @@ class Verdict(NamedTuple):
 
 def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: str | Path) -> Verdict:
     """Replay the schedule and prove the bound; raises `Refused` where one of the files is wrong."""
-    document, digest = read(problem_file, "tvm_sched.problem", (1, 2, 3, 4, 5, 6))
-    schedule, _ = read(schedule_file, "tvm_sched.schedule", (1, 2))
-    evidence, _ = read(evidence_file, "tvm_sched.evidence", (1, 2))
+    document, digest = read(problem_file, "tvm_sched.problem")
+    schedule, _ = read(schedule_file, "tvm_sched.schedule")
+    evidence, _ = read(evidence_file, "tvm_sched.evidence")
     try:
         for name, made_for in (("schedule", schedule["problem"]), ("evidence", evidence["problem"])):
             if made_for != digest:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tvm_sched.bench import BestKnown, load_suite
+from tvm_sched.bench.instance_sources import SOURCES
 from tvm_sched.bench.kinds import Proof
-from tvm_sched.bench.sources import SOURCES
 from tvm_sched.errors import InputError
 
 OWN = Path(__file__).parents[2] / "benchmarks" / "instances"

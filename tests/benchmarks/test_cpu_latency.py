@@ -1,6 +1,5 @@
 """The benchmark of latencies on CPUs: which networks there are, what a page says, what becomes of a method that fails."""
 
-import _cpu_missing
 import _cpu_page
 import _cpu_worker
 import cpu_latency
@@ -46,7 +45,7 @@ def test_the_page_marks_the_best_and_lists_what_is_missing():
         row("b", **{"ONNX Runtime": cell(4), "ours": cell(5)}),
         row("c", "looked-at", **{"ONNX Runtime": {"failed": "unsupported"}, "ours": cell(5)}),
     ]
-    text = _cpu_page.page(rows, 1)
+    text = _cpu_page.page(rows, 1).markdown
     assert "| a | 10 (10–20) | **5 (5–10)** | 0.50 |" in text
     assert "| held-out, all sets | 2 | 2 | 0.79 | 1.25 (b) | 1 | 1 | 0.71 | 1.00 |" in text
     assert "- c, ONNX Runtime: unsupported" in text
@@ -98,17 +97,17 @@ def test_an_attempt_that_failed_does_not_stand():
     ],
 )
 def test_kernels_of_all_have_classes(name, expected):
-    assert _cpu_missing.class_of(name) == expected
+    assert _cpu_page.class_of(name) == expected
 
 
 def test_what_is_missing_is_where_ours_takes_longer():
     mine = {"onednn.conv2d": [3, 5e-3, 2e-3], "transpose": [2, 1e-3, 0.0], "onednn.matmul": [1, 1e-3, 1e-3]}
     peer = {"Conv": [3, 2e-3], "MatMul": [1, 2e-3]}
-    assert _cpu_missing.missing(mine, peer) == "convolution 5 against 2; moving 1 against 0"
-    assert _cpu_missing.missing(peer, {"Conv": [1, 1.0], "MatMul": [1, 1.0]}) == "no class of kernels"
-    assert _cpu_missing.longest(mine, 2) == "`onednn.conv2d` 5 (3, 2.5 x roofline), `transpose` 1 (2); of 7"
+    assert _cpu_page.missing(mine, peer) == "convolution 5 against 2; moving 1 against 0"
+    assert _cpu_page.missing(peer, {"Conv": [1, 1.0], "MatMul": [1, 1.0]}) == "no class of kernels"
+    assert _cpu_page.longest(mine, 2) == "`onednn.conv2d` 5 (3, 2.5 x roofline), `transpose` 1 (2); of 7"
     rows = [row("m", **{"OpenVINO": {**cell(4), "kernels": peer}, "ours": {**cell(7), "kernels": mine}})]
-    text = _cpu_page.page(rows, 1)
+    text = _cpu_page.page(rows, 1).markdown
     assert "| m | OpenVINO | 1.75 | convolution 5 against 2; moving 1 against 0 | `onednn.conv2d` 5" in text
 
 

@@ -5,7 +5,6 @@ import sys
 import msgspec
 import pytest
 from _grid import Case, Cell, Cells, Method, emulate, make_problem, measure, predict
-from rich.console import Console
 
 from tvm_sched.problem import preset_names
 from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig
@@ -66,7 +65,7 @@ def test_a_model_that_does_not_fit_is_a_cell_too():
 
 def test_the_page_of_a_run(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="pictures need the extra report")
-    import _grid_page
+    import _sortinghat_page
 
     cases = [Case("v100-server", "openllama-7b", 1, 32, m) for m in (SINGLE, EXACT)]
     cells = Cells(None)
@@ -77,7 +76,7 @@ def test_the_page_of_a_run(tmp_path, monkeypatch):
         )
     monkeypatch.setattr(sys, "argv", ["sortinghat.py", "--quick"])
     page = tmp_path / "page.md"
-    _grid_page.write_page(cases, cells, page, tmp_path / "rows.json", Console(stderr=True, quiet=True))
+    _sortinghat_page.write_page(cases, cells, page, tmp_path / "rows.json")
     text = page.read_text()
     assert "| anytime | 1 | 3.00 | 3.00 | - | - |" in text
     assert "| openllama-7b 1x32 | 1.50 | 1.00 | **3.00** |" in text
@@ -87,7 +86,7 @@ def test_the_page_of_a_run(tmp_path, monkeypatch):
 
 
 def test_what_decided_a_schedule_is_in_the_page():
-    from _grid_decided import HEAD, decided, solver_gap
+    from _sortinghat_page import HEAD, decided, solver_gap
 
     method = Method("SortingHat", "sortinghat", {"total_time_limit": 0.0})
     case = Case("v100-server", "tiny", 1, 8, method)
@@ -129,16 +128,15 @@ def test_each_model_shape_and_server_has_two_thorough_cells_which_come_before_th
 
 def test_the_page_has_total_latency_and_queues_per_gpu(tmp_path):
     pytest.importorskip("matplotlib", reason="pictures need the extra report")
-    import _grid_ablation
-    import _grid_runs
-    from _page import Page
+    import _sortinghat_page
+    from _result_page import Page
 
     method = Method("SortingHat", "sortinghat", {"total_time_limit": 0.0})
     case = Case("v100-server", "tiny", 1, 8, method)
     cell = predict(case, make_problem("tiny", 1, 8, "v100-server"), spans=False)
-    page = Page(None)
-    _grid_runs.total_latency(page, [(case, cell)])
-    _grid_ablation.figure_13(page, [(case, cell)])
+    page = Page("Grid")
+    _sortinghat_page.total_latency(page, [(case, cell)])
+    _sortinghat_page.figure_13(page, [(case, cell)])
     error = cell.schedule.notes["total_latency_ns"] / 1e9 / cell.latency - 1
     assert f"| v100-server | 1 | {abs(error):.2%}".replace("%", " %") in "\n".join(page.lines)
     (row,) = [line for line in page.lines if line.startswith("| tiny 1x8 on v100-server, SortingHat |")]

@@ -307,7 +307,6 @@ def test_lemmas_may_not_use_those_behind_them(folder):
 
 def test_several_models_are_one_problem(folder):
     merged = merge_problems([fan(10), fan(110)])
-    assert json.loads(merged.to_json())["version"] == 4
     schedule = solve(merged, method="heft")
     verdict = files_of(merged, schedule).check(folder)
     assert verdict.latency_ns == schedule.certificate.latency_ns

@@ -187,7 +187,7 @@ def test_whatever_relaxed_problem_is_accepted_no_schedule_is_below_its_bound(pro
         Relaxed(document, claim)
     except (Refused, LookupError):
         return
-    graph = {"format": "tvm_sched.problem", "version": 2, "topology": document["topology"]}
+    graph = {"format": "tvm_sched.problem", "version": 1, "topology": document["topology"]}
     accepted = Problem.from_json(json.dumps(graph | {"graph": claim["graph"], "costs": claim["costs"]}))
     for k in range(6):
         schedule = with_any_choice(problem, seed + k)

@@ -25,6 +25,18 @@ def test_compile_says_what_it_made(run, model_file, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.safetensors", "m.so", "r.html", "two.onnx"]
 
 
+def test_the_module_behind_a_pass_is_written(run, fails, model_file, tmp_path):
+    command = ("compile", model_file, "-t", "cpu2", "-s", "single", "--costs", "roofline", "-o")
+    run(*command, tmp_path / "lowered.txt", "--stop-after", "LowerToKernels")
+    lowered = (tmp_path / "lowered.txt").read_text()
+    assert "R.call_tir" in lowered or "R.call_dps_packed" in lowered
+    assert "tvm_sched.problem" not in lowered
+    run(*command, tmp_path / "placed.txt", "--stop-after", "Place")
+    assert "tvm_sched.schedule" in (tmp_path / "placed.txt").read_text()
+    assert "in order, there run SetCompileTarget" in fails(2, *command, tmp_path / "m.txt", "--stop-after", "Placed")
+    assert "a file .txt" in fails(2, *command, tmp_path / "m.so", "--stop-after", "Place")
+
+
 def test_run_computes_the_model(run, artifact, tmp_path):
     path, weights = artifact
     x = np.random.default_rng(1).standard_normal((2, 8)).astype(np.float32)

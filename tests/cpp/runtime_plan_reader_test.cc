@@ -87,7 +87,7 @@ TEST(PlanReader, Envelope) {
   ExpectError("{", "$: not a JSON document");
   ExpectError("3", "$: found 3, expected a list");
   ExpectError(With("tvm_sched.plan", "x"), "$.format: found \"x\", expected \"tvm_sched.plan\"");
-  ExpectError(With("\"version\": 1", "\"version\": 3"), "$.version: found 3, expected at most 2");
+  ExpectError(With("\"version\": 1", "\"version\": 2"), "$.version: found 2, expected at most 1");
   ExpectError(With("\"version\": 1", "\"version\": \"1\""), "$.version: found \"1\"");
   ExpectError(With("\"backend\": \"cpu\"", "\"backend\": \"tpu\""),
               "$.backend: found \"tpu\", expected one of \"cpu\", \"emulated\"");

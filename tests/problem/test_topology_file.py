@@ -88,7 +88,7 @@ def test_numbers_are_si():
         ("latency", "latencyy", FormatError, ["$.buses[0]", "latencyy", "the fields are", "latency, duplex"]),
         ('memory = "32 GiB"', "", FormatError, ["$.devices[0]", "`memory`"]),
         ("ways = 2", 'ways = "2"', FormatError, ["$.links[0].ways", "`int`", "found '2'"]),
-        ("version = 1", "version = 2", FormatError, ["version 2", "newer", "up to 1"]),
+        ("version = 1", "version = 2", FormatError, ["version 2", "newer", "reads (version 1)"]),
         ("version = 1", 'version = "1"', FormatError, ["$.version", "'1'"]),
         ("version = 1", "", FormatError, ["$.version", "None"]),
         (

@@ -1,7 +1,5 @@
 """Problems with variants: what a choice makes of them, their files, what is refused."""
 
-import json
-
 import msgspec
 import numpy as np
 import pytest
@@ -43,11 +41,6 @@ def test_files_keep_variants_and_digests(seed, tmp_path):
     read = Problem.load(tmp_path / "p.json")
     assert read.digest == problem.digest
     assert read.variants == problem.variants
-
-
-def test_only_problems_with_variants_have_the_new_version():
-    assert json.loads(gated().to_json())["version"] == 3
-    assert json.loads(gated().resolve({}).to_json())["version"] == 1
 
 
 def test_two_models_with_variants_are_one_problem():

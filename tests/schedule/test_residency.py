@@ -195,8 +195,6 @@ def test_the_certificate_says_for_which_requests_it_is():
     certified = schedule.replace(certificate=made)
     verify(problem, certified)
     assert evaluate(problem, certified, Workload(made.requests))[0] == made.latency_ns
-    assert b'"version": 2,' in certified.to_json()
-    assert b'"version": 1,' in schedule.to_json()
     assert Schedule.from_json(certified.to_json()) == certified
     cold = schedule.replace(certificate=certificate(problem, schedule, Workload()))
     assert b"requests" not in cold.to_json()

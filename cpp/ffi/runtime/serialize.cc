@@ -20,7 +20,7 @@ namespace json = ffi::json;
 namespace {
 
 constexpr std::string_view kMagic = "tvm_sched.module";
-constexpr std::int64_t kVersion = 2;  // 1 had no checksum
+constexpr std::int64_t kVersion = 1;
 constexpr std::size_t kPrefix = kMagic.size() + 8;
 constexpr std::size_t kSuffix = 8;
 

@@ -6,16 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
-from .operators.nodes import STANDARD
+from .operators.nodes import node_text
 
 if TYPE_CHECKING:
     import onnx
-
-
-def node_text(node: onnx.NodeProto) -> str:
-    """A node in messages: its operator, and its name or else its outputs."""
-    kind = f"{node.domain}.{node.op_type}" if node.domain not in STANDARD else node.op_type
-    return f"{kind} (node {node.name or '->'.join(node.output)!r})"
 
 
 def check_graph(graph: onnx.GraphProto, where: str) -> None:

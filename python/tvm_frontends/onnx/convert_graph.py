@@ -20,9 +20,8 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from ..errors import ModelError, UnsupportedNode, first_line
 from ..model import data_address
-from .checks import node_text
 from .operators import Node, find
-from .operators.nodes import STANDARD
+from .operators.nodes import STANDARD, node_text
 from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ..logs import quiet
 from .branches import check_control_flow, select_branches
-from .contributed import infer_shapes
+from .infer_shapes import infer_shapes
 from .loops import unroll_loops
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from ..tensor_types import dtype_of
+
 
 class UnsupportedOperator(Exception):
     """An operator of the program cannot be converted; the importer makes a `ModelError` of it."""
@@ -106,11 +108,6 @@ class Call:
 def name_of(dtype: Any) -> str:
     """For instance ``float32`` of ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
-
-
-def dtype_of(value: relax.Expr) -> str:
-    """The type of a tensor's elements."""
-    return str(value.ty.dtype.dtype)
 
 
 PARTS = {"complex64": "float32", "complex128": "float64"}

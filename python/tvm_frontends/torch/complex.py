@@ -14,7 +14,8 @@ import numpy as np
 from tvm import relax
 
 from ..fourier import dft_matrix
-from .calls import Call, dtype_of
+from ..tensor_types import dtype_of
+from .calls import Call
 from .elementwise import length
 
 MOST_POINTS = 4096

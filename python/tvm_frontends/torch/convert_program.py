@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from ..tensor_types import dtype_of, known_sizes
 from . import complex as torch_complex
 from . import (  # noqa: F401 - each registers its converters
     data_movement,
@@ -30,7 +31,7 @@ from . import (  # noqa: F401 - each registers its converters
     reductions,
     scatters,
 )
-from .calls import CONVERTERS, PARTS, Call, UnsupportedOperator, dtype_of, name_of
+from .calls import CONVERTERS, PARTS, Call, UnsupportedOperator, name_of
 
 _RANDOM = "it gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input"
 REFUSED = {
@@ -159,10 +160,9 @@ def _check(node: Any, result: Any, who: str) -> None:
     found = dtype_of(result) if result.ty.dtype is not None else ""
     if found != PARTS.get(name_of(wanted.dtype), name_of(wanted.dtype)):
         raise _unsupported(node, f"{who} makes it {found}, torch {name_of(wanted.dtype)}")
-    sizes = result.ty.shape.values if isinstance(result.ty.shape, relax.ShapeExpr) else None
-    if sizes is None:
+    known = known_sizes(result)
+    if known is None:
         return
-    known = [int(size) if isinstance(size, tvm.tirx.IntImm) else None for size in sizes]
     right = [size if isinstance(size, int) else None for size in wanted.shape]
     if len(known) != len(right) or any(
         a is not None and b is not None and a != b for a, b in zip(known, right, strict=True)

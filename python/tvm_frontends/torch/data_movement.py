@@ -14,7 +14,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .calls import Call, converter, dtype_of, is_float, name_of
+from ..tensor_types import dtype_of
+from .calls import Call, converter, is_float, name_of
 from .elementwise import common, constant
 
 

@@ -25,7 +25,8 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
-from .calls import HALF, Call, converter, dtype_of, is_float
+from ..tensor_types import dtype_of
+from .calls import HALF, Call, converter, is_float
 
 _UNARY: dict[str, Callable[[relax.Expr], relax.Expr]] = {
     name: getattr(relax.op, name)

@@ -12,7 +12,8 @@ import math
 import numpy as np
 from tvm import relax
 
-from .calls import Call, converter, dtype_of
+from ..tensor_types import dtype_of
+from .calls import Call, converter
 from .elementwise import constant
 
 

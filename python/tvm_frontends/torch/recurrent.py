@@ -14,6 +14,7 @@ from typing import Any
 from tvm import relax
 
 from ..kernels.recurrent import Cell, Weights, emit_direction, make_activation
+from ..tensor_types import dtype_of
 from .calls import Call, converter
 
 _ACTIVATIONS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh")}
@@ -50,7 +51,7 @@ def _cell(kind: str, x: relax.Expr, recurrent: relax.Expr, d: int) -> Cell:
     steps, batch, _ = (int(size) for size in x.ty.shape)
     activations = tuple(make_activation(name) for name in _ACTIVATIONS[kind])
     hidden = int(recurrent.ty.shape[1])
-    dtype = str(x.ty.dtype.dtype)
+    dtype = dtype_of(x)
     return Cell(kind, steps, batch, hidden, activations, reverse=d == 1, linear_before_reset=kind == "gru", dtype=dtype)
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from .calls import HALF, Call, converter, dtype_of, is_float
+from ..tensor_types import dtype_of
+from .calls import HALF, Call, converter, is_float
 from .elementwise import constant
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import tvm_ffi
 from tvm import relax
 
-from .calls import Call, converter, dtype_of, is_float
+from ..tensor_types import dtype_of
+from .calls import Call, converter, is_float
 from .elementwise import constant
 
 _REDUCTIONS = {

@@ -1,11 +1,11 @@
 """The benchmark: suites of instances, runs of methods in equal time, best known solutions, and tables."""
 
-from .best import BestKnown, Known
-from .records import Result, Run
+from .best_known import BestKnown, Known
+from .run_files import Result, Run
 from .runner import Limits, run
 from .scoring import check_kept, keep, prove_kept, raise_bounds, score
+from .standings import Standings, page, summaries
 from .suite import Case, Suite, load_suite
-from .tables import Standings, page, summaries
 
 __all__ = [
     "BestKnown",

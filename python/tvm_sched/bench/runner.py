@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 
 from ..errors import InputError, TvmSchedError
 from .kinds import Answer, Proof
-from .records import Circumstances, Result, Run
+from .run_files import Circumstances, Result, Run
 from .suite import Case
 
 _LOOK = 0.1

@@ -11,10 +11,10 @@ import msgspec
 
 from ..errors import InputError, SchedulerError, TvmSchedError
 from ..files import read_bytes
-from .best import BestKnown, Known
+from .best_known import BestKnown, Known
 from .kinds import Proof
-from .kinds.base import NO_FILES
-from .records import Result
+from .kinds.kind import NO_FILES
+from .run_files import Result
 from .suite import Case, Suite
 
 _ENDINGS = (".json.gz", ".json")

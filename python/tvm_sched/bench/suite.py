@@ -18,8 +18,8 @@ import msgspec
 from ..errors import FormatError, InputError, did_you_mean
 from ..files import read_bytes
 from ..toml_files import parse_toml
+from .instance_sources import SOURCES
 from .kinds import KINDS, Kind, Proof
-from .sources import SOURCES
 
 FORMAT, VERSION = "tvm_sched.suite", 1
 FILE = "suite.toml"

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from .best import BestKnown, Known
-from .records import Result
+from .best_known import BestKnown, Known
+from .run_files import Result
+from .standings import Summary
 from .suite import Case
-from .tables import Summary
 
 
 class InstanceSummary(msgspec.Struct, frozen=True):
@@ -27,8 +27,8 @@ class InstanceSummary(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, case: Case, known: Known | None, digest: str) -> InstanceSummary:
         """Summarise an instance."""
-        value, bound, checked = (known.value, known.bound, known.checked) if known else (None, None, "")
-        return cls(case.name, case.kind.name, case.kind.unit, value, bound, checked, digest)
+        value, bound, checked_by = (known.value, known.bound, known.checked) if known else (None, None, "")
+        return cls(case.name, case.kind.name, case.kind.unit, value, bound, checked_by, digest)
 
     @property
     def cells(self) -> list[str]:

@@ -29,7 +29,7 @@ from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, A
 from .relaxation import Relaxation
 from .variant_relaxation import Relaxed, relaxed
 
-FORMAT, VERSION = "tvm_sched.evidence", 2
+FORMAT, VERSION = "tvm_sched.evidence", 1
 
 
 class Evidence(NamedTuple):

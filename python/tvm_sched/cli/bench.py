@@ -257,8 +257,8 @@ def show_table(
 
 
 def _show(out: Output, standings: Standings) -> None:
+    from ..bench.standings import HEADER, cells, summaries
     from ..bench.summaries import MethodSummaries
-    from ..bench.tables import HEADER, cells, summaries
     from ..report.tables import table
 
     found = summaries(standings)

@@ -13,7 +13,7 @@ import msgspec
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from .copies import Bandwidths
 
-FORMAT, VERSION = "tvm_sched.recording", 2
+FORMAT, VERSION = "tvm_sched.recording", 1
 SWITCH = "switch"
 """Where links go that do not go to a GPU."""
 

@@ -15,7 +15,6 @@ from .steps import RESULTS, BufferKey, Step, StepMaker, order_steps, plan_waits
 WORKSPACE = 32 << 20
 """Most bytes of a library's workspace on a stream; ``cpp/kernels/cuda/call.cc`` has one for kernels that no plan calls."""
 _UNIT = 1 << 16  # of which workspaces are multiples
-_SINCE_2 = {"extra_bytes", "workspace_bytes"}  # fields of devices that readers of version 1 refuse
 
 
 def emit_plan(
@@ -108,10 +107,9 @@ class _Emitter:
             self._step(step, queue_id[step.queue], waits[k]) for k, step in enumerate(steps)
         ]  # registers buffers
         devices = [self._device(k, size) for k, size in enumerate(sizes)]
-        newer = bool(self.kept) or any(_SINCE_2 & device.keys() for device in devices)
         return {
             "format": "tvm_sched.plan",
-            "version": 2 if newer else 1,
+            "version": 1,
             "name": name,
             "backend": self.backend,
             "devices": devices,

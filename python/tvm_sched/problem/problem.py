@@ -20,7 +20,7 @@ from .graph import Operator, OpGraph, Tensor
 from .topology import HOST, STREAM_FIELDS, Route, Topology
 from .variants import Group, Variants, all_ways
 
-FORMAT, VERSION = "tvm_sched.problem", 6
+FORMAT, VERSION = "tvm_sched.problem", 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -254,20 +254,11 @@ class Problem:
             for field in STREAM_FIELDS:
                 if not device[field]:
                     del device[field]
-        newer = self.costs.uncertainty or any(operator.read_bytes for operator in self.graph.operators)
         if self.variants is not None:
             body["variants"] = self.variants.to_builtins()
         if not self.graph.models:
             del body["graph"]["models"]
-        # Older programs read what they understand.
-        version = 4 if self.graph.models else 3 if self.variants else 2 if newer else 1
-        if any(operator.demand for operator in (*self.graph.operators, *self._own_operators)):
-            version = 5
-        together = self.costs.concurrency
-        contention = together is not None and together.knows_contention
-        if contention or any(device.stream_overhead or device.wait_overhead for device in self.topology.devices):
-            version = VERSION
-        return encode_document(body, FORMAT, version)
+        return encode_document(body, FORMAT, VERSION)
 
     @staticmethod
     def from_json(text: bytes | str, where: str = "problem") -> Problem:

@@ -48,40 +48,43 @@ class CompileOptions:
     topology : Topology, str or path
         The machine: a `Topology`, the name of a preset, or a topology file. The attribute is the `Topology`.
     objective : {"latency", "throughput"}
-        Of one run, by the scheduler; or of a pipeline of stages that takes many batches, by the partitioner.
+        ``"latency"``: a scheduler makes one run fast. ``"throughput"``: a partitioner cuts the model into a pipeline of
+        stages, through which many batches pass.
     scheduler, partitioner : str
         Names of registered methods.
     options : mapping
-        Of the scheduler, or of the partitioner.
+        Options of the scheduler or the partitioner.
     cost_model : str or callable, optional
         Name of a registered cost model, a file of latencies, or a function ``(graph, topology) -> Costs``. Default:
         ``"calibrated"`` for this machine's cores, else ``"roofline"``.
     backend : {"cpu", "emulated", "cuda"}, optional
-        What runs it. Default: ``"cpu"`` where all devices of the topology are CPUs, else ``"emulated"``. ``"cuda"``
-        compiles for GPUs, and needs nvcc.
+        What runs the model. ``"cuda"`` compiles for GPUs and needs nvcc; ``"emulated"`` computes on this machine's CPU and
+        takes the time that the plan says. Default: ``"cpu"`` if all devices of the topology are CPUs, else ``"emulated"``.
     measure : bool, optional
-        Run the schedule and others for the same cores on this machine and keep the fastest, which may be for another
-        number of logical devices. Default: only for the topology ``"cpu"``; `measuring` says what follows.
+        Run the schedule and others for the same cores on this machine and keep the fastest, which may use another number
+        of logical devices. Default: only for the topology ``"cpu"`` (see `measuring`).
     streams : {"one", "opara", "nimble", "wavefront", "fewest", "best"}, optional
-        How operators of a device share streams (`tvm_sched.streams.allocate_streams`). Default and ``"best"``: what is
-        best by prediction, the scheduler's streams among it, where the costs say how long operators take together. Where
-        schedules are measured, ``"best"`` measures the streams of each method, too, and a method that is named is taken
-        with measured latencies. With a name the default cost model of GPUs is ``"occupancy"``, which knows such times.
+        Method that gives operators to streams of their device (`tvm_sched.streams.allocate_streams`). Default: ``"best"``,
+        which takes the least predicted latency among all methods and the scheduler's own streams, if the costs predict how
+        operators run together. If schedules are measured, ``"best"`` also measures the streams of each method, and a method
+        that is named uses measured latencies. If a method is named, the default cost model of GPUs is ``"occupancy"``.
     launch_order : {"depth-first", "breadth-first", "critical-path", "opara", "best"}, optional
-        Order in which kernels start (`tvm_sched.streams.order_launches`). Default and ``"best"``: what is best by
-        prediction, the scheduler's order among it, where a device has several streams; else the scheduler's. Where
-        schedules are measured, it is the order of the streams that are named.
+        Order in which kernels start (`tvm_sched.streams.order_launches`). Default: ``"best"``, which takes the least
+        predicted latency among all orders and the scheduler's own, if a device has several streams. If schedules are
+        measured, the order applies to the streams that are named.
     variants : bool
-        Whether the scheduler may choose among alternatives for fused kernels. A scheduler that does not choose
-        takes the fused kernels.
+        Whether the scheduler may choose among alternatives for fused kernels. A scheduler that does not choose takes the
+        fused kernels.
     rows : bool, optional
         Whether the scheduler may split kernels by rows (batch entries, tokens or image rows). Every part then needs all the
         weights, so this pays only if the weights are already on the devices. Default: true if ``resident`` is given.
     parameters : {"auto", "embed", "external"}
-        Where parameters' values go: into the artifact, or beside it. ``"auto"`` embeds up to `EMBED_LIMIT` bytes.
+        Where parameters' values go: into the artifact, or into a file beside it. ``"auto"`` embeds up to `EMBED_LIMIT`
+        bytes.
     processor : str
-        What TVM's kernels are compiled for: ``"native"``, this machine's processor; a level (``"x86-64-v2"`` to
-        ``"x86-64-v4"``), all of it; several levels with commas, or ``"portable"`` for all, kernels for each.
+        Processor that TVM's kernels are compiled for: ``"native"`` (this machine's), or a level ``"x86-64-v2"`` to
+        ``"x86-64-v4"``. Several levels separated by commas, or ``"portable"`` for all levels, give kernels for each; loading
+        the artifact chooses the highest level that the machine has.
     precision : {"float32", "bfloat16", "tf32"}
         Number format in which float32 products and convolutions with weights multiply. Sums and all other operators remain
         in float32. ``"bfloat16"`` needs a CPU with instructions for it; weights and lookup tables are then stored in
@@ -94,21 +97,20 @@ class CompileOptions:
     graph : bool, optional
         Capture the second of several equal runs on GPUs as a CUDA graph, and replay it from then on.
     resident : float or sequence of str, optional
-        Parameters that remain on the devices from run to run: a part of their bytes from 0 to 1, or names.
+        Parameters that remain on the devices from run to run: a fraction of their bytes from 0 to 1, or names.
     instances : int, optional
-        How many runs may proceed at once. This, ``graph`` and ``resident`` are what the artifact starts with;
-        `tvm_sched.runtime.ScheduledModule.configure` changes them.
+        How many runs may proceed at once. ``graph``, ``resident`` and ``instances`` are initial settings of the artifact,
+        which `tvm_sched.runtime.ScheduledModule.configure` changes.
     states : mapping of str to int
-        Inputs that are kept from run to run in the memory of the device that computes them, such as a cache of keys and
-        values, each with the position of the result (counted from 0, nested ones one after the other) that is its value in
-        the next run. They are neither given nor returned, and are zero at first; see
-        `tvm_sched.runtime.ScheduledModule.set_state`.
+        Inputs that stay in a device's memory from run to run, such as a cache of keys and values. Each has the position of
+        the result that becomes its value for the next run; nested results are counted one after the other, from 0. States
+        are zero at first, and are neither given nor returned; see `tvm_sched.runtime.ScheduledModule.set_state`.
     stages : int or "auto"
-        Most stages of a pipeline; ``"auto"``: one for each device.
+        Largest number of stages of a pipeline; ``"auto"``: the number of devices.
     devices : sequence of str, optional
         Names of the devices that a pipeline may use. Default: all.
     latency_ceiling, throughput_floor : float, optional
-        Seconds that a batch may take at most, and batches a second at least, in a pipeline. One of the two.
+        Largest time of a batch in a pipeline in seconds, and smallest number of batches a second. At most one is given.
 
     Raises
     ------
@@ -141,7 +143,7 @@ class CompileOptions:
     devices: Sequence[str] | None = None
     latency_ceiling: float | None = None
     throughput_floor: float | None = None
-    _chosen_here: Topology | None = field(default=None, repr=False)  # that of the name "cpu", which is for measuring
+    _named_cpu: Topology | None = field(default=None, repr=False)  # the topology, if the name "cpu" gave it
 
     def __post_init__(self) -> None:
         for name, allowed in _ALLOWED.items():
@@ -163,7 +165,7 @@ class CompileOptions:
         if self.precision == "tf32" and self.backend != "cuda":
             raise InputError("precision 'tf32' is for GPUs: give backend='cuda', too")
         if given == MEASURED:
-            object.__setattr__(self, "_chosen_here", self.topology)
+            object.__setattr__(self, "_named_cpu", self.topology)
         self._check_measure()
 
     def _check_run(self) -> None:
@@ -260,8 +262,8 @@ class CompileOptions:
         """
         if self.measure is not None:
             return self.measure
-        here = self._chosen_here is not None and self._chosen_here is self.topology
-        return here and self.backend in (None, "cpu") and self.objective == "latency"
+        named = self._named_cpu is not None and self._named_cpu is self.topology
+        return named and self.backend in (None, "cpu") and self.objective == "latency"
 
     @property
     def offers_rows(self) -> bool:
@@ -294,7 +296,7 @@ class CompileOptions:
 DEFAULTS: Mapping[str, Any] = {
     each.name: {} if each.default is MISSING else each.default
     for each in fields(CompileOptions)
-    if each.name not in ("topology", "_chosen_here")
+    if each.name not in ("topology", "_named_cpu")
 }
 """Each option but the topology, which has none."""
 

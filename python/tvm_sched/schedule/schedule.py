@@ -15,7 +15,7 @@ from ..errors import ScheduleError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from ..problem import Request
 
-FORMAT, VERSION = "tvm_sched.schedule", 2
+FORMAT, VERSION = "tvm_sched.schedule", 1
 
 _MOST = (1 << 31) - 1
 """Largest number of a stream or stage."""
@@ -208,10 +208,9 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         for name in ("choice", "workload"):
             if not body[name]:
                 del body[name]
-        newer = self.certificate is not None and self.certificate.requests
-        if self.certificate is not None and not newer:
+        if self.certificate is not None and not self.certificate.requests:
             del body["certificate"]["requests"]
-        return encode_document(body, FORMAT, VERSION if newer else 1)  # older programs read what they understand
+        return encode_document(body, FORMAT, VERSION)
 
     @staticmethod
     def from_json(text: bytes | str, where: str = "schedule") -> Schedule:

@@ -34,8 +34,8 @@ class Verdict(NamedTuple):
 
 def check(allocation_file: str | Path, evidence_file: str | Path) -> Verdict:
     """Check the allocation and prove the bound; raises `Refused` where one of the files is wrong."""
-    allocation, _ = read(allocation_file, "tvm_sched.allocation", (1,))
-    evidence, _ = read(evidence_file, "tvm_sched.cluster_evidence", (1,))
+    allocation, _ = read(allocation_file, "tvm_sched.allocation")
+    evidence, _ = read(evidence_file, "tvm_sched.cluster_evidence")
     try:
         cluster = Cluster(evidence["cluster"])
         services = {name: Service(text, cluster) for name, text in evidence["services"].items()}

@@ -39,9 +39,9 @@ def check(instance_file: str | Path, solution_file: str | Path, evidence_file: s
 
     Without evidence it is the simple bound: some stage has the work of the largest node, and some stage the average work.
     """
-    document, digest = read(instance_file, "tvm_sched.partition_problem", (1,))
-    solution, _ = read(solution_file, "tvm_sched.partition", (1,))
-    evidence = read(evidence_file, "tvm_sched.partition_evidence", (1,))[0] if evidence_file is not None else None
+    document, digest = read(instance_file, "tvm_sched.partition_problem")
+    solution, _ = read(solution_file, "tvm_sched.partition")
+    evidence = read(evidence_file, "tvm_sched.partition_evidence")[0] if evidence_file is not None else None
     try:
         for name, made_for in (("partition", solution), ("evidence", evidence or {"instance": digest})):
             if made_for["instance"] != digest:

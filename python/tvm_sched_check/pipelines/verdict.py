@@ -37,9 +37,9 @@ class Verdict(NamedTuple):
 
 def check(problem_file: str | Path, plan_file: str | Path, evidence_file: str | Path) -> Verdict:
     """Price the plan and prove the bound; raises `Refused` where one of the files is wrong."""
-    document, digest = read(problem_file, "tvm_sched.problem", (1, 2, 3, 4, 5, 6))
-    plan, _ = read(plan_file, "tvm_sched.pipeline", (1,))
-    evidence, _ = read(evidence_file, "tvm_sched.pipeline_evidence", (1,))
+    document, digest = read(problem_file, "tvm_sched.problem")
+    plan, _ = read(plan_file, "tvm_sched.pipeline")
+    evidence, _ = read(evidence_file, "tvm_sched.pipeline_evidence")
     try:
         for name, made_for in (("plan", plan["problem"]), ("evidence", evidence["problem"])):
             if made_for != digest:

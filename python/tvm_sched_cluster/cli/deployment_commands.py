@@ -76,7 +76,7 @@ def status(
     $ tvm-sched status googlenet --json
     """
     from .. import serving
-    from ..summaries import DeploymentStatus, Statuses, deployment_table
+    from ..summaries import Statuses, deployment_table
 
     found, failed = [], {}
     for each in [name] if name else serving.deployments(address):
@@ -90,7 +90,7 @@ def status(
     out.show(*map(deployment_table, found))
     if not found and not failed:
         out.say("there are no deployments")
-    out.result(Statuses(deployments=msgspec.convert(found, list[DeploymentStatus]), failed=failed))
+    out.result(msgspec.convert({"deployments": found, "failed": failed}, Statuses))
     if failed:
         raise typer.Exit(FAILURE)
 

@@ -52,15 +52,10 @@ def test_launches_of_kernels_that_are_lowered_alone(model):
     assert all(launch.threads <= 1024 for each in (softmax, product) for launch in each.demand.launches)
     loaded = Problem.from_json(problem.to_json())
     assert loaded.graph == problem.graph
-    assert json.loads(problem.to_json())["version"] == 5
 
 
 def test_nothing_is_said_without_gpus(model):
     assert not any(operator.demand for operator in lowered(model, libraries=()).graph.operators)
-
-
-def test_an_old_problem_keeps_its_version(model):
-    assert json.loads(lowered(model, libraries=()).to_json())["version"] == 1
 
 
 def test_a_product_of_the_library_by_the_model(model):

@@ -6,6 +6,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
+from ...tensor_types import dtype_of
 from .writing import Kernel, loops
 
 
@@ -19,7 +20,7 @@ def emit_count(builder: relax.BlockBuilder, count: relax.Expr) -> tirx.Var:
 
 def emit_leading(builder: relax.BlockBuilder, value: relax.Expr, axis: int, size: tirx.Var) -> relax.Expr:
     """The first ``size`` entries of a tensor along an axis; ``size`` comes from `emit_count`."""
-    shape, dtype = [int(d) for d in value.ty.shape.values], str(value.ty.dtype.dtype)
+    shape, dtype = [int(d) for d in value.ty.shape.values], dtype_of(value)
     function = builder.add_func(_leading_kernel(tuple(shape), dtype, axis), "leading_part")
     return builder.emit(relax.call_tir(function, [value], relax.TensorType(_with(shape, axis, size), dtype)))
 

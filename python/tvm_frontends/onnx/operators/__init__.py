@@ -4,7 +4,7 @@ A converter is a function from a `Node` to the value of its output, or to a list
 registered by `converter`, and found by the operator's domain and name; nothing of TVM's frontend is changed.
 """
 
-from .nodes import Node, constant_of, converter, dtype_of, find
+from .nodes import Node, constant_of, converter, find
 from .upstream import is_known
 
-__all__ = ["Node", "constant_of", "converter", "dtype_of", "find", "is_known"]
+__all__ = ["Node", "constant_of", "converter", "find", "is_known"]

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from .nodes import Node, constant_of, converter, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node, constant_of, converter
 from .upstream import convert_upstream
 
 
@@ -36,7 +37,7 @@ def _bounded(node: Node, x: relax.Expr, limit: relax.Expr, bound: Callable[..., 
         return node.emit(bound(x, limit))
     if value is not None:
         return x if np.isnan(value).any() else node.emit(bound(x, limit))
-    if "float" in str(limit.ty.dtype.dtype):
+    if "float" in dtype_of(limit):
         none = relax.const(-np.inf if bound is relax.op.maximum else np.inf, limit.ty.dtype.dtype)
         limit = node.emit(relax.op.where(node.emit(relax.op.isnan(limit)), none, limit))
         return node.emit(bound(limit, x))  # x where either is NaN; of constants, kernels see to it

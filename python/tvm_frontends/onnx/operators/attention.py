@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...tensor_types import dtype_of
 from .integers import cast
-from .nodes import Node, converter, dtype_of
+from .nodes import Node, converter
 from .quantized import float_product
 
 _DOMAIN = "com.microsoft"

@@ -22,7 +22,8 @@ from ...kernels.bounded import (
     suppression_kernel,
     unique_kernel,
 )
-from .nodes import Node, converter, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node, converter
 
 
 @converter("NonZero")

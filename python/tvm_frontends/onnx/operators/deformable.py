@@ -5,7 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import relax, te
 
-from .nodes import Node, converter, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node, converter
 
 
 @converter("DeformConv")

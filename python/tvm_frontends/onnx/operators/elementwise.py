@@ -22,7 +22,8 @@ import tvm
 from tvm import relax, te
 
 from ...division import float_remainder, safe_divisor
-from .nodes import Node, constant_of, converter, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node, constant_of, converter
 from .upstream import convert_upstream
 
 WHOLE = ("int", "uint")
@@ -210,7 +211,7 @@ def variadic(node: Node) -> relax.Expr:
 
 
 def _extremum(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """NaN where either is; with a constant, which goes second, kernels see to that (`relax.not_a_number`)."""
+    """NaN where either is; with a constant, which goes second, the lowering of tvm_sched keeps the NaN."""
     if constant_of(a) is not None:
         a, b = b, a
     found = (relax.op.maximum if node.operator == "Max" else relax.op.minimum)(a, b)

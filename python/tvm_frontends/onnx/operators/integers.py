@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...tensor_types import dtype_of
 from ..widen import WIDER
-from .nodes import Node, constant_of, dtype_of
+from .nodes import Node, constant_of
 
 RANGES = {
     "int2": (-2, 1),

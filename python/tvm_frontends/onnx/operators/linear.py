@@ -9,7 +9,8 @@ import numpy.typing as npt
 from onnx import numpy_helper
 from tvm import relax
 
-from .nodes import Node, converter, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node, converter
 from .scores import DOMAIN, class_labels, one_class, post_transform
 
 

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,10 @@ import tvm
 from tvm import relax
 
 from ...errors import Missing, UnsupportedNode
+from ...tensor_types import static_shape
+
+if TYPE_CHECKING:
+    import onnx
 
 STANDARD = ("", "ai.onnx")
 """Names of the standard domain."""
@@ -113,12 +117,18 @@ class Node:
             raise self.unsupported(f"{what} is missing")
         if isinstance(value, relax.ShapeExpr):
             return (len(value.values),)
-        dims = value.ty.shape if isinstance(value.ty, relax.TensorType) else None
-        if not isinstance(dims, relax.ShapeExpr) or not all(isinstance(d, tvm.tirx.IntImm) for d in dims.values):
+        shape = static_shape(value)
+        if shape is None:
             raise self.unsupported(
                 f"the shape of {what} is known only when the model runs; freeze its input shapes, or cut it before this"
             )
-        return tuple(int(d) for d in dims.values)
+        return shape
+
+
+def node_text(node: onnx.NodeProto) -> str:
+    """A node in messages: its operator, and its name or else its outputs."""
+    kind = f"{node.domain}.{node.op_type}" if node.domain not in STANDARD else node.op_type
+    return f"{kind} (node {node.name or '->'.join(node.output)!r})"
 
 
 Converter: TypeAlias = "Callable[[Node], relax.Expr | Sequence[relax.Expr]]"
@@ -148,11 +158,6 @@ def constant_of(value: relax.Expr | None) -> npt.NDArray[np.generic] | None:
     if isinstance(value, tvm.ir.GenericConst) and isinstance(value.ty, relax.TensorType):
         return value.value.numpy()
     return None
-
-
-def dtype_of(value: relax.Expr) -> str:
-    """The data type of a tensor."""
-    return str(value.ty.dtype.dtype)
 
 
 def _text(value: Any) -> Any:

@@ -13,8 +13,9 @@ import math
 
 from tvm import relax
 
+from ...tensor_types import dtype_of
 from .elementwise import scalar
-from .nodes import Node, converter, dtype_of
+from .nodes import Node, converter
 
 
 @converter("LayerNormalization")

@@ -18,8 +18,9 @@ from ...kernels.recurrent import (
     takes_alpha,
     takes_beta,
 )
+from ...tensor_types import dtype_of
 from .integers import dequantize
-from .nodes import Node, converter, dtype_of
+from .nodes import Node, converter
 from .quantized import dynamically_quantized
 
 _DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}

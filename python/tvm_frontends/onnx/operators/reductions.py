@@ -12,7 +12,8 @@ import numpy as np
 import tvm
 from tvm import relax, te
 
-from .nodes import Node, converter, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node, converter
 from .upstream import convert_upstream
 
 

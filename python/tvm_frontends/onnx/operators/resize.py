@@ -18,7 +18,8 @@ from tvm import relax
 
 from ...errors import MissingConstant
 from ...interpolation import cubic, interpolate
-from .nodes import Node, converter, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node, converter
 
 
 @dataclass(frozen=True)

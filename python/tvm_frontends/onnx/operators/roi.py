@@ -5,7 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm import relax, te
 
-from .nodes import Node, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node
 
 
 def roi_maximum(node: Node) -> relax.Expr:

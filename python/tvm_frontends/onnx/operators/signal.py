@@ -7,7 +7,8 @@ from tvm import relax
 
 from ...errors import MissingConstant
 from ...fourier import dft_matrix
-from .nodes import Node, converter, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node, converter
 
 
 @converter("CumSum", "CumProd")

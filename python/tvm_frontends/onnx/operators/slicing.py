@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
-from .nodes import Node, constant_of, converter, dtype_of
+from ...tensor_types import dtype_of, static_shape
+from .nodes import Node, constant_of, converter
 
 
 @converter("Slice")
@@ -22,7 +22,7 @@ def slice_(node: Node) -> relax.Expr:
     value, *positions = node.inputs
     known = [None if position is None else constant_of(position) for position in positions]
     computed = any(k is None and p is not None for k, p in zip(known, positions, strict=True))
-    if computed or not _static(value):
+    if computed or static_shape(value) is None:
         return node.convert_as("Slice", node.inputs, node.attributes)
     shape = node.shape(value, "its input")
     starts, ends, axes, steps = _numbers(known, len(shape))
@@ -54,15 +54,6 @@ def _end(taken: range, size: int) -> int:
     """One beyond the last position; before the first element it must not count from the end."""
     beyond = taken[-1] + (1 if taken.step > 0 else -1)
     return beyond if beyond >= 0 else -size - 1
-
-
-def _static(value: Any) -> bool:
-    ty = value.ty
-    return (
-        isinstance(ty, relax.TensorType)
-        and isinstance(ty.shape, relax.ShapeExpr)
-        and all(isinstance(size, tvm.tirx.IntImm) for size in ty.shape.values)
-    )
 
 
 def _numbers(known: list[Any], rank: int) -> tuple[list[int], ...]:

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import tvm
 from tvm import relax, te
 
-from .nodes import Node, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node
 
 
 @dataclass(frozen=True)

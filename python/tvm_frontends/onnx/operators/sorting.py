@@ -13,7 +13,8 @@ from dataclasses import replace
 import tvm
 from tvm import relax, te
 
-from .nodes import Node, converter, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node, converter
 from .upstream import convert_upstream
 
 SORTED = {"bool": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "bfloat16": "float32"}

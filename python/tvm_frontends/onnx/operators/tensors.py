@@ -21,8 +21,9 @@ import tvm
 from tvm import relax, te
 
 from ...errors import MissingConstant
+from ...tensor_types import dtype_of
 from ..widen import WIDER
-from .nodes import Node, constant_of, converter, dtype_of
+from .nodes import Node, constant_of, converter
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 from .upstream import convert_upstream
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ...tensor_types import dtype_of
 from .integers import cast
-from .nodes import Node, converter, dtype_of
+from .nodes import Node, converter
 from .normalization import group_normalization, layer_normalization, rms_normalization
 
 _DOMAIN = "com.microsoft"

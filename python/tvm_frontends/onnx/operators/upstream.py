@@ -15,7 +15,8 @@ import numpy as np
 from tvm import relax
 
 from ...errors import MissingConstant, UnsupportedNode
-from .nodes import Node, constant_of, find
+from ...tensor_types import known_sizes
+from .nodes import Node, constant_of, find, node_text
 
 if TYPE_CHECKING:
     import onnx
@@ -109,8 +110,8 @@ def check_constants(
         name = node.input[position]
         sources = _sources(graph, name) if graph is not None else [name]
         problem = (
-            f"{_text(node)}: its input {position} ({name!r}) decides shapes, axes or modes, which have to be known when the "
-            "model is compiled"
+            f"{node_text(node)}: its input {position} ({name!r}) decides shapes, axes or modes, which have to be known when "
+            "the model is compiled"
         )
         if sources:
             raise UnsupportedNode(problem, MissingConstant(tuple(sources)))
@@ -167,19 +168,16 @@ def check_results(node: onnx.NodeProto, values: Sequence[Any], inferred: dict[st
         found = str(value.ty.dtype.dtype) if value.ty.dtype is not None else ""
         wanted = np.dtype(tensor_dtype_to_np_dtype(kind.elem_type)).name if kind.elem_type else found
         if found and found != wanted:
-            raise UnsupportedNode(f"{_text(node)}: its converter gives output {name!r} the type {found}, not {wanted}")
-        dims = value.ty.shape.values if isinstance(value.ty.shape, relax.ShapeExpr) else None
-        if dims is None or not kind.HasField("shape"):
+            raise UnsupportedNode(
+                f"{node_text(node)}: its converter gives output {name!r} the type {found}, not {wanted}"
+            )
+        known = known_sizes(value)
+        if known is None or not kind.HasField("shape"):
             continue
         sizes = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
-        known = [int(d) if hasattr(d, "value") else None for d in dims]
         if len(known) != len(sizes) or any(
             a is not None and b is not None and a != b for a, b in zip(known, sizes, strict=True)
         ):
             raise UnsupportedNode(
-                f"{_text(node)}: its converter gives output {name!r} the shape {known}, not {sizes} as the standard says"
+                f"{node_text(node)}: its converter gives output {name!r} the shape {known}, not {sizes} as the standard says"
             )
-
-
-def _text(node: onnx.NodeProto) -> str:
-    return f"{node.op_type} (node {node.name or '->'.join(node.output)!r})"

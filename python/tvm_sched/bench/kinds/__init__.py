@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...registry import Registry
-from .base import Answer, Checked, Kind, Proof
+from .kind import Answer, Checked, Kind, Proof
 from .latency import LatencyKind
 from .placement import PlacementKind
 from .throughput import ThroughputKind

@@ -14,7 +14,7 @@ from ...schedule import Schedule
 from ...schedulers import solve
 from ...schedulers.latency import certificate
 from ...schedulers.registry import SCHEDULERS
-from .base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
+from .kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 
 
 class LatencyKind(Kind[Scenario]):

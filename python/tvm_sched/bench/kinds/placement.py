@@ -13,7 +13,7 @@ from ...schedulers.common.milp import Effort
 from ...schedulers.efficient_mip import Instance, SolvedPlacement, place
 from ...schedulers.efficient_mip.instance import evaluate
 from ...schedulers.efficient_mip.path_bound import lower_bound
-from .base import Answer, Kind, Proof
+from .kind import Answer, Kind, Proof
 
 FORMAT, VERSION = "tvm_sched.placement", 1
 ANNEALING = 20_000

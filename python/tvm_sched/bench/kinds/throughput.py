@@ -18,7 +18,7 @@ from ...errors import FormatError, InputError, SchedulerError
 from ...files import content_digest, convert, decode_document, encode_document
 from ...pipeline import Partition, PartitionProblem
 from ...pipeline.registry import PARTITIONERS, partition
-from .base import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
+from .kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 
 FORMAT, VERSION = "tvm_sched.partition", 1
 

@@ -83,7 +83,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         runs = zip(self._runs, self.mix, strict=True)
         return [(run, request.weight / total) for run, request in runs if run != self.scenario]
 
-    def _priced(self, index: ScheduleIndex) -> tuple[int, tuple[int, str]]:
+    def _evaluate(self, index: ScheduleIndex) -> tuple[int, tuple[int, str]]:
         """The latency that counts; the shortfall (see `shortfall`) in the worst of the runs that count."""
         if not self.mix:
             return index.objective_ns, shortfall(index)
@@ -93,7 +93,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
     def offer_sequence(self, sequence: Array, memory_scale: float) -> int | None:
         """Count a sequence; its latency, or None if it does not fit into memory and so does not count."""
         index = ScheduleIndex.of_sequence(self.scenario, sequence)
-        latency, short = self._priced(index)
+        latency, short = self._evaluate(index)
         if short[0] > 0:
             self._shortfalls.append(short)
             return None
@@ -108,7 +108,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
 
         One with neither stages nor evictions is a sequence, too, from which searches may start.
         """
-        latency, short = self._priced(index)
+        latency, short = self._evaluate(index)
         if short[0] <= 0:
             self.offer(index, latency)
         if not index.evicted and not any(index.stage):

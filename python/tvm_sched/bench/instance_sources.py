@@ -16,11 +16,11 @@ from ..problem import Problem, Scenario, load_topology, problem_of
 from ..registry import Registry
 from ..schedulers.efficient_mip import Instance, read_workload
 from ..testing.hios import random_layered
-from ..testing.moirai import read_moirai
 from ..testing.regal import regal_like
-from ..testing.tarnawski import read_throughput
 from ..testing.task_graphs import FAMILIES, task_graph
 from .kinds.throughput import Pipeline
+from .moirai_files import read_moirai
+from .tarnawski_files import read_throughput
 
 
 def _tasks(graph: str, topology: str, seed: int = 0) -> Scenario:

@@ -1,4 +1,4 @@
-"""Ensembles of decision trees, as LightGBM, XGBoost and scikit-learn are exported, by the kernel of `relax.trees`."""
+"""Ensembles of decision trees, as LightGBM, XGBoost and scikit-learn are exported, by the kernel of `kernels.trees`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy.typing as npt
 from tvm import relax
 
 from ...kernels.trees import AVERAGE, EQ, MAX, MEMBER, MIN, SUM, Forest, forest_kernel
-from .nodes import Node, converter, dtype_of
+from ...tensor_types import dtype_of
+from .nodes import Node, converter
 from .scores import DOMAIN, POST_TRANSFORMS, class_labels, one_class, post_transform
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")

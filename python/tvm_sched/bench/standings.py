@@ -9,9 +9,9 @@ from functools import cached_property
 from math import exp, isinf, log
 from statistics import median
 
-from .best import BestKnown
+from .best_known import BestKnown
 from .kinds import KINDS
-from .records import Circumstances, Result
+from .run_files import Circumstances, Result
 from .suite import Case, Suite
 
 HEADER = ("method", "instances", "failed", "over best", "median gap", "largest gap", "wins", "ties", "s a run")
@@ -179,9 +179,10 @@ def page(standings: Standings, circumstances: Sequence[Circumstances], command: 
         lines += ["", "By family, over the best known:", "", *_families(standings, kind)]
         lines += ["", *_behind(standings, kind)]
         if spread := _spread(standings, kind):
-            header = ("instance", "method", "seeds", "least", "median", "most", "failed")
+            header = ("family", "method", "instances", "runs", "least", "median", "most", "failed")
             lines += ["", "Over the seeds of random methods, over the best known:", "", *_markdown(header, spread)]
-    lines += ["", "## Best known", "", *_instances(standings)]
+    lines += ["", "## Best known", "", "Each solution, bound and method is in `best.json` beside the suite."]
+    lines += ["", *_best_known(standings)]
     lines += ["", "## Errors", "", *_errors(standings)]
     return "\n".join(lines) + "\n"
 
@@ -190,7 +191,7 @@ _HOW_TO_READ = """\
 `over best` is the geometric mean of what a method's solutions are worth over the best known ones (1 is as good; of random
 methods each run counts); `gap` is what the bound leaves open, `wins` the instances on which no other method here is as good,
 `ties` those on which others are, `failed` those without a solution. Solutions are priced by the package; those
-kept as best known and marked in the last table were checked by `tvm_sched_check` too. How to take part:
+kept as best known and counted as checked in the last table were checked by `tvm_sched_check` too. How to take part:
 [the benchmark](../tasks/benchmark.md)."""
 
 
@@ -243,17 +244,22 @@ def _families(standings: Standings, kind: str) -> list[str]:
 
 
 def _spread(standings: Standings, kind: str) -> list[Sequence[str]]:
-    """Of each method that was run with several seeds on an instance: its least, median and largest worth over the best."""
-    rows: list[Sequence[str]] = []
+    """Of each family and method with several seeds: least, median of the instances' medians, and largest over the best."""
+    found: dict[tuple[str, str], list[tuple[int, list[float]]]] = defaultdict(list)
     for name in standings.of(kind):
-        best = standings.best(name)[0]
+        best, ratio = standings.best(name)[0], standings.cases[name].kind.ratio
         for method, results in sorted(standings.runs[name].items()):
-            if len({result.seed for result in results}) < 2 or best is None:
-                continue
-            ratio = standings.cases[name].kind.ratio
-            found = [ratio(result.value, best) for result in results if result.value is not None]
-            shown = [_number(pick(found) if found else None) for pick in (min, median, max)]
-            rows.append([name, method, str(len(results)), *shown, str(len(results) - len(found))])
+            if len({result.seed for result in results}) > 1 and best is not None:
+                ratios = [ratio(result.value, best) for result in results if result.value is not None]
+                found[name.partition("/")[0], method].append((len(results), ratios))
+    rows: list[Sequence[str]] = []
+    for (family, method), instances in found.items():
+        known = [ratios for _, ratios in instances if ratios]
+        middle = median(map(median, known)) if known else None
+        ends = (pick(map(pick, known)) if known else None for pick in (min, max))
+        least, most = map(_number, ends)
+        runs, failed = sum(n for n, _ in instances), sum(n - len(ratios) for n, ratios in instances)
+        rows.append((family, method, str(len(instances)), str(runs), least, _number(middle), most, str(failed)))
     return rows
 
 
@@ -281,19 +287,21 @@ def _by(ratio: float) -> str:
     return f"{ratio - 1:.2%} worse" if ratio >= 1.0001 else "less than 0.01% worse"
 
 
-def _instances(standings: Standings) -> list[str]:
+def _best_known(standings: Standings) -> list[str]:
+    """Of each family: how many best known solutions are kept, how many were checked, and what their bounds leave open."""
+    families: dict[str, list[str]] = defaultdict(list)
+    for name in standings.cases:
+        if standings.best(name)[0] is not None:
+            families[name.partition("/")[0]].append(name)
     rows = []
-    for name, case in standings.cases.items():
-        (value, method), (bound, by), known = standings.best(name), standings.bound(name), standings.known.get(name)
-        if value is None:
-            continue
-        is_kept = known is not None and known.digest == case.digest and known.value == value
-        checked = known.checked if known is not None and is_kept else ""
+    for family, names in families.items():
+        gaps = [standings.gap(name, value) for name in names if (value := standings.best(name)[0]) is not None]
+        kept = [known for name in names if (known := standings.known.get(name)) is not None]
+        checked = sum(bool(known.checked) for known in kept)
         rows.append(
-            (name, f"{value:.10g} {case.kind.unit}", method, f"{bound:.10g}", by, _percent(standings.gap(name, value)),
-             checked or ("kept" if is_kept else "–"))
-        )  # fmt: skip
-    return _markdown(("instance", "best known", "method", "bound", "by", "gap", "checked by"), rows)
+            (family, str(len(names)), str(len(kept)), str(checked), _percent(median(gaps)), _percent(max(gaps)))
+        )
+    return _markdown(("family", "instances", "kept", "checked", "median gap", "largest gap"), rows)
 
 
 def _errors(standings: Standings) -> Iterator[str]:

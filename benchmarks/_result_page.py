@@ -1,0 +1,304 @@
+"""Pages of results: title, what made them, paragraphs, tables with the best figures in bold, and pictures.
+
+All benchmarks write their pages with `Page`. `report` prints rows of figures as tables, and writes their page and JSON file.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from _checked import sentence
+from rich.console import Console
+from rich.table import Table as ScreenTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PREDICTED = "Latencies on GPU topologies are predicted from data sheets (see `docs/model.md`), not measured."
+MOST_COLUMNS = 12
+"""With more methods than these, and fewer cases, the table has a row for each method and a column for each case."""
+NONE = "–"
+LEAST = (
+    "% above the bound", "% gap", "MiB, most so far", "bottleneck, µs",
+    "cost (no overlap), µs", "deployed after, s", "latency (median), ms", "latency, ms", "latency, µs",
+    "median error %", "ms", "node killed: s", "of theirs",
+    "over the best", "partition / best", "partition / simple bound", "process killed: s", "relative error",
+    "s", "s a graph", "s at most", "s to schedule", "seconds in all", "seconds to compile", "slowest, ms",
+    "stages", "us", "us per operator",
+)  # fmt: skip
+MOST = (
+    "% below sequential", "GB/s", "Kendall's tau", "batches/s", "bound / best", "imported", "inputs a second", "least",
+    "ms lower bound", "of theirs feasible", "placed",
+)  # fmt: skip
+NEAREST_ZERO = ("error, %", "whole model %")
+Direction = Literal["least", "most", "zero", "none"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure.
+
+    Parameters
+    ----------
+    case : str
+        What was worked on.
+    method : str
+        What did it.
+    figure, unit : float, str
+        What came out. A unit that `LEAST`, `MOST` or `NEAREST_ZERO` names has its best figure marked.
+    peer : float or None
+        The same figure of the peer, from the same run; None where there is no peer.
+    peer_name : str
+        Who the peer is.
+    note : str
+        What stands behind the figure, in brackets.
+    """
+
+    case: str
+    method: str
+    figure: float
+    unit: str
+    peer: float | None = None
+    peer_name: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A figure of all cases and methods: its name with the unit, the heading, and lines of cells."""
+
+    unit: str
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+
+
+class Page:
+    """A page of Markdown with its pictures beside it; without a file, nothing is written.
+
+    Parameters
+    ----------
+    title : str
+    path : Path or None
+        Where the page is written; pictures lie beside it and begin with its name.
+    predicted : bool
+        Whether the page says that latencies on GPUs are predicted.
+    notes : str
+        Lines below those which say what made the page.
+    """
+
+    def __init__(self, title: str, path: Path | None = None, *, predicted: bool = False, notes: str = "") -> None:
+        self.path, self.lines = path, list[str]()
+        self.text(f"# {title}")
+        self.text(*circumstances(predicted), *notes.splitlines())
+
+    @property
+    def markdown(self) -> str:
+        """All of the page."""
+        return "\n".join(self.lines).rstrip() + "\n"
+
+    def text(self, *lines: str) -> None:
+        """Add a paragraph, a heading or a list."""
+        self.lines += [*lines, ""]
+
+    def table(self, head: Sequence[object], rows: Iterable[Sequence[object]], left: int = 1) -> None:
+        """Add a table; the first ``left`` columns hold text, the others figures."""
+        lines = [head, ["---"] * left + ["---:"] * (len(head) - left), *rows]
+        self.text(*("| " + " | ".join(map(str, line)) + " |" for line in lines))
+
+    def rows(self, rows: Sequence[Row], level: int = 2) -> None:
+        """Add the tables of rows, each under the name of its figure."""
+        for each in tables(rows):
+            self.text(f"{'#' * level} {each.unit}")
+            self.table(each.header, each.lines)
+
+    def data(self, head: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
+        """Write a long table as a file of comma-separated values in the folder ``data`` beside the page, and link to it."""
+        if self.path is not None:
+            file = self.path.parent / "data" / f"{self.path.stem}.csv"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("w", newline="") as opened:
+                csv.writer(opened, lineterminator="\n").writerows([head, *rows])
+            self.text(f"All {len(rows)} rows: [{file.name}](data/{file.name}).")
+
+    def picture(self, name: str, caption: str, figure: Figure) -> None:
+        """Add a picture, and write it beside the page."""
+        if self.path is not None:
+            file = self.path.with_name(f"{self.path.stem}-{name}.svg")
+            save(figure, file)
+            self.text(f"![{caption}]({file.name})")
+        pyplot().close(figure)
+
+    def write(self) -> None:
+        """Print the page, and write it."""
+        Console().print(self.markdown, markup=False, highlight=False)
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(self.markdown)
+
+
+def report(
+    title: str,
+    rows: Sequence[Row],
+    file: Path | None,
+    markdown: Path | None = None,
+    *,
+    predicted: bool = False,
+    notes: str = "",
+) -> None:
+    """Print rows as tables; write them as JSON and as a page where files are given."""
+    for each in tables(rows):
+        shown = ScreenTable(*each.header, title=f"{title}: {each.unit}")
+        for line in each.lines:
+            shown.add_row(*(cell.replace("**", "") for cell in line))
+        Console().print(shown)
+    if file is not None:
+        write_json(file, [asdict(row) for row in rows])
+    if markdown is not None:
+        page = Page(title, markdown, predicted=predicted, notes=notes)
+        page.rows(rows)
+        markdown.parent.mkdir(parents=True, exist_ok=True)
+        markdown.write_text(page.markdown)
+
+
+def write_json(file: Path | None, rows: Any) -> None:
+    """Write figures, where a file is given."""
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def pyplot() -> Any:
+    """matplotlib, set up so that equal figures are equal files."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "tvm_sched", "svg.fonttype": "none", "font.size": 8})
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def save(figure: Figure, file: Path) -> None:
+    """Write a picture."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
+
+
+def marked(row: Sequence[str], best: Callable[..., float]) -> list[str]:
+    """A row of a name and figures, the best ones in bold; what is no number is left as it is, and so are equal ones."""
+    figures = [float(cell) if n and re.fullmatch(r"[\d.]+", cell) else None for n, cell in enumerate(row)]
+    if len({figure for figure in figures if figure is not None}) < 2:
+        return list(row)
+    return bold(row, figures, best)
+
+
+def bold(cells: Sequence[str], figures: Sequence[float | None], best: Callable[..., float] = min) -> list[str]:
+    """The cells, in bold those whose figure is the best."""
+    first = best((figure for figure in figures if figure is not None), default=None)
+    return [
+        f"**{cell}**" if figure is not None and figure == first else cell
+        for cell, figure in zip(cells, figures, strict=True)
+    ]
+
+
+def direction(unit: str) -> Direction:
+    """Which figure of a unit is the best."""
+    return "least" if unit in LEAST else "most" if unit in MOST else "zero" if unit in NEAREST_ZERO else "none"
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """A table for each unit, in order of first use; a peer is one more column.
+
+    Where a peer has a figure for each method, not one for each case, its figures are a table of their own. Figures of
+    one method alone are the columns of one table.
+    """
+    made, alone = [], dict[str, list[Row]]()
+    for unit in dict.fromkeys(row.unit for row in rows):
+        own = [row for row in rows if row.unit == unit]
+        if len(methods := {row.method for row in own}) == 1 and all(row.peer is None for row in own):
+            alone.setdefault(methods.pop(), []).extend(own)
+            continue
+        figures = {(row.case, row.method): (row.figure, row.note) for row in own}
+        beside: dict[str, list[Row]] = {}
+        for row in own:
+            if row.peer is not None:
+                beside.setdefault(row.peer_name, []).append(row)
+        apart = []
+        for name, peers in beside.items():
+            if len({row.case for row in peers}) == len({(row.case, row.peer) for row in peers}):
+                figures |= {(row.case, name): (row.peer or 0.0, "") for row in peers if (row.case, name) not in figures}
+            else:
+                apart.append((name, {(row.case, row.method): (row.peer or 0.0, "") for row in peers}))
+        made.append(_table(unit, figures, direction(unit)))
+        made += [_table(f"{unit}, {name}", peers, direction(unit)) for name, peers in apart]
+    for method, own in alone.items():
+        title = own[0].unit if len({row.unit for row in own}) == 1 else method
+        figures = {(row.case, row.unit): (row.figure, row.note) for row in own}
+        made.append(_table(title, figures, "none"))
+    return made
+
+
+def _table(unit: str, figures: dict[tuple[str, str], tuple[float, str]], better: Direction) -> Table:
+    cases, methods = list(dict.fromkeys(c for c, _ in figures)), list(dict.fromkeys(m for _, m in figures))
+    cells = {key: f"{figure:.4g}" + (f" ({note})" if note else "") for key, (figure, note) in figures.items()}
+    for case in cases:
+        for key in _best({key: figure for key, (figure, _) in figures.items() if key[0] == case}, better):
+            cells[key] = f"**{cells[key]}**"
+    if len(methods) > MOST_COLUMNS and len(cases) < len(methods):
+        lines = [[method, *(cells.get((case, method), NONE) for case in cases)] for method in methods]
+        return Table(unit, ["method", *cases], lines)
+    lines = [[case, *(cells.get((case, method), NONE) for method in methods)] for case in cases]
+    return Table(unit, ["case", *methods], lines)
+
+
+def _best(figures: dict[tuple[str, str], float], better: Direction) -> list[tuple[str, str]]:
+    """The best of a case; nothing where there is no choice, or all are equal as they are shown."""
+    if better == "none" or len({f"{figure:.4g}" for figure in figures.values()}) < 2:
+        return []
+    worth = {"least": float, "most": lambda figure: -figure, "zero": abs}[better]
+    best = min(worth(figure) for figure in figures.values())
+    return [key for key, figure in figures.items() if f"{worth(figure):.4g}" == f"{best:.4g}"]
+
+
+def circumstances(predicted: bool = False) -> list[str]:
+    """What made a page of results: command, machine, date, versions; if latencies are predicted; what was checked."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        cpu = names[0] if names else cpu
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_elsewhere, sys.argv[1:])])
+    packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "ortools", "numpy"))
+    made = f"Made by `{command}` on {version_and_date()}, {os.cpu_count()} cores of {cpu}; {packages}."
+    return [made, *([PREDICTED] if predicted else []), *([told] if (told := sentence()) else [])]
+
+
+def version_and_date() -> str:
+    """The date, and the version of the sources where there is git."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        return f"{time.strftime('%Y-%m-%d')}, commit {found}"
+    except (OSError, subprocess.CalledProcessError):
+        return time.strftime("%Y-%m-%d")
+
+
+def _elsewhere(argument: str) -> str:
+    """An argument as it may stand on a page: of a path outside of the repository its last name."""
+    option, equals, value = argument.rpartition("=")
+    outside = os.path.isabs(value) or value.startswith(os.pardir)
+    return f"{option}{equals}{Path(value).name}" if outside else argument
