@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from ..errors import InputError
 from ..file_cache import compiled_models
@@ -27,7 +26,6 @@ from .value_files import ValueOptions
 from .view_files import store_trace
 
 if TYPE_CHECKING:
-    from ..problem import Problem
     from ..relax.compiled_results import CompilationResult
     from ..relax.options import CompileOptions
     from .progress_bar import Step
@@ -79,22 +77,29 @@ RunSettings = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ArtifactFiles:
+    """Files that `compile` writes."""
+
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact."),
+        Writes((".so", ".txt")),
+    ]
+    report: ReportFile = None
+    evidence: EvidenceFolder = None
+
+
 @command(app, "compile", ".report.compilation:CompilationSummary", panel=DEPLOY, apart=True)
 def compile_model(
     out: Output,
     *,
     model: Model,
     topology: TopologyName,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact."),
-        Writes((".so", ".txt")),
-    ],
+    files: ArtifactFiles,
     method: SchedulerOptions,
     shapes: ShapeOptions,
     settings: CompileSettings,
-    report: ReportFile = None,
-    evidence: EvidenceFolder = None,
     no_cache: Annotated[
         bool,
         typer.Option(
@@ -122,6 +127,7 @@ def compile_model(
     $ tvm-sched compile minilm/ -t cpu2 --shape 1x128 -o minilm.so
     $ tvm-sched compile model.onnx -t my-machine.toml --scheduler anytime --option work=30 --seed 7 -o model.so
     """
+    output = files.output
     if (output.suffix == ".txt") != (stop_after is not None):
         raise InputError(f"-o {output}: an artifact is a file .so, and the module of --stop-after a file .txt")
     sets, constants = shapes.sets(), shapes.constants()
@@ -153,9 +159,7 @@ def compile_model(
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
             if cache and key:
                 keep(cache, key, str(model), made, said)
-    _show_compiled(out, model, made, report, chosen.parameters)
-    store_all(out, made.problems, made.schedules, evidence)
-    _print_compiled(out, made)
+    _show_compiled(out, model, made, files, chosen.parameters)
 
 
 def _store_module(
@@ -189,40 +193,21 @@ def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Co
     return CompilationResult(compiled.problems, compiled.schedules, written, compiled.slow_kernels)
 
 
-def _show_compiled(out: Output, model: Path, made: CompilationResult, report: Path | None, parameters: str) -> None:
-    """Say what was written, and write the report."""
+def _show_compiled(out: Output, model: Path, made: CompilationResult, files: ArtifactFiles, parameters: str) -> None:
+    """Say what was written, write report and evidence, and print the result."""
+    from ..report.compilation import CompilationSummary, compilation_views, slow_sentence, write_compilation_report
+
     for path in made.written:
-        kind = "artifact" if path == made.written[0] else "parameters"
-        out.wrote(path, kind)
+        out.wrote(path, "artifact" if path == made.written[0] else "parameters")
     if not any(problem.graph.operators for problem in made.problems):
         out.say(f"{model} computes nothing: a run gives back what it is given")
-    if report:
-        from ..report.html import Entry, write_report
-
-        entries = [Entry(_plan_title(p), s, (), p) for p, s in zip(made.problems, made.schedules, strict=True)]
-        options = {"model": str(model), "parameters": parameters}
-        write_report(report, made.problems[0], entries, options=options)
-        out.wrote(report, "report")
-
-
-def _plan_title(problem: Problem) -> str:
-    """The model's name with the shapes of its inputs."""
-    inputs = [tensor for tensor in problem.graph.tensors if tensor.kind == "input"]
-    return f"{problem.graph.name} ({', '.join(f'{t.name} {list(t.shape)}' for t in inputs)})"
-
-
-def _print_compiled(out: Output, made: CompilationResult) -> None:
-    from ..report.compilation import CompilationSummary, measured_table
-    from ..report.tables import certificate_table
-
-    for problem, schedule in zip(made.problems, made.schedules, strict=True):
-        out.show(escape(f"{_plan_title(problem)} on {problem.topology.name}"), certificate_table(schedule))
-        if "measured" in schedule.notes:
-            out.show(measured_table(schedule.notes["measured"]))
-    if slow := made.slow_kernels:
-        names = ", ".join(f"{kernel.name} ({kernel.reason})" for kernel in slow[:3])
-        more = f" and {len(slow) - 3} more (--json lists all)" if len(slow) > 3 else ""
-        out.say(f"Generated kernels far from their roofline: {names}{more}")
+    if files.report:
+        write_compilation_report(files.report, made, {"model": str(model), "parameters": parameters})
+        out.wrote(files.report, "report")
+    store_all(out, made.problems, made.schedules, files.evidence)
+    out.show(*compilation_views(made))
+    if made.slow_kernels:
+        out.say(slow_sentence(made.slow_kernels))
     out.result(CompilationSummary.of(made))
 
 

@@ -85,7 +85,7 @@ def generation(
     $ tvm-sched schedule generation.json --time-limit 30 --report report.html
     """
     from ..problem import generation_problem
-    from ..problem_sources import SourceOptions
+    from ..problem_sources import SourceOptions, device_names, parse_carried
 
     given = SourceOptions(shape=shape, costs=costs, **offered)
     prefill, decode = _phases(out, sources, topology, given)
@@ -93,9 +93,9 @@ def generation(
         prefill,
         decode,
         phases.steps,
-        _carried(phases.carry),
-        _names("--prefill-on", phases.prefill_on),
-        _names("--decode-on", phases.decode_on),
+        parse_carried(phases.carry),
+        device_names("--prefill-on", phases.prefill_on),
+        device_names("--decode-on", phases.decode_on),
     )
     write_problem(out, made, output)
 
@@ -116,25 +116,3 @@ def _phases(out: Output, sources: list[Path], topology: str | None, options: Sou
         )
     first, second = (load_problem(out, [source], topology, options) for source in sources)
     return first, second
-
-
-def _carried(texts: list[str] | None) -> dict[str, str] | None:
-    """Outputs of the prefill by tensors of the decode."""
-    if not texts:
-        return None
-    found: dict[str, str] = {}
-    for text in texts:
-        output, mark, tensor = text.partition("=")
-        if not (mark and output and tensor):
-            raise InputError(f"--carry {text}: expected OUTPUT=TENSOR")
-        if tensor in found:
-            raise InputError(f"--carry {text}: {tensor} stands for {found[tensor]} already")
-        found[tensor] = output
-    return found
-
-
-def _names(option: str, text: str | None) -> list[str]:
-    names = [name.strip() for name in text.split(",")] if text is not None else []
-    if not all(names):
-        raise InputError(f"{option} {text}: a name is empty; expected names of devices with one comma between")
-    return names
