@@ -8,6 +8,6 @@ from ...problem.partition_problem import PartitionProblem
 def simple_bound(problem: PartitionProblem, stages: int) -> float:
     """Bound the bottleneck from the work of nodes alone. O(nodes).
 
-    Proof: Lemma 1 of ``docs/proofs/partition_simple.md`` (Archer et al., ICML 2024, Lemma 3.3).
+    Proof: Lemma 2 of ``docs/proofs/partition_simple.md`` (Archer et al., ICML 2024, Lemma 3.3).
     """
     return max(float(problem.work.max(initial=0)), float(problem.work.sum()) / stages)
