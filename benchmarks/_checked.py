@@ -72,7 +72,7 @@ def allocation_verdict(
 
 def partition_verdict(problem: PartitionProblem, stages: int, found: Partition) -> str:
     """The same of a partition, by `tvm_sched_check.partitions`; of bounds it knows the simple one alone."""
-    from tvm_sched.bench.kinds.throughput import Pipeline, ThroughputKind
+    from tvm_sched.bench.kinds.throughput_kind import Pipeline, ThroughputKind
     from tvm_sched_check.partitions import check
 
     kind, task = ThroughputKind(), Pipeline(problem, stages)

@@ -27,8 +27,8 @@ from tvm_sched.errors import InputError
 from tvm_sched.problem import Problem
 from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.registry import get
-from tvm_sched.testing.hios import LayeredGraph, load_layered, random_layered
+from tvm_sched.schedulers.scheduler_registry import get
+from tvm_sched.testing.hios_problems import LayeredGraph, load_layered, random_layered
 
 INSTANCES = Path(__file__).resolve().parents[2] / "shared" / "data" / "hios"
 INTER = ("hios-lp-inter", "hios-mr-inter", "heft", "peft", "anytime")

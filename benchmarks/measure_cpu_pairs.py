@@ -20,7 +20,7 @@ import numpy as np
 import tvm
 from measure_cpu import networks
 
-from tvm_sched.cost_model.devices import properties
+from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.cost_model.features import describe
 from tvm_sched.cost_model.profile import this_machine
 from tvm_sched.cost_model.signature import graph_of, signatures
@@ -28,7 +28,7 @@ from tvm_sched.problem import load_topology
 from tvm_sched.relax import load_model
 from tvm_sched.relax.passes import LowerToKernels, PrepareKernels
 from tvm_sched.relax.problem.operator_graph import extract
-from tvm_sched.relax.profiling.interference import choose_pairs, measure_alone, measure_beside, measure_kernel
+from tvm_sched.relax.profiling.measure_interference import choose_pairs, measure_alone, measure_beside, measure_kernel
 from tvm_sched.relax.profiling.random_networks import random_networks
 from tvm_sched.relax.profiling.single_kernels import SingleKernel, single_kernels
 

@@ -1,8 +1,8 @@
 """Opara's evaluation by prediction: six models, with what streams cost and without, beside measurements and the paper.
 
 Problems are of the kernels that a GPU runs, with what their launches take of it. Predictions are those of a GPU's blocks
-(`tvm_sched.schedule.blocks`), with parameters on the GPU: an H100, beside what one took (``data/h100_opara.json``), and the
-GPUs of the paper. Inception-v3 runs with batches of 1 to 32, too.
+(`tvm_sched.schedule.thread_blocks`), with parameters on the GPU: an H100, beside what one took (``data/h100_opara.json``),
+and the GPUs of the paper. Inception-v3 runs with batches of 1 to 32, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from opara_gpu import last_first, one_gpu
 from tvm_sched.cost_model import occupancy
 from tvm_sched.problem import STREAM_OVERHEAD, WAIT_OVERHEAD, Device, OpGraph, Problem, Scenario, Topology, Workload
 from tvm_sched.schedule import Schedule, ScheduleIndex, requests_of
-from tvm_sched.schedule.blocks import simulate_blocks
+from tvm_sched.schedule.thread_blocks import simulate_blocks
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import ALLOCATORS, LAUNCH_ORDERS, allocate_streams, count_synchronizations, order_launches
 from tvm_sched.streams.choice import choose_launch_order, choose_streams

@@ -16,9 +16,9 @@ from pathlib import Path
 from _result_page import Page, write_json
 
 from tvm_sched.errors import InfeasibleError
-from tvm_sched.plans import RuntimePlan, Workload, get_runtime
-from tvm_sched.plans.planner import make_plan, open_source
-from tvm_sched.plans.runtimes import Request
+from tvm_sched.external_plans import RuntimePlan, Workload, get_runtime
+from tvm_sched.external_plans.planner import make_plan, open_source
+from tvm_sched.external_plans.runtimes import Request
 from tvm_sched.problem import Topology, load_topology, parse_topology
 from tvm_sched.report.units import format_ns
 

@@ -23,8 +23,8 @@ from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.common.submodels import split
 from tvm_sched.schedulers.sortinghat import cpsat, program
 from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
+from tvm_sched.schedulers.sortinghat.handover import State
 from tvm_sched.schedulers.sortinghat.heuristic import best_assignment
-from tvm_sched.schedulers.sortinghat.state import State
 from tvm_sched.schedulers.sortinghat.submodel import Submodel, evaluate
 from tvm_sched.schedulers.sortinghat.symmetry import equal_buses
 

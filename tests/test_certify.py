@@ -2,7 +2,7 @@
 
 import pytest
 
-from tvm_sched.certify import Proof, certify, final_status
+from tvm_sched.certify import Proof, answer_of, final_status, run_method
 from tvm_sched.errors import InputError, ScheduleError, SchedulerError
 from tvm_sched.registry import Method, NoOptions
 
@@ -13,7 +13,11 @@ def method(function):
 
 def certified(answer, verify=lambda answer: None):
     run = lambda function, options: function(options)  # noqa: E731
-    return certify(method(lambda options: answer), None, (int, type(None)), run, lambda found: found, verify)
+    guesser = method(lambda options: answer)
+    found = run_method(guesser, None, (int, type(None)), run)
+    with answer_of(guesser):
+        verify(found.answer)
+    return found
 
 
 def test_what_was_found_is_handed_on_with_who_made_it():
@@ -37,7 +41,7 @@ def test_an_answer_that_breaks_a_rule_is_the_methods_fault():
 
 def test_options_that_are_wrong_are_the_callers_fault():
     with pytest.raises(InputError, match="has no option 'speed'"):
-        certify(method(lambda options: 3), {"speed": 1}, int, lambda f, o: f(o), lambda f: f, lambda a: None)
+        run_method(method(lambda options: 3), {"speed": 1}, int, lambda f, o: f(o))
 
 
 @pytest.mark.parametrize(

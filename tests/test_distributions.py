@@ -118,7 +118,7 @@ def test_each_module_is_in_one_distribution():
     assert build_tools.distribution_of("tvm_sched_check.clusters") == "tvm-sched-check"
     assert build_tools.distribution_of("tvm_sched_cluster.serving") == "tvm-sched-cluster"
     assert build_tools.distribution_of("tvm_sched.runtime.executor") == "tvm-sched-runtime"
-    assert build_tools.distribution_of("tvm_frontends.onnx.loops") == "tvm-frontends"
+    assert build_tools.distribution_of("tvm_frontends.onnx.loop_operators") == "tvm-frontends"
     assert build_tools.distribution_of("tvm_sched.relax.api") == "tvm-sched"
 
 

@@ -19,7 +19,7 @@ namespace ffi = tvm::ffi;
  *
  * The document is made when it is first asked for. What was loaded from a file has the document
  * alone, until somebody decodes it and says so (`SetObject`). Python's half is `Document` in
- * python/tvm_sched/relax/ir/document.py, with the same names.
+ * python/tvm_sched/relax/ir/json_document.py, with the same names.
  */
 class DocumentObj : public ffi::Object {
  public:

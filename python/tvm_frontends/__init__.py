@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import hugging_face, onnx, torch
     from .errors import FrontendError, ModelError, ModelWarning
+    from .imported_model import ImportedModel
     from .load import load_model, open_model
-    from .model import ImportedModel
     from .source import ModelSource
 
 _WHERE = {
     "FrontendError": "errors",
-    "ImportedModel": "model",
+    "ImportedModel": "imported_model",
     "ModelError": "errors",
     "ModelSource": "source",
     "ModelWarning": "errors",

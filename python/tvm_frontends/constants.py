@@ -1,4 +1,4 @@
-"""Values at which a user freezes inputs of a model, checked against the model's declarations."""
+"""Check the values of inputs that become constants against the inputs which the model declares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Values: TypeAlias = "dict[str, npt.NDArray[np.generic]]"
 
 
 def check_constants(declared: Sequence[DeclaredInput], given: Constants | None, where: str) -> Values:
-    """The values of frozen inputs as arrays of the inputs' own dtype.
+    """Return the values of inputs that become constants, as arrays of the inputs' dtypes.
 
     Numbers take the dtype of the input where that holds them exactly (floating point rounds). Numbers in a flat list are
     laid out in a fixed shape of as many elements. One number stays a scalar array, whatever the input's rank: it fills

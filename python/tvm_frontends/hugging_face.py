@@ -22,7 +22,7 @@ import msgspec
 
 from .constants import Constants, Values
 from .errors import MissingWeights, ModelError, ModelWarning, first_line
-from .model import ImportedModel
+from .imported_model import ImportedModel
 from .shapes import DeclaredInput, Dimension, InputShapes, StaticShapes
 from .source import Description, ModelSource
 from .torch.import_program import import_exported_program

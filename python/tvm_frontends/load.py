@@ -1,4 +1,4 @@
-"""`load_model`: detect the kind of a model and call its importer."""
+"""Load or open a model of any kind: detect the kind, then call the importer of that kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tvm
 
 from .constants import Constants
 from .errors import ModelError
-from .model import ImportedModel
+from .imported_model import ImportedModel
 from .shapes import InputShapes
 from .source import ModelSource
 

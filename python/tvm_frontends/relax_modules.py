@@ -14,7 +14,7 @@ from tvm.sym import Analyzer
 
 from .constants import Values
 from .errors import ModelError, first_line
-from .model import PARAMETERS, ImportedModel, main_constants, number_of_inputs
+from .imported_model import PARAMETERS, ImportedModel, main_constants, number_of_inputs
 from .shapes import DeclaredInput, Dimension, Expression, StaticShapes
 from .source import Description, ModelSource
 

@@ -1,4 +1,4 @@
-"""Shapes that a user gives for the inputs of a model: check them against the declarations, and bind symbols."""
+"""Check the shapes that a caller gives for the inputs of a model, and bind the model's symbols to sizes."""
 
 from __future__ import annotations
 

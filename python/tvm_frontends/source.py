@@ -1,4 +1,4 @@
-"""`ModelSource`: a model that was read but not yet imported, with its declarations and its importer."""
+"""`ModelSource`: a model that was read and not yet imported; it knows the declared inputs and how to import."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from .constants import Constants, Values, check_constants
 from .errors import ModelError
-from .model import ImportedModel
+from .imported_model import ImportedModel
 from .shapes import DeclaredInput, InputShapes, StaticShapes, expand_shapes
 
 Importer = Callable[[StaticShapes, Values], ImportedModel]
-"""Imports with the shapes of all inputs that are not frozen, and the values of those that are, each of its full shape."""
+"""Import a model from the static shapes of its inputs and the values of the inputs that become constants."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """Contents of a model by its file; nothing is converted for it.
+    """Contents of a model as its file describes them, without conversion.
 
     Attributes
     ----------

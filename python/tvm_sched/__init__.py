@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .plans import export_plan
+    from .external_plans import export_plan
     from .problem import Problem, Topology, load_topology
     from .relax import compile, target
     from .runtime import load

@@ -1,9 +1,10 @@
-"""Run a method and price, verify and certify its answer: for schedules, partitions, pipelines and services alike."""
+"""Run a method, and judge its answer: for schedules, partitions, pipelines and services alike."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -15,7 +16,6 @@ from .progress import Progress, report_to
 from .registry import Method
 
 Raw = TypeVar("Raw")
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,14 @@ class Proof(NamedTuple):
     rounding: float = 0.0
 
 
-def certify(
+def run_method(
     method: Method[Any],
     options: Mapping[str, Any] | msgspec.Struct | None,
     kind: type[Raw] | tuple[type[Raw], ...],
     run: Callable[[Callable[..., Any], Any], Raw],
-    price: Callable[[MethodResult[Raw]], Answer],
-    verify: Callable[[Answer], None],
     progress: Progress | None = None,
-) -> Answer:
-    """Run a method, then price, verify and certify its answer independently of the method.
+) -> MethodResult[Raw]:
+    """Run a method; the caller prices and verifies its answer within `answer_of`.
 
     Parameters
     ----------
@@ -78,10 +76,6 @@ def certify(
         What the method is to return.
     run : callable
         Calls the method's function, its first argument, with the options, its second.
-    price : callable
-        Makes the whole answer of what was found, with what it costs and its certificate (see `status`).
-    verify : callable
-        Raises `ScheduleError` where the answer breaks a rule.
     progress : callable, optional
 
     Raises
@@ -89,7 +83,7 @@ def certify(
     InputError
         There is no such option, or it does not allow the value.
     SchedulerError
-        The answer is of another kind, breaks a rule, or costs less than its lower bound.
+        The answer is of another kind.
     """
     chosen = method.read_options(options)
     begin = time.monotonic()
@@ -101,12 +95,16 @@ def certify(
         raise SchedulerError(
             f"{method.what} {method.name!r} returned a {type(answer).__name__}; a {expected} is expected"
         )
+    return MethodResult(answer, method.name, chosen, seconds)
+
+
+@contextmanager
+def answer_of(method: Method[Any]) -> Iterator[None]:
+    """Raise a `ScheduleError` of the block, which prices and verifies an answer, as a `SchedulerError` of the method."""
     try:
-        whole = price(MethodResult(answer, method.name, chosen, seconds))
-        verify(whole)
+        yield
     except ScheduleError as error:
         raise SchedulerError(f"the answer of {method.what} {method.name!r} breaks a rule: {error}") from error
-    return whole
 
 
 def reported_status(claimed: str) -> Status:

@@ -252,3 +252,26 @@ def packages_for(model: Path) -> AbstractContextManager[None]:
         return nullcontext()
     import_when_used("sympy", "onnx_ir._symbolic_shapes")
     return without_torch()
+
+
+def parse_carried(texts: list[str] | None) -> dict[str, str] | None:
+    """Read ``OUTPUT=TENSOR`` texts: outputs of the prefill by tensors of the decode."""
+    if not texts:
+        return None
+    found: dict[str, str] = {}
+    for text in texts:
+        output, mark, tensor = text.partition("=")
+        if not (mark and output and tensor):
+            raise InputError(f"--carry {text}: expected OUTPUT=TENSOR")
+        if tensor in found:
+            raise InputError(f"--carry {text}: {tensor} stands for {found[tensor]} already")
+        found[tensor] = output
+    return found
+
+
+def device_names(option: str, text: str | None) -> list[str]:
+    """Read names of devices with commas between."""
+    names = [name.strip() for name in text.split(",")] if text is not None else []
+    if not all(names):
+        raise InputError(f"{option} {text}: a name is empty; expected names of devices with one comma between")
+    return names

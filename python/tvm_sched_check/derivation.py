@@ -15,7 +15,7 @@ from math import inf
 from typing import Any
 
 from .document import HOST, Problem, Refused, count
-from .placement import Placements
+from .placement_bound import Placements
 
 Times = dict[int, int]
 Side = tuple[Times, Times, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .alternatives import Alternative, Relaxed
+from .alternative_bound import Alternative, Relaxed
 from .derivation import bound_of
 from .document import Problem, Refused
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from .alternatives import Relaxed, resolved
+from .alternative_bound import Relaxed, resolved
 from .derivation import bound_of
 from .document import Refused, count, read
 from .groups import Groups
@@ -37,6 +37,10 @@ class Verdict(NamedTuple):
         return [f"latency {self.latency_ns} ns, replayed", proof, f"gap proved: {gap:.2%}"]
 
 
+COLD = "143f1eeea6807ac3"
+"""Digest of the workload of one cold run (``docs/formats/workload.md``)."""
+
+
 def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: str | Path) -> Verdict:
     """Replay the schedule and prove the bound; raise `Refused` if one of the files is wrong."""
     document, digest = read(problem_file, "tvm_sched.problem")
@@ -47,6 +51,10 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
             if made_for != digest:
                 saved = "a file written by hand is to be saved once by tvm_sched: Problem.load(path).save(path)"
                 raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}; {saved}")
+        if evidence["workload"] != COLD:
+            raise Refused(
+                f"the evidence is of workload {evidence['workload']}; this checker covers cold runs only ({COLD})"
+            )
         certificate = schedule.get("certificate") or {}
         if certificate.get("requests"):
             raise Refused("the schedule is for warm runs (certificate.requests); this checker covers cold ones only")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvm_sched.errors import InputError
 from tvm_sched.pipeline import PipelinePlan
-from tvm_sched.pipeline.pricing import price
+from tvm_sched.pipeline.stage_pricing import price
 from tvm_sched.problem import Bus, Device, Link, OpGraph, Problem, Topology
 from tvm_sched.problem.cpu import cpu_topology
 

@@ -28,7 +28,7 @@ def alone(tmp_path):
 
 
 def test_the_checker_stands_alone(folder, alone):
-    files = files_of(fan(10), solve(fan(10), "single"))
+    files = files_of(fan(10), solve(fan(10), method="single"))
     files.check(folder)
     done = alone(*(folder / f"{name}.json" for name in ("problem", "schedule", "evidence")))
     assert done.returncode == 0, done.stderr

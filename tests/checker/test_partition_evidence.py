@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from strategies import SEEDS
 from thorough import examples
-from tvm_sched.bench.kinds.throughput import Pipeline, ThroughputKind
+from tvm_sched.bench.kinds.throughput_kind import Pipeline, ThroughputKind
 from tvm_sched.bounds.partitions import semidefinite_evidence as storing
 from tvm_sched.bounds.partitions.partition_evidence import partition_evidence
 from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound

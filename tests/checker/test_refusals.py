@@ -10,7 +10,7 @@ import pytest
 from checker.cases import Files, bus_problem, fan, files_of, placed
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.errors import InputError
-from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Tensor, Workload
+from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Request, Tensor, Workload
 from tvm_sched.schedule import requests_of
 from tvm_sched.schedulers import solve
 from tvm_sched_check import Refused
@@ -43,6 +43,14 @@ def test_a_certificate_of_warm_runs_is_refused_in_words(folder):
     files = files_of(problem, solve(problem, method="single"))
     files.schedule["certificate"]["requests"] = json.loads(warm.to_json())["certificate"]["requests"]
     with pytest.raises(Refused, match=r"certificate\.requests"):
+        files.check(folder)
+
+
+def test_evidence_of_another_workload_is_refused(folder):
+    files = files_of(bus_problem(), solve(bus_problem(), method="single"))
+    assert files.evidence["workload"] == Workload().digest
+    files.evidence["workload"] = Workload([Request(("w",))]).digest
+    with pytest.raises(Refused, match="the evidence is of workload"):
         files.check(folder)
 
 

@@ -12,7 +12,7 @@ from strategies import SEEDS, problems
 from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
-from tvm_sched.problem import (  # fmt: skip
+from tvm_sched.problem import (
     FORBIDDEN,
     Alternative,
     Bus,
@@ -31,7 +31,7 @@ from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem, random_schedule, random_variants
 from tvm_sched_check import Refused
-from tvm_sched_check.alternatives import Relaxed, resolved
+from tvm_sched_check.alternative_bound import Relaxed, resolved
 from variant_cases import gated
 
 

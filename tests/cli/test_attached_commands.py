@@ -7,9 +7,10 @@ from importlib.metadata import EntryPoint
 import pytest
 import typer
 
-from tvm_sched import registry, worker_pool
-from tvm_sched.cli import attached_commands
+from tvm_sched import registry
+from tvm_sched.cli.attached_commands import COMMAND_SETS
 from tvm_sched.cli.registration import command
+from tvm_sched.worker_pool import EXECUTORS
 
 
 @pytest.fixture
@@ -23,9 +24,9 @@ def installed(monkeypatch):
             ]
 
         monkeypatch.setattr(registry, "entry_points", entry_points)
-        for module, name in ((attached_commands, "COMMAND_SETS"), (worker_pool, "EXECUTORS")):
-            old = getattr(module, name)
-            monkeypatch.setattr(module, name, registry.Registry(old.what, old.group))
+        for each in (COMMAND_SETS, EXECUTORS):
+            monkeypatch.setattr(each, "entries", {})
+            monkeypatch.setattr(each, "_loaded", False)
 
     return make
 

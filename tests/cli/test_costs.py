@@ -99,7 +99,7 @@ def test_wrong_profiles(fails, model_file, tmp_path):
 def test_a_profile_of_another_machine_warns(run, model_file, tmp_path):
     run("problem", model_file, "-t", "cpu1", "-o", tmp_path / "problem.json")
     graph = Problem.load(tmp_path / "problem.json").graph
-    from tvm_sched.cost_model.devices import properties
+    from tvm_sched.cost_model.device_properties import properties
 
     kernels = tuple(Measurement(text, "m", 1e-6) for text in list(dict.fromkeys(signatures(graph)))[1:])
     Profile(Machine("another", 2), properties(load_topology("cpu1").devices[0]), kernels).save(tmp_path / "p.json")
@@ -109,7 +109,7 @@ def test_a_profile_of_another_machine_warns(run, model_file, tmp_path):
 
 
 def test_learn(run, fails, tmp_path):
-    from tvm_sched.cost_model.devices import properties
+    from tvm_sched.cost_model.device_properties import properties
 
     kernels = tuple(
         Measurement(

@@ -98,6 +98,7 @@ MEANINGS = {
     "--stages": "most stages",
     "--state": "input kept from run to run",
     "--steps": "decode steps",
+    "--stop-after": "last pass of the compiler",
     "--streams": "how operators share streams",
     "--threads": "threads of CPU devices",
     "--throughput-floor": "least throughput",

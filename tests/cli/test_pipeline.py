@@ -69,7 +69,7 @@ def test_the_plan_is_there_however_the_search_for_evidence_ends(problem, tmp_pat
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tvm_sched.cli.pipeline.store_pipeline_evidence", interrupt)
+    monkeypatch.setattr("tvm_sched.cli.pipeline_command.store_pipeline_evidence", interrupt)
     files = ["-o", str(tmp_path / "plan.json"), "--evidence", str(tmp_path / "evidence.json")]
     assert run(app, ["pipeline", problem[1], "-k", "2", "--partitioner", "tarnawski-dp", *files]).exit_code != 0
     verify(problem[0], PipelinePlan.load(tmp_path / "plan.json"))

@@ -17,7 +17,7 @@ import time
 import numpy as np
 import pytest
 
-from tvm_sched.cost_model.devices import properties
+from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.cost_model.learned_model import LearnedModel
 from tvm_sched.cost_model.profile import Measurement, Profile, this_machine
 from tvm_sched.pipeline import PipelinePlan, load_manifest

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_sched.cost_model.devices import GPUS, DeviceProperties, guess_processors, known_gpu, properties
+from tvm_sched.cost_model.device_properties import GPUS, DeviceProperties, guess_processors, known_gpu, properties
 from tvm_sched.cost_model.features import (
     FAMILIES,
     FUNCTIONS,

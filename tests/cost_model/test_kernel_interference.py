@@ -4,7 +4,7 @@ import pytest
 
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.contention import Contention
-from tvm_sched.cost_model.devices import properties
+from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.cost_model.interference import fit_pairs, pair_arrays, pairs_of_one_device, seconds_in_run
 from tvm_sched.cost_model.profile import Measurement, Pair, Profile, this_machine
 from tvm_sched.cost_model.signature import graph_of

@@ -6,7 +6,7 @@ import pytest
 
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.data import Samples
-from tvm_sched.cost_model.devices import GPUS, DeviceProperties
+from tvm_sched.cost_model.device_properties import GPUS, DeviceProperties
 from tvm_sched.cost_model.features import JOIN_SECONDS, matrix_products, roofline_seconds
 from tvm_sched.cost_model.learned_model import SHIPPED, LearnedModel, error_interval, load_learned
 from tvm_sched.cost_model.refine import refine

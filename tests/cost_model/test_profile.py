@@ -7,7 +7,7 @@ import pytest
 
 from tvm_sched.cost_model import CostWarning, costs
 from tvm_sched.cost_model.database import Database
-from tvm_sched.cost_model.devices import properties
+from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.cost_model.profile import Copies, Machine, Measurement, Pair, Profile, this_machine
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.errors import FormatError, InputError

@@ -127,12 +127,12 @@ def preload_commands():
         import tvm  # noqa: F401
 
         import tvm_sched.cli
+        import tvm_sched.external_plans
         import tvm_sched.pipeline
-        import tvm_sched.plans
         import tvm_sched.relax.api
         import tvm_sched.relax.lower.kernel_libraries.onednn
         import tvm_sched.report.html
-        import tvm_sched.report.pipeline
+        import tvm_sched.report.pipeline_report
         import tvm_sched.schedulers  # noqa: F401
 
 

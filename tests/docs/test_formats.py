@@ -10,7 +10,7 @@ from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.cost_model import costs
 from tvm_sched.pipeline import PipelinePlan, load_manifest
-from tvm_sched.pipeline.artifact import MANIFEST
+from tvm_sched.pipeline.pipeline_artifact import MANIFEST
 from tvm_sched.problem import Problem, load_topology, parse_topology, preset_names, read_topology
 from tvm_sched.problem.quantity import UNITS
 from tvm_sched.problem.topology_file import _Buses, _Devices, _Links, _Switch, _TopologyBody

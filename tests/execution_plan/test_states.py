@@ -6,7 +6,7 @@ import pytest
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import InputError
 from tvm_sched.execution_plan import ShapesOnly, check_states, emit_plan
-from tvm_sched.execution_plan.plan import WORKSPACE
+from tvm_sched.execution_plan.execution_plan import WORKSPACE
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor, load_topology
 from tvm_sched.schedule import Placement, Schedule, Transfer
 

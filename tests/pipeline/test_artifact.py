@@ -11,8 +11,9 @@ import pytest
 from small_pipeline import batches, compile_layers
 
 from tvm_sched.errors import InputError
-from tvm_sched.pipeline import artifact, load, load_manifest, load_stage
-from tvm_sched.pipeline.artifact import MANIFEST
+from tvm_sched.pipeline import load, load_manifest, load_stage
+from tvm_sched.pipeline import pipeline_artifact as artifact
+from tvm_sched.pipeline.pipeline_artifact import MANIFEST
 
 pytestmark = pytest.mark.filterwarnings("ignore::tvm_sched.runtime.MachineWarning")
 

@@ -8,7 +8,7 @@ import pytest
 from tvm_sched.errors import InfeasibleError, ProblemError
 from tvm_sched.pipeline import plan_pipeline, verify
 from tvm_sched.pipeline.device_annealing import DeviceAnnealing
-from tvm_sched.pipeline.pricing import price
+from tvm_sched.pipeline.stage_pricing import price
 from tvm_sched.problem import FORBIDDEN
 from tvm_sched.testing import random_problem
 

@@ -12,7 +12,7 @@ from test_plan import chain_problem
 
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.pipeline import plan_pipeline
-from tvm_sched.pipeline.execute import PipelineExecutor, StageProgram
+from tvm_sched.pipeline.pipeline_executor import PipelineExecutor, StageProgram
 from tvm_sched.pipeline.stage_problem import stage_problem
 from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve

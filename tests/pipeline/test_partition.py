@@ -19,14 +19,9 @@ from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
 from tvm_sched.bounds.partitions.simple import simple_bound
 from tvm_sched.errors import GraphError, InfeasibleError, InputError, SchedulerError
 from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
-from tvm_sched.pipeline.anytime import AnytimeOptions
+from tvm_sched.pipeline.anytime_partitioner import AnytimeOptions
 from tvm_sched.pipeline.bound_steps import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
-from tvm_sched.pipeline.integer_programs import (
-    bottleneck_bound,
-    bottleneck_guess_bound,
-    exact_program,
-    stage_ranges,
-)
+from tvm_sched.pipeline.integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program, stage_ranges
 from tvm_sched.pipeline.partition_state import Annealing, Ideals, Neighbours, PartitionState
 from tvm_sched.pipeline.segments import least_bottleneck, least_sum
 from tvm_sched.testing.regal import regal_like

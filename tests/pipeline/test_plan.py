@@ -11,8 +11,8 @@ from strategies import SEEDS, problems
 from thorough import examples
 from tvm_sched.errors import FormatError, InfeasibleError, InputError, ProblemError, ScheduleError
 from tvm_sched.pipeline import PipelinePlan, plan_pipeline, verify, violations
-from tvm_sched.pipeline.pricing import price
-from tvm_sched.pipeline.simulator import simulate
+from tvm_sched.pipeline.pipeline_simulator import simulate
+from tvm_sched.pipeline.stage_pricing import price
 from tvm_sched.pipeline.wiring import wire
 from tvm_sched.problem import FORBIDDEN, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from plan_cases import machine
 
 from thorough import examples
-from tvm_sched.plans.architecture import Architecture
-from tvm_sched.plans.bound import lower_bound
-from tvm_sched.plans.chain import Chain, segments
-from tvm_sched.plans.cuts import Cutter, best_latency, best_period, kinds_of, stage_times
-from tvm_sched.plans.language import by_layer, language_model
-from tvm_sched.plans.machine import Machine, device_place, host_place
-from tvm_sched.plans.operators import OperatorModel
-from tvm_sched.plans.pricing import price
-from tvm_sched.plans.workload import Workload
+from tvm_sched.external_plans.architecture import Architecture
+from tvm_sched.external_plans.cuts import Cutter, best_latency, best_period, kinds_of, stage_times
+from tvm_sched.external_plans.language import by_layer, language_model
+from tvm_sched.external_plans.operators import OperatorModel
+from tvm_sched.external_plans.places import Machine, device_place, host_place
+from tvm_sched.external_plans.token_workload import Workload
+from tvm_sched.external_plans.unit_bound import lower_bound
+from tvm_sched.external_plans.unit_chain import Chain, segments
+from tvm_sched.external_plans.unit_pricing import price
 from tvm_sched.problem import Device, Operator, OpGraph, Tensor, Topology
 from tvm_sched.problem.decoder_config import DecoderConfig
 

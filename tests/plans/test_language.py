@@ -7,11 +7,11 @@ import pytest
 from plan_cases import config_file, machine
 
 from tvm_sched.errors import InputError
-from tvm_sched.plans.architecture import read_architecture
-from tvm_sched.plans.chain import Chain
-from tvm_sched.plans.language import Serving, by_layer, language_model
-from tvm_sched.plans.machine import Machine, device_place
-from tvm_sched.plans.workload import FORMATS, Workload
+from tvm_sched.external_plans.architecture import read_architecture
+from tvm_sched.external_plans.language import Serving, by_layer, language_model
+from tvm_sched.external_plans.places import Machine, device_place
+from tvm_sched.external_plans.token_workload import FORMATS, Workload
+from tvm_sched.external_plans.unit_chain import Chain
 from tvm_sched.problem.decoder_config import PRESETS
 
 

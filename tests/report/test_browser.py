@@ -9,10 +9,10 @@ from test_plan import chain_problem
 from report import browser
 from tvm_sched.cost_model.roofline_model import roofline
 from tvm_sched.pipeline import plan_pipeline
-from tvm_sched.pipeline.simulator import simulate as pipeline_simulate
+from tvm_sched.pipeline.pipeline_simulator import simulate as pipeline_simulate
 from tvm_sched.problem import Problem, load_topology
 from tvm_sched.report.html import Entry, write_report
-from tvm_sched.report.pipeline import write_pipeline_report
+from tvm_sched.report.pipeline_report import write_pipeline_report
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.testing import random_problem

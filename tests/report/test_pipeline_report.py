@@ -10,8 +10,8 @@ from test_plan import chain_problem
 
 from report.parsed import Page
 from tvm_sched.pipeline import plan_pipeline
-from tvm_sched.pipeline.simulator import simulate
-from tvm_sched.report.pipeline import write_pipeline_report
+from tvm_sched.pipeline.pipeline_simulator import simulate
+from tvm_sched.report.pipeline_report import write_pipeline_report
 
 FIELDS = ("input_ns", "work_ns", "overflow_ns", "output_ns")
 

@@ -8,7 +8,7 @@ from fake_cuda_cases import driver, modules, register
 
 from tvm_sched.doctor import gpus
 from tvm_sched.doctor.against import against_checks
-from tvm_sched.doctor.artifact import architecture_check, run_checks
+from tvm_sched.doctor.artifact_checks import architecture_check, run_checks
 from tvm_sched.doctor.gpus import gpu_checks, gpu_report
 
 

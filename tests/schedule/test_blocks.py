@@ -25,7 +25,7 @@ from tvm_sched.problem import (
     Topology,
 )
 from tvm_sched.schedule import Placement, Schedule, simulate
-from tvm_sched.schedule.blocks import BlockKernel, knows_blocks, run_blocks, simulate_blocks
+from tvm_sched.schedule.thread_blocks import BlockKernel, knows_blocks, run_blocks, simulate_blocks
 from tvm_sched.streams import choose_launch_order
 
 H100 = MULTIPROCESSORS["sm_90"]

@@ -17,7 +17,7 @@ from tvm_sched.anytime import Budget, Incumbent, Turn, improve
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.variant_relaxation import without_variants
 from tvm_sched.errors import ProblemError, ScheduleError
-from tvm_sched.problem import (  # fmt: skip
+from tvm_sched.problem import (
     FORBIDDEN,
     Alternative,
     Bus,
@@ -34,8 +34,8 @@ from tvm_sched.problem import (  # fmt: skip
 from tvm_sched.schedule import Placement, Schedule, Transfer, resolved, simulate, verify, violations, with_choice
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime import race, scheduler
-from tvm_sched.schedulers.anytime.variants import _ChoicePrices
-from tvm_sched.schedulers.common.variants import ChoiceSearch
+from tvm_sched.schedulers.anytime.variant_choice import _ChoicePrices
+from tvm_sched.schedulers.common.choose_variants import ChoiceSearch
 from tvm_sched.testing import random_problem, random_schedule, random_variants
 from variant_cases import CHOICE, gated
 

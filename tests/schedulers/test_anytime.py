@@ -17,14 +17,14 @@ from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Probl
 from tvm_sched.schedule import simulate, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.improvers import Annealing
+from tvm_sched.schedulers.anytime.search_state import ScheduleState
 from tvm_sched.schedulers.anytime.starts import SUBMODEL_SHARE, SubmodelStart, quick_methods, submodel_start
-from tvm_sched.schedulers.anytime.state import ScheduleState
 from tvm_sched.schedulers.common.greedy import list_schedule, priorities
 from tvm_sched.schedulers.common.partial import PartialSchedule
 from tvm_sched.schedulers.common.submodels import split
 from tvm_sched.schedulers.sortinghat import heuristic_schedule
 from tvm_sched.testing import random_problem
-from tvm_sched.testing.variants import random_variants
+from tvm_sched.testing.variant_problems import random_variants
 
 from .exhaustive import TooLarge, least_latency
 

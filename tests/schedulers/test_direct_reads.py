@@ -11,7 +11,7 @@ from tvm_sched.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, S
 from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.direct_reads import DirectReads, candidate_sets, with_direct_reads
-from tvm_sched.schedulers.anytime.state import ScheduleState
+from tvm_sched.schedulers.anytime.search_state import ScheduleState
 
 
 def test_as_many_read_directly_as_balance_path_and_buses():

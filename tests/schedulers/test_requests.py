@@ -14,9 +14,9 @@ from tvm_sched.schedule import Schedule, ScheduleIndex, evaluate, requests_of, s
 from tvm_sched.schedulers import NoOptions, get, names, register, solve
 from tvm_sched.schedulers.common.events import sequence_of
 from tvm_sched.schedulers.common.search import Choice, Searches
-from tvm_sched.schedulers.registry import SCHEDULERS
+from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
 from tvm_sched.testing import random_problem
-from tvm_sched.testing.variants import random_variants
+from tvm_sched.testing.variant_problems import random_variants
 
 from .test_all import QUICK
 

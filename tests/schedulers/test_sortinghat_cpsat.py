@@ -5,7 +5,7 @@ from itertools import product
 from random import Random
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
@@ -21,7 +21,7 @@ from tvm_sched.schedulers.sortinghat.heuristic import best_assignment
 from tvm_sched.schedulers.sortinghat.submodel import evaluate
 from tvm_sched.schedulers.sortinghat.symmetry import equal_buses, relabelled
 from tvm_sched.testing import random_problem
-from tvm_sched.testing.variants import random_variants
+from tvm_sched.testing.variant_problems import random_variants
 
 from .test_sortinghat_constraints import chain, random_submodel
 
@@ -41,6 +41,8 @@ def equal(**changes):
 
 @settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(1, 4), devices=st.integers(1, 3), strengthened=st.booleans())
+@example(seed=1526, operators=1, devices=1, strengthened=True)  # its operator can run nowhere
+@example(seed=64425, operators=2, devices=1, strengthened=True)
 def test_the_program_and_the_evaluation_agree_on_every_assignment(seed, operators, devices, strengthened):
     random = Random(seed)
     s = random_submodel(random, operators, devices)

@@ -14,9 +14,9 @@ from thorough import examples
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.sortinghat.outcome import Outcome
+from tvm_sched.schedulers.sortinghat.position_windows import tightened
 from tvm_sched.schedulers.sortinghat.repeats import Repeats
 from tvm_sched.schedulers.sortinghat.submodel import evaluate
-from tvm_sched.schedulers.sortinghat.windows import tightened
 
 from .test_sortinghat_constraints import EFFORT, chain
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tvm_sched.cli import app
 from tvm_sched.errors import InputError, ServingError
-from tvm_sched.pipeline.artifact import MANIFEST
+from tvm_sched.pipeline.pipeline_artifact import MANIFEST
 from tvm_sched_cluster import serving
 from tvm_sched_cluster.serving import load_deployment
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import MissingConstant, UnsupportedNode
-from .loops import Builder, bodies, node_name
+from .loop_operators import Builder, bodies, node_name
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -19,7 +19,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from ..errors import ModelError, UnsupportedNode, first_line
-from ..model import data_address
+from ..imported_model import data_address
 from .operators import Node, find
 from .operators.nodes import STANDARD, node_text
 from .operators.upstream import check_constants, check_results

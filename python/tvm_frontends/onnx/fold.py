@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..logs import quiet
 from .branches import check_control_flow, select_branches
 from .infer_shapes import infer_shapes
-from .loops import unroll_loops
+from .loop_operators import unroll_loops
 
 if TYPE_CHECKING:
     import onnx_ir as ir

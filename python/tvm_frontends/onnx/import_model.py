@@ -13,11 +13,11 @@ from tvm import relax
 
 from ..constants import Constants, Values
 from ..errors import ModelError
-from ..model import ImportedModel, data_address, lift_constants, main_constants, number_of_inputs
+from ..imported_model import ImportedModel, data_address, lift_constants, main_constants, number_of_inputs
 from ..shapes import DeclaredInput, Dimension, InputShapes, StaticShapes, bind_shapes
 from ..source import Description, ModelSource
 from .checks import check_graph
-from .files import import_onnx, read_onnx, tensors_of
+from .onnx_files import import_onnx, read_onnx, tensors_of
 from .operators.nodes import STANDARD, node_text
 from .prepare import prepare
 from .widen import wider_name

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ..errors import ModelError, ModelWarning, UnsupportedNode, first_line
 from .expand import expand_functions
 from .fold import fold_model
-from .loops import unique_names
+from .loop_operators import unique_names
 from .native import NativeError, upgrade
 from .operators import is_known
 from .widen import widen_types

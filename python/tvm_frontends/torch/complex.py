@@ -15,8 +15,8 @@ from tvm import relax
 
 from ..fourier import dft_matrix
 from ..tensor_types import dtype_of
-from .calls import Call
 from .elementwise import length
+from .node_calls import Call
 
 MOST_POINTS = 4096
 """Of a Fourier transform, whose matrix has the square of that many elements."""

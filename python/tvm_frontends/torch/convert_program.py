@@ -31,7 +31,7 @@ from . import (  # noqa: F401 - each registers its converters
     reductions,
     scatters,
 )
-from .calls import CONVERTERS, PARTS, Call, UnsupportedOperator, name_of
+from .node_calls import CONVERTERS, PARTS, Call, UnsupportedOperator, name_of
 
 _RANDOM = "it gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input"
 REFUSED = {

@@ -15,8 +15,8 @@ import tvm
 from tvm import relax
 
 from ..tensor_types import dtype_of
-from .calls import Call, converter, is_float, name_of
 from .elementwise import common, constant
+from .node_calls import Call, converter, is_float, name_of
 
 
 @converter("cat.default")

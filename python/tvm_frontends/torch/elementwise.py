@@ -26,7 +26,7 @@ import tvm
 from tvm import relax, te
 
 from ..tensor_types import dtype_of
-from .calls import HALF, Call, converter, is_float
+from .node_calls import HALF, Call, converter, is_float
 
 _UNARY: dict[str, Callable[[relax.Expr], relax.Expr]] = {
     name: getattr(relax.op, name)

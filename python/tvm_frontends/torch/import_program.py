@@ -23,12 +23,12 @@ from tvm import relax
 
 from ..constants import Constants, Values
 from ..errors import ModelError, ModelWarning, first_line
+from ..imported_model import ImportedModel
 from ..logs import quiet
-from ..model import ImportedModel
 from ..relax_modules import bind_module
 from ..shapes import DeclaredInput, Dimension, Expression, InputShapes, StaticShapes
 from ..source import Description, Importer, ModelSource
-from .calls import UnsupportedOperator
+from .node_calls import UnsupportedOperator
 
 
 def load(

@@ -21,7 +21,7 @@ from tvm import relax, te, topi
 
 from ..interpolation import cubic, interpolate
 from ..tensor_types import dtype_of
-from .calls import Call, converter, is_float
+from .node_calls import Call, converter, is_float
 
 _CONVOLUTION = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 _TRANSPOSED = {1: relax.op.nn.conv1d_transpose, 2: relax.op.nn.conv2d_transpose, 3: relax.op.nn.conv3d_transpose}

@@ -13,8 +13,8 @@ import numpy as np
 from tvm import relax
 
 from ..tensor_types import dtype_of
-from .calls import Call, converter
 from .elementwise import constant
+from .node_calls import Call, converter
 
 
 def _scale_and_shift(call: Call, x: relax.Expr, channels: int) -> list[relax.Expr]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from .calls import Call, converter
 from .elementwise import constant
+from .node_calls import Call, converter
 
 
 @converter("_trilinear.default")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tvm import relax
 
 from ..division import float_remainder, safe_divisor
-from .calls import Call, converter, is_float
 from .elementwise import operator_name, product_type
+from .node_calls import Call, converter, is_float
 
 
 @converter("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")

@@ -15,7 +15,7 @@ from tvm import relax
 
 from ..kernels.recurrent import Cell, Weights, emit_direction, make_activation
 from ..tensor_types import dtype_of
-from .calls import Call, converter
+from .node_calls import Call, converter
 
 _ACTIVATIONS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh")}
 _ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}

@@ -16,8 +16,8 @@ import numpy as np
 from tvm import relax
 
 from ..tensor_types import dtype_of
-from .calls import HALF, Call, converter, is_float
 from .elementwise import constant
+from .node_calls import HALF, Call, converter, is_float
 
 
 def _axes(call: Call, x: relax.Expr) -> list[int]:

@@ -7,8 +7,8 @@ import tvm_ffi
 from tvm import relax
 
 from ..tensor_types import dtype_of
-from .calls import Call, converter, is_float
 from .elementwise import constant
+from .node_calls import Call, converter, is_float
 
 _REDUCTIONS = {
     "sum": "add",

@@ -15,10 +15,10 @@ from ..pipeline.partition_relaxation import relax
 from ..problem import Problem, Scenario, load_topology, problem_of
 from ..registry import Registry
 from ..schedulers.efficient_mip import Instance, read_workload
-from ..testing.hios import random_layered
+from ..testing.hios_problems import random_layered
 from ..testing.regal import regal_like
 from ..testing.task_graphs import FAMILIES, task_graph
-from .kinds.throughput import Pipeline
+from .kinds.throughput_kind import Pipeline
 from .moirai_files import read_moirai
 from .tarnawski_files import read_throughput
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import FormatError, GraphError
 from ..files import UNREADABLE, read_bytes, why_unreadable
 from ..pipeline import PartitionProblem, StageTensor
-from ..schedulers.efficient_mip.workload import Edge
+from ..schedulers.efficient_mip.workload_files import Edge
 
 
 class _Node(msgspec.Struct, rename="camel"):

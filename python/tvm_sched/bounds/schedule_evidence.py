@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InfeasibleError, InputError
 from ..files import encode_document, write_atomically
-from ..problem import Problem
+from ..problem import COLD, Problem
 from . import MARGIN, Bound, lower_bound, strongest, whole_ns
 from .bus import bus_bound
 from .device_work import work_arguments
@@ -67,7 +67,7 @@ class Evidence(NamedTuple):
     def to_json(self) -> bytes:
         """The document."""
         body = {
-            "problem": self.problem, "proved_ns": self.proved_ns, "argument": self.argument,
+            "problem": self.problem, "workload": COLD.digest, "proved_ns": self.proved_ns, "argument": self.argument,
             "certified_ns": self.certified.ns, "certified_by": self.certified.name, "lemmas": self.lemmas,
         }  # fmt: skip
         if self.relaxed is not None:

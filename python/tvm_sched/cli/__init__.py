@@ -9,11 +9,22 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import compare, costs, doctor, evidence, execute, generation, inspect, pipeline, plan, schedule  # noqa: F401
+from . import (  # noqa: F401 - each registers its commands
+    compare,
+    compile_and_run,
+    cost_commands,
+    doctor,
+    evidence,
+    generation_command,
+    inspect,
+    pipeline_command,
+    plan_command,
+    schedule_commands,
+)
 from .attached_commands import MACHINE, RESEARCH
 from .bench import app as bench
 from .cache import app as cache
-from .machine import topology
+from .machine_commands import topology
 from .registration import app, command, epilog, own_process
 from .schema import schema
 

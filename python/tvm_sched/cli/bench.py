@@ -53,7 +53,7 @@ def list_instances(
     $ tvm-sched bench list suite/ --output problems
     """
     from ..bench import BestKnown, load_suite
-    from ..bench.summaries import list_instances as summarise
+    from ..bench.bench_summaries import list_instances as summarise
     from ..report.tables import table
 
     found = load_suite(suite)
@@ -90,7 +90,7 @@ def run(
     """
     from ..bench import Limits, Run, load_suite
     from ..bench import run as run_all
-    from ..bench.summaries import RunCounts
+    from ..bench.bench_summaries import RunCounts
 
     cases = load_suite(suite).chosen(only or ())
     into = Run(output)
@@ -130,7 +130,7 @@ def score(
     from ..bench import BestKnown, Run, load_suite
     from ..bench import keep as keep_better
     from ..bench import score as judge
-    from ..bench.summaries import ScoredSolution, Scores
+    from ..bench.bench_summaries import ScoredSolution, Scores
     from ..report.tables import table
 
     found = load_suite(suite)
@@ -165,7 +165,7 @@ def check_kept(out: Output, suite: SuitePath, only: Only = None) -> None:
     """
     from ..bench import BestKnown, load_suite
     from ..bench import check_kept as checked
-    from ..bench.summaries import CheckedSolutions
+    from ..bench.bench_summaries import CheckedSolutions
     from ..report.tables import table
 
     found = load_suite(suite)
@@ -199,7 +199,7 @@ def prove_kept(
     """
     from ..bench import BestKnown, load_suite
     from ..bench import prove_kept as proved
-    from ..bench.summaries import ProvedBound, ProvedBounds
+    from ..bench.bench_summaries import ProvedBound, ProvedBounds
 
     found, changed, refused = load_suite(suite), {}, {}
     for each in proved(BestKnown(found), found.chosen(only or ()), iterations):
@@ -257,8 +257,8 @@ def show_table(
 
 
 def _show(out: Output, standings: Standings) -> None:
+    from ..bench.bench_summaries import MethodSummaries
     from ..bench.standings import HEADER, cells, summaries
-    from ..bench.summaries import MethodSummaries
     from ..report.tables import table
 
     found = summaries(standings)

@@ -14,7 +14,7 @@ from .attached_commands import RESEARCH
 from .inputs import ModelsOrProblems, OptionalTopology, ReportFile, Workers
 from .interrupt import interruptible
 from .methods import MethodOptions, parse_options, solve_with_progress
-from .models import OfferedVariants, RequestOptions, load_problem
+from .model_options import OfferedVariants, RequestOptions, load_problem
 from .output import FAILURE, Output
 from .registration import app, command
 
@@ -98,7 +98,7 @@ def compare(
             (made, of, name, options[name]) for made, of in zip(problems, wanted, strict=True) for name in names
         ]
         answers = _solve_all(out, solves)
-    from ..report.comparison import Comparison, Comparisons
+    from ..report.scheduler_comparison import Comparison, Comparisons
 
     comparisons, complete = [], True
     for n, made in enumerate(problems):

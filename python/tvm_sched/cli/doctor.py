@@ -11,7 +11,7 @@ from ..errors import InputError
 from .attached_commands import MACHINE
 from .output import FAILURE, Output
 from .registration import app, command
-from .values import InputSeed
+from .value_files import InputSeed
 
 
 @command(app, "doctor", ".doctor:Diagnosis", panel=MACHINE)

@@ -12,7 +12,7 @@ from ..errors import InputError
 from .attached_commands import DEPLOY
 from .output import Output
 from .registration import app, command
-from .shapes import ShapeOptions
+from .shape_options import ShapeOptions
 
 
 @command(app, "inspect", ".relax.inspection:Inspection", panel=DEPLOY, apart=True)

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from .child_process import Note
-from .progress import Step
+from .progress_bar import Step
 
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 DEBUG = "TVM_SCHED_DEBUG"

@@ -5,10 +5,10 @@ import at all through an entry point of the group ``tvm_sched.cost_models``.
 """
 
 from .calibrated_model import calibrated, default_cost_model
+from .cost_model_registry import COST_MODELS, CostModel, cost_model_names, costs, get_cost_model, register_cost_model
 from .database import CostWarning
 from .occupancy_model import occupancy
 from .predicted import learned, measured
-from .registry import COST_MODELS, CostModel, cost_model_names, costs, get_cost_model, register_cost_model
 from .roofline_model import roofline
 
 __all__ = [

@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..problem import Costs, OpGraph, Topology, load_topology
 from ..problem.cpu import cpu_count_of
 from .database import CostWarning, Database
-from .devices import DeviceProperties, properties
+from .device_properties import DeviceProperties, properties
 from .features import Workload
 from .learned_model import Prediction, load_learned
 from .predicted import Predict, costs_of, database_key, refined

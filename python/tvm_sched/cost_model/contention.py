@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import Concurrency, Costs, Device, KernelResources, OpGraph, Topology, multiprocessors_of
-from ..schedule.blocks import PRODUCT_EFFICIENCY
+from ..schedule.thread_blocks import PRODUCT_EFFICIENCY
 from .occupancy_model import launches_of, occupancy
 
 NAME = "contention"

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..problem import STREAM_OVERHEAD, WAIT_OVERHEAD, Bus, Device, Link, Switch, Topology, load_topology
 from ..progress import Progress
 from .copies import Bandwidths, gpu_count, import_cupy, measure_bandwidths
-from .devices import known_gpu
+from .device_properties import known_gpu
 from .recording import SWITCH, Gpu, Recording, pci_address
 
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import OpGraph, Tensor
-from .devices import DeviceProperties
+from .device_properties import DeviceProperties
 
 Floats = npt.NDArray[np.float64]
 

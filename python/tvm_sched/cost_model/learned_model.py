@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ..errors import FormatError, InputError
 from ..files import check_envelope, convert, read_bytes, write_atomically
-from .devices import DeviceProperties
+from .device_properties import DeviceProperties
 from .features import FAMILIES, NAMES, Floats, Workload, features, join_seconds, roofline_seconds
 
 FORMAT, VERSION = "tvm_sched.cost_model", 1

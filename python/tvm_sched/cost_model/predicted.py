@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Topology, Uncertainty
 from .database import CostWarning, Database
-from .devices import DeviceProperties, properties
+from .device_properties import DeviceProperties, properties
 from .features import Workload, describe
 from .interference import concurrency_of
 from .learned_model import LearnedModel, Prediction, load_learned, similar_devices

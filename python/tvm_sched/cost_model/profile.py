@@ -16,7 +16,7 @@ from ..errors import FormatError, InputError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from ..problem import KernelResources
 from .data import Samples
-from .devices import DeviceProperties, guess_processors
+from .device_properties import DeviceProperties, guess_processors
 from .features import Workload, describe
 from .signature import graph_of
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .devices import DeviceProperties
+from .device_properties import DeviceProperties
 from .features import NAMES, Floats, Workload, features
 from .learned_model import Prediction
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Route, Topology
-from .devices import rate_of
+from .device_properties import rate_of
 
 _CLIP = 2.0**62
 """Nanoseconds that still fit into 64 bits; a `Problem` refuses far less."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..progress import Progress
 from .data import Samples
-from .devices import DeviceProperties
+from .device_properties import DeviceProperties
 from .features import FAMILIES, NAMES, Floats
 from .learned_model import (
     IDENTITY,

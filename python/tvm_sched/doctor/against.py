@@ -10,7 +10,7 @@ from ..errors import TvmSchedError
 from ..runtime import ScheduledModule, make_module
 from ..runtime.tensors import random_value, tensor_bytes
 from ..runtime.values import choose_inputs
-from .artifact import needs_gpu
+from .artifact_checks import needs_gpu
 from .check import Check
 
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 8e-2}

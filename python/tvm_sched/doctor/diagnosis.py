@@ -8,7 +8,7 @@ from pathlib import Path
 from ..problem import Topology
 from ..progress import Progress
 from .against import against_checks
-from .artifact import architecture_check, check_choice, needs_gpu, open_artifact, run_checks
+from .artifact_checks import architecture_check, check_choice, needs_gpu, open_artifact, run_checks
 from .check import Check, Diagnosis
 from .gpus import gpu_checks, gpu_report
 from .host import host_checks

@@ -1,7 +1,7 @@
 """From a schedule to a plan (docs/formats/plan.md): queues, buffers and steps. Needs no TVM."""
 
-from .calls import Calls, KernelCall, ShapesOnly
-from .plan import emit_plan, output_tensors
+from .execution_plan import emit_plan, output_tensors
+from .operator_calls import Calls, KernelCall, ShapesOnly
 from .states import check_states
 from .steps import StepMaker
 

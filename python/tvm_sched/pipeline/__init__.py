@@ -9,23 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..problem.partition_problem import PartitionProblem, StageTensor
-from .artifact import Manifest, load, load_manifest, load_stage
 from .compiled import CompiledPipeline, open_pipeline
-from .plan import PipelineCertificate, PipelinePlan, Stage
-from .verifier import verify, violations
+from .pipeline_artifact import Manifest, load, load_manifest, load_stage
+from .pipeline_plan import PipelineCertificate, PipelinePlan, Stage
+from .pipeline_verifier import verify, violations
 
 if TYPE_CHECKING:
-    from . import anytime, baselines, slicegraph
-    from .registry import Partition, get, names, partition, register
+    from . import anytime_partitioner, baselines, slicegraph
+    from .partitioner_registry import Partition, get, names, partition, register
     from .solve import plan_pipeline
 
 _WHERE = {
-    "Partition": "registry",
-    "get": "registry",
-    "names": "registry",
-    "partition": "registry",
+    "Partition": "partitioner_registry",
+    "get": "partitioner_registry",
+    "names": "partitioner_registry",
+    "partition": "partitioner_registry",
     "plan_pipeline": "solve",
-    "register": "registry",
+    "register": "partitioner_registry",
 }
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
     "PipelinePlan",
     "Stage",
     "StageTensor",
-    "anytime",
+    "anytime_partitioner",
     "baselines",
     "get",
     "load",
@@ -55,7 +55,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("anytime", "baselines", "slicegraph"):
+    if name in ("anytime_partitioner", "baselines", "slicegraph"):
         return import_module(f"{__name__}.{name}")
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import InfeasibleError
 from ..problem.partition_problem import Floats, Integers, PartitionProblem
 from ..registry import NoOptions
-from .registry import Partition, register
+from .partitioner_registry import Partition, register
 from .segments import least_bottleneck
 from .slicegraph import cut
 

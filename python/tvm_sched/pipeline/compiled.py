@@ -14,10 +14,10 @@ from ..errors import InputError
 from ..problem import Problem
 from ..runtime import ScheduledModule, open_library, scheduled_modules
 from ..runtime.tensors import numpy_dtype
-from .execute import BatchResult, PipelineExecutor, StageProgram, emulation_scale
-from .plan import PipelinePlan
-from .simulator import PipelineRun, simulate
-from .verifier import verify
+from .pipeline_executor import BatchResult, PipelineExecutor, StageProgram, emulation_scale
+from .pipeline_plan import PipelinePlan
+from .pipeline_simulator import PipelineRun, simulate
+from .pipeline_verifier import verify
 from .wiring import wire
 
 _MOST_WAYS = 3

@@ -9,8 +9,8 @@ from random import Random
 
 from ..errors import ProblemError
 from ..problem import FORBIDDEN, Problem
-from .plan import Stage
-from .pricing import Assignment, price_stage
+from .pipeline_plan import Stage
+from .stage_pricing import Assignment, price_stage
 
 MOVES_PER_OPERATOR, LEAST_MOVES = 500, 3000
 TURNS = 4

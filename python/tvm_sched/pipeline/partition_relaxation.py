@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import InputError
 from ..problem import FORBIDDEN, HOST, Problem
 from ..problem.partition_problem import PartitionProblem, StageTensor
-from .pricing import is_parameter
+from .stage_pricing import is_parameter
 
 
 def relax(problem: Problem, devices: Sequence[int]) -> PartitionProblem:

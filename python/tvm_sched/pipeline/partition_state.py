@@ -12,7 +12,7 @@ from ..anytime import Budget, Incumbent
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import report_progress
 from .neighbourhoods import improve_neighbours
-from .registry import PROVED
+from .partitioner_registry import PROVED
 from .slicegraph import cores, cut
 
 FEW_IDEALS = 20_000

@@ -16,7 +16,7 @@ from ..files import encode_document, write_atomically
 from ..problem import Problem
 from .bound_steps import ITERATION_SECONDS
 from .partition_relaxation import relax
-from .plan import PipelinePlan
+from .pipeline_plan import PipelinePlan
 
 FORMAT, VERSION = "tvm_sched.pipeline_evidence", 1
 

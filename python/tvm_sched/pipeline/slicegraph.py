@@ -10,7 +10,7 @@ import msgspec
 from ..errors import InputError
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..worker_pool import distribute
-from .registry import Partition, register
+from .partitioner_registry import Partition, register
 
 OrderSearch = Literal["brkga", "random", "mla", "mla-weighted"]
 _OBJECTIVES = {"brkga": "slice", "random": "slice", "mla": "arrangement", "mla-weighted": "weighted-arrangement"}

@@ -10,16 +10,16 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from ..certify import MethodResult, Proof, certify, final_status
+from ..certify import Proof, answer_of, final_status, run_method
 from ..errors import InfeasibleError, InputError
 from ..problem import Problem
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import Progress
-from .devices import Candidate, DeviceSearch, Goal
+from .device_search import Candidate, DeviceSearch, Goal
 from .partition_relaxation import are_equal, relax
-from .plan import PipelineCertificate, PipelinePlan
-from .registry import PROVED, Partition, PartitionerFunction, get, partition
-from .verifier import verify
+from .partitioner_registry import PROVED, Partition, PartitionerFunction, get, partition
+from .pipeline_plan import PipelineCertificate, PipelinePlan
+from .pipeline_verifier import verify
 
 _DEVICE_SECONDS = 10.0
 """Longest search for a sequence of unequal devices, unless the partitioner's time limit is shorter."""
@@ -76,8 +76,9 @@ def plan_pipeline(
         found = partition(relaxed, count, method.name, given, progress)
         return _Planned(found, _on_devices(problem, relaxed, found, chosen, count, goal, given, place))
 
-    def price(found: MethodResult[_Planned]) -> PipelinePlan:
-        return PipelinePlan(
+    found = run_method(method, options, _Planned, run, progress)
+    with answer_of(method):
+        plan = PipelinePlan(
             problem=problem.digest,
             stages=tuple(found.answer.candidate.stages),
             partitioner=found.method,
@@ -85,8 +86,8 @@ def plan_pipeline(
             seconds=found.seconds,
             certificate=_certificate(found.answer),
         )
-
-    return certify(method, options, _Planned, run, price, lambda plan: verify(problem, plan), progress)
+        verify(problem, plan)
+    return plan
 
 
 class _Planned(NamedTuple):

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from ..problem import FORBIDDEN, Costs, OpGraph, Problem, Topology
-from .plan import PipelinePlan
+from .pipeline_plan import PipelinePlan
 
 
 def stage_problem(problem: Problem, plan: PipelinePlan, s: int, apart: bool = False) -> Problem:

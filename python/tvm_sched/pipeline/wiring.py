@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..problem import HOST, Problem
-from .plan import PipelinePlan
-from .pricing import is_parameter, readers_elsewhere
-from .verifier import assignment_of
+from .pipeline_plan import PipelinePlan
+from .pipeline_verifier import assignment_of
+from .stage_pricing import is_parameter, readers_elsewhere
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .api import CompiledModel, compile, make_problem, run_passes
     from .inspection import inspect_model
     from .ir.attributes import get_pipeline_plan, get_problem, get_schedule
-    from .models import load_model
+    from .model_loading import load_model
     from .options import CompileOptions
     from .passes import pipeline
     from .pipeline_api import ExportablePipeline, compile_pipeline
@@ -30,7 +30,7 @@ _WHERE = {
     "get_problem": "ir.attributes",
     "get_schedule": "ir.attributes",
     "inspect_model": "inspection",
-    "load_model": "models",
+    "load_model": "model_loading",
     "make_problem": "api",
     "passes": "passes",
     "pipeline": "passes",

@@ -30,7 +30,7 @@ from .emit.executor import make_executor
 from .emit.export import EMBED_LIMIT, export
 from .emit.shared_values import SharedValues
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule
-from .models import load_model, open_model
+from .model_loading import load_model, open_model
 from .options import CompileOptions
 from .passes import build_rest, compile_target, decision_passes, pass_list, problem_passes
 from .profiling.slow_kernels import slow_kernels

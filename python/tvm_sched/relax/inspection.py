@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tvm_frontends.constants import Constants
     from tvm_frontends.shapes import DeclaredInput, InputShapes
 
-    from .models import OpenModel
+    from .model_loading import OpenModel
 
 
 class Tensor(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ def inspect_model(
     from tvm_frontends.relax_modules import describe_module
     from tvm_frontends.shapes import symbols_of
 
-    from .models import open_model
+    from .model_loading import open_model
 
     begin = time.perf_counter()
     source = open_model(model, name)

@@ -13,14 +13,14 @@ from tvm_frontends.shapes import InputShapes
 
 from .._library import use_cores
 from ..pipeline import PipelinePlan
-from ..pipeline.artifact import new_artifact, write_manifest
 from ..pipeline.compiled import CompiledPipeline, assemble
+from ..pipeline.pipeline_artifact import new_artifact, write_manifest
 from ..problem import Topology
 from .api import check_before, decide
 from .emit.emit_pipeline import CompiledStage, make_stages
 from .emit.export import export
 from .ir.attributes import get_pipeline_plan, get_problem
-from .models import load_model
+from .model_loading import load_model
 from .options import CompileOptions
 from .toolchain.failures import explained
 

@@ -14,7 +14,7 @@ import tvm
 from tvm_frontends.shapes import InputShapes
 
 from ..cost_model.database import Database
-from ..cost_model.devices import DeviceProperties
+from ..cost_model.device_properties import DeviceProperties
 from ..cost_model.features import describe, footprint_of
 from ..cost_model.profile import Copies, Machine, Measurement, Pair, Profile
 from ..cost_model.signature import graph_of, signatures
@@ -24,11 +24,11 @@ from ..runtime.tensors import random_value
 from .api import CompiledModel, compile
 from .codegen.prepare_kernels import PrepareKernels
 from .lower.lower_to_kernels import LowerToKernels
-from .models import load_model
+from .model_loading import load_model
 from .problem.operator_graph import Extraction, extract
 from .profiling.cpu_bench import CpuBench
 from .profiling.cuda_bench import CudaBench
-from .profiling.interference import choose_pairs
+from .profiling.measure_interference import choose_pairs
 from .profiling.other_load import FEWEST_RUNS, OtherLoad, undisturbed
 from .toolchain.failures import explained
 

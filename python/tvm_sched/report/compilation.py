@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
+from rich.console import RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from ..cost_model.roofline_model import SlowKernel
+from ..problem import Problem
 from ..relax.compiled_results import CompilationResult
 from ..schedule.simulator import simulate
+from .html import Entry, write_report
 from .summaries import ScheduleSummary
-from .tables import table
+from .tables import certificate_table, table
 from .units import format_time
 
 
@@ -33,3 +39,32 @@ def measured_table(notes: dict[str, Any]) -> Table:
     """What was measured to choose a schedule for this machine's cores."""
     rows = [(row["schedule"], format_time(row["seconds"]), row.get("beside", "")) for row in notes["measured"]]
     return table(("schedule", "measured latency", "in turns with"), [*rows, (f"chosen: {notes['chosen']}", "", "")])
+
+
+def compilation_views(made: CompilationResult) -> Iterator[RenderableType]:
+    """A title and tables of each plan."""
+    for problem, schedule in zip(made.problems, made.schedules, strict=True):
+        yield escape(f"{_plan_title(problem)} on {problem.topology.name}")
+        yield certificate_table(schedule)
+        if "measured" in schedule.notes:
+            yield measured_table(schedule.notes["measured"])
+
+
+def slow_sentence(slow: Sequence[SlowKernel]) -> str:
+    """Name the first kernels that are far from their roofline."""
+    names = ", ".join(f"{kernel.name} ({kernel.reason})" for kernel in slow[:3])
+    more = f" and {len(slow) - 3} more (--json lists all)" if len(slow) > 3 else ""
+    return f"Generated kernels far from their roofline: {names}{more}"
+
+
+def write_compilation_report(path: Path, made: CompilationResult, options: dict[str, Any]) -> None:
+    """Write an HTML report with an entry for each plan."""
+    pairs = zip(made.problems, made.schedules, strict=True)
+    entries = [Entry(_plan_title(problem), schedule, (), problem) for problem, schedule in pairs]
+    write_report(path, made.problems[0], entries, options=options)
+
+
+def _plan_title(problem: Problem) -> str:
+    """The model's name with the shapes of its inputs."""
+    inputs = [tensor for tensor in problem.graph.tensors if tensor.kind == "input"]
+    return f"{problem.graph.name} ({', '.join(f'{t.name} {list(t.shape)}' for t in inputs)})"

@@ -8,7 +8,7 @@ import msgspec
 from rich.table import Table
 
 from ..cost_model.contention import Contention
-from ..cost_model.devices import DeviceProperties
+from ..cost_model.device_properties import DeviceProperties
 from ..cost_model.interference import fit_profile
 from ..cost_model.learned_model import ErrorInterval, LearnedModel
 from ..cost_model.profile import Copies, Machine, Profile

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from ..plans import Row, RuntimePlan
+from ..external_plans import Row, RuntimePlan
 from .tables import table
 from .units import format_bytes, format_ns
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..pipeline import PartitionProblem, PipelinePlan, Stage
-from ..pipeline.plan import PipelineCertificate
-from ..pipeline.registry import Partition
+from ..pipeline.partitioner_registry import Partition
+from ..pipeline.pipeline_plan import PipelineCertificate
 from .measurement import OutputType
 from .tables import table
 from .units import format_ns

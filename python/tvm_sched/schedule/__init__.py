@@ -1,7 +1,7 @@
 """Schedules, the input of the executor, with their verifier, simulator, lower bounds and timelines."""
 
 from .indexed import ScheduleIndex, Times
-from .models import ModelLatency, model_latencies
+from .model_latency import ModelLatency, model_latencies
 from .residency import Requests, Resident, moved_parameters, requests_of, requests_of_part, resident_parameters
 from .resolve import evaluate, in_scenarios, objective_ns, resolved, resolved_scenario, with_choice
 from .rules import RULES, Violation

@@ -6,7 +6,7 @@ from ..registry import NoOptions
 from . import anytime, deepplan, efficient_mip, heft, hios, ios, pipelined, single, sortinghat
 from .common.events import Move, Run
 from .common.partial import Extension, PartialSchedule
-from .registry import REFERENCES, get, names, register
+from .scheduler_registry import REFERENCES, get, names, register
 from .solver import solve
 
 __all__ = [

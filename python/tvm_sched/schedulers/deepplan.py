@@ -17,7 +17,7 @@ from ..schedule import ENDED, INTERRUPTED, Schedule
 from .common.events import Move, Run
 from .common.merging import LIMITLESS, PricedSchedule
 from .common.partial import PartialSchedule
-from .registry import register
+from .scheduler_registry import register
 
 CANDIDATES = 3
 """Ways of loading, best first, for which direct reads are tried."""

@@ -13,8 +13,8 @@ from ..problem import Problem, Request, Scenario, Workload, merge_problems, merg
 from ..progress import Progress
 from ..schedule import Schedule, model_latencies, requests_of_part
 from ..schedule.schedule import weighted_mean
-from .latency import Options, minimise_latency
-from .registry import get
+from .scheduler_registry import get
+from .solve_latency import Options, minimise_latency
 
 SCHEDULERS = ("anytime", "heft", "peft")
 """Those that know of lags."""

@@ -8,8 +8,8 @@ from ..problem import Problem, Scenario, Workload
 from ..registry import NoOptions
 from ..schedule import Schedule
 from .common import compiled_methods
-from .common.variants import over_variants
-from .registry import register
+from .common.choose_variants import over_variants
+from .scheduler_registry import register
 
 
 @register("heft")

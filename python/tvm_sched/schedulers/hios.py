@@ -9,7 +9,7 @@ from ..problem import Problem, Scenario, Workload
 from ..registry import NoOptions
 from ..schedule import Schedule
 from .common import compiled_methods
-from .registry import register
+from .scheduler_registry import register
 
 
 class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

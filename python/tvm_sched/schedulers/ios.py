@@ -8,7 +8,7 @@ from ..errors import InfeasibleError, TooLargeError, require_at_least
 from ..problem import FORBIDDEN, Problem, Workload
 from ..schedule import Schedule
 from .common import compiled_methods
-from .registry import register
+from .scheduler_registry import register
 
 
 class IosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from ..problem import FORBIDDEN, Problem, Scenario, Workload
 from ..schedule import Schedule, ScheduleIndex
 from .common.compiled_methods import shortfalls
 from .common.eviction import with_eviction
-from .registry import register
+from .scheduler_registry import register
 
 
 class PipelinedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ import msgspec
 from ..errors import InfeasibleError, InputError
 from ..problem import FORBIDDEN, Problem, Scenario, Workload
 from ..schedule import Schedule, ScheduleIndex
-from .registry import register
+from .scheduler_registry import register
 
 
 class SingleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

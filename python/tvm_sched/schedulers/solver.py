@@ -7,7 +7,7 @@ from ..problem import COLD, Problem, Workload
 from ..progress import Progress
 from ..schedule import Schedule
 from .fairness import solve_fairly
-from .latency import Options, minimise_latency
+from .solve_latency import Options, minimise_latency
 
 
 def solve(

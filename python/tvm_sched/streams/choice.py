@@ -8,11 +8,11 @@ from typing import TypeVar
 from ..errors import InputError, did_you_mean
 from ..problem import Problem
 from ..schedule import Schedule
-from ..schedule.blocks import knows_blocks, simulate_blocks
 from ..schedule.schedule import weighted_mean
+from ..schedule.thread_blocks import knows_blocks, simulate_blocks
 from ..schedule.verifier import verify, violations
-from .allocation import ALLOCATORS, allocate_streams, latency_ns, limit_streams
 from .launch_order import LAUNCH_ORDERS, order_launches
+from .stream_allocation import ALLOCATORS, allocate_streams, latency_ns, limit_streams
 
 T = TypeVar("T")
 _LIMITS = (2, 4, 8, 16)

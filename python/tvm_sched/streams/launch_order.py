@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..problem import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, Problem
 from ..schedule import Schedule, Transfer
 from ..schedule._compiled import compiled, operator_bytes
-from .allocation import priced_anew
+from .stream_allocation import priced_anew
 
 Amounts = npt.NDArray[np.int64]
 LAUNCH_ORDERS = ("depth-first", "breadth-first", "critical-path", "opara")

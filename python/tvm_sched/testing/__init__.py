@@ -7,7 +7,7 @@ from .problems import random_problem
 from .schedules import random_schedule
 from .streams import random_concurrency, random_stages, random_streams
 from .topologies import random_topology
-from .variants import random_variants
+from .variant_problems import random_variants
 
 __all__ = [
     "fair_latency",

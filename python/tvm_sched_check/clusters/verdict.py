@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..document import Refused, count, read
-from .allocation import check_allocation
+from .allocation_rules import check_allocation
 from .bound import bound_of
 from .document import Cluster, Service
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.certify import MethodResult, certify
+from tvm_sched.certify import answer_of, run_method
 from tvm_sched.errors import InfeasibleError, InputError, ScheduleError
 from tvm_sched.registry import Methods
 
@@ -42,19 +42,15 @@ def try_place(
     given = method.read_options(options)
     state.asked[service.name] += 1
 
-    def price(found: MethodResult[Embedding | None]) -> ServicePlacement | None:
-        if found.answer is None:
-            return None
-        return state.draft(request, found.answer, found.method, found.seconds)
-
-    def verify(placement: ServicePlacement | None) -> None:
-        for violation in placement_violations(state.cluster, service, placement) if placement else ():
-            raise ScheduleError(violation.message)
-
     kinds = (Embedding, type(None))
-    placement = certify(method, given, kinds, lambda function, chosen: function(state, service, chosen), price, verify)
-    if placement:
-        state.hold(placement)
+    found = run_method(method, given, kinds, lambda function, chosen: function(state, service, chosen))
+    if found.answer is None:
+        return None
+    with answer_of(method):
+        placement = state.draft(request, found.answer, found.method, found.seconds)
+        for violation in placement_violations(state.cluster, service, placement):
+            raise ScheduleError(violation.message)
+    state.hold(placement)
     return placement
 
 

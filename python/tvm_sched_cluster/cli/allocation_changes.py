@@ -34,7 +34,7 @@ def verify_allocation(
     $ tvm-sched cluster verify rampa-base allocation.json
     $ tvm-sched cluster verify rampa-base allocation.json --report cluster.html
     """
-    from ..summaries import CheckedAllocation
+    from ..cluster_summaries import CheckedAllocation
 
     state = on.state(on.allocation)
     write_state(out, report, state, {"allocation": str(on.allocation)})
@@ -54,7 +54,7 @@ def release(
     $ tvm-sched cluster release rampa-base allocation.json r7 -o allocation.json
     """
     from .. import recover
-    from ..summaries import Recovered
+    from ..cluster_summaries import Recovered
 
     state = on.state(on.allocation)
     for one in request:
@@ -80,7 +80,7 @@ def fail(
     $ tvm-sched cluster fail rampa-base allocation.json rack0-server1 -o allocation.json
     """
     from .. import fail as fail_part
-    from ..summaries import Recovered
+    from ..cluster_summaries import Recovered
 
     state = on.state(on.allocation)
     recovery = fail_part(state, part, allocator)
@@ -103,7 +103,7 @@ def defragment(
     $ tvm-sched cluster defragment rampa-base allocation.json --moves 5 -o allocation.json
     """
     from .. import defragment as move
-    from ..summaries import Defragmented, MovedService
+    from ..cluster_summaries import Defragmented, MovedService
 
     state = on.state(on.allocation)
     with interruptible(out), out.step("Looking for moves"):

@@ -18,7 +18,7 @@ cluster = typer.Typer(
     name="cluster", help="Many services on a cluster of unequal GPUs.", no_args_is_help=True, rich_markup_mode="rich",
 )  # fmt: skip
 
-HOME = "tvm_sched_cluster.summaries"
+HOME = "tvm_sched_cluster.cluster_summaries"
 """Where the types of results are."""
 
 Name = Annotated[

@@ -12,7 +12,7 @@ import typer
 from tvm_sched.cli.attached_commands import SERVE
 from tvm_sched.cli.output import FAILURE, Output
 from tvm_sched.cli.registration import command
-from tvm_sched.cli.values import ValueOptions
+from tvm_sched.cli.value_files import ValueOptions
 from tvm_sched.errors import InputError, TvmSchedError
 
 from .cluster_options import HOME
@@ -53,7 +53,7 @@ def serve(
     """
     check_seconds("--timeout", timeout)
     from .. import serving
-    from ..summaries import deployment_table
+    from ..cluster_summaries import deployment_table
 
     deployment = serving.load_deployment(plan)
     if name is not None:
@@ -76,7 +76,7 @@ def status(
     $ tvm-sched status googlenet --json
     """
     from .. import serving
-    from ..summaries import Statuses, deployment_table
+    from ..cluster_summaries import DeploymentStatus, Statuses, deployment_table
 
     found, failed = [], {}
     for each in [name] if name else serving.deployments(address):
@@ -90,7 +90,7 @@ def status(
     out.show(*map(deployment_table, found))
     if not found and not failed:
         out.say("there are no deployments")
-    out.result(msgspec.convert({"deployments": found, "failed": failed}, Statuses))
+    out.result(Statuses(deployments=msgspec.convert(found, list[DeploymentStatus]), failed=failed))
     if failed:
         raise typer.Exit(FAILURE)
 
@@ -121,7 +121,7 @@ def request(
     from tvm_sched.runtime.values import choose_inputs
 
     from .. import serving
-    from ..summaries import Requested
+    from ..cluster_summaries import Requested
 
     client = serving.Client(name, address)
     tensors = [{"name": t.name, "shape": t.shape, "dtype": t.dtype} for t in client.manifest.inputs]
@@ -153,7 +153,7 @@ def undeploy(out: Output, name: Name, address: Address = None) -> None:
     $ tvm-sched undeploy googlenet
     """
     from .. import serving
-    from ..summaries import Undeployed
+    from ..cluster_summaries import Undeployed
 
     parts = serving.undeploy(name, address)
     out.say(f"undeployed {name}: {len(parts)} actors")

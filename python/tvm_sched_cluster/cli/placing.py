@@ -74,7 +74,7 @@ def list_clusters(out: Output) -> None:
     import tvm_sched_cluster as package
     from tvm_sched.report.tables import table
 
-    from ..summaries import Allocator, Clusters, NamedCluster
+    from ..cluster_summaries import Allocator, Clusters, NamedCluster
 
     made = [package.load_cluster(name) for name in package.preset_names()]
     rows = [(c.name, str(len(c.gpus)), ", ".join(k.name for k in c.kinds), str(len(c.links))) for c in made]
@@ -95,7 +95,7 @@ def show_cluster(out: Output, name: Name) -> None:
     from tvm_sched.report.tables import table
 
     from .. import load_cluster
-    from ..summaries import ShownCluster
+    from ..cluster_summaries import ShownCluster
 
     made = load_cluster(name)
     counts = [sum(gpu.kind == k for gpu in made.gpus) for k in range(len(made.kinds))]
@@ -137,7 +137,7 @@ def place(
 
     from .. import get
     from .. import place as place_one
-    from ..summaries import Placed, placements_table
+    from ..cluster_summaries import Placed, placements_table
 
     state = on.state(running)
     requests = asked.sequence(state)
@@ -179,8 +179,8 @@ def bound(
     $ tvm-sched cluster bound graph1.txt --services MODELS --requests allocSeq1.txt
     """
     from ..bounds.mix_bound import bound_of_demand, bound_of_requests
+    from ..cluster_summaries import Bounded
     from ..problem.service import demand_of
-    from ..summaries import Bounded
 
     state = on.state()
     requests = asked.sequence(state)

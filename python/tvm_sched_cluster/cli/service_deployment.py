@@ -13,7 +13,7 @@ from tvm_sched.cli.inputs import Model, Writes
 from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.output import FAILURE, Output
 from tvm_sched.cli.registration import command
-from tvm_sched.cli.shapes import Shapes
+from tvm_sched.cli.shape_options import Shapes
 from tvm_sched.errors import InputError
 
 from .cluster_options import HOME, RunningOptions, cluster
@@ -54,7 +54,7 @@ def make_service(
     from tvm_sched.input_shapes import one_shape, parse_shapes
 
     from .. import write_services
-    from ..summaries import MadeService
+    from ..cluster_summaries import MadeService
 
     given = one_shape(parse_shapes(shape), "a service has one") or {}
     shapes = {
@@ -102,8 +102,8 @@ def deploy(
     check_seconds("--timeout", timeout)
     state = on.state(on.allocation)
     from .. import serving
+    from ..cluster_summaries import Deployed
     from ..compiled_placements import compiled_artifact
-    from ..summaries import Deployed
 
     artifacts.mkdir(exist_ok=True)
     wanted = []

@@ -17,7 +17,7 @@ import msgspec
 from tvm_sched.errors import InputError, ServingError
 from tvm_sched.files import cache_directory
 from tvm_sched.pipeline import Manifest
-from tvm_sched.pipeline.artifact import check_files
+from tvm_sched.pipeline.pipeline_artifact import check_files
 
 PART_BYTES = 32 << 20
 """Most bytes that are read or written at once."""

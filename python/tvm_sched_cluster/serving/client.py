@@ -12,7 +12,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from tvm_sched.errors import InputError, ServingError, TvmSchedError
-from tvm_sched.pipeline.execute import BatchResult
+from tvm_sched.pipeline.pipeline_executor import BatchResult
 
 from .actor_names import NAMESPACE, ingress_name
 from .deployment_lifecycle import unknown

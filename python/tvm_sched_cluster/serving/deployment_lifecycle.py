@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tvm_sched.errors import InputError, ServingError
 from tvm_sched.pipeline import Manifest
-from tvm_sched.pipeline.artifact import check_files
+from tvm_sched.pipeline.pipeline_artifact import check_files
 from tvm_sched.progress import Progress
 
 from . import stage_nodes

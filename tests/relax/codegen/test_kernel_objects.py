@@ -144,6 +144,14 @@ def test_a_model_with_other_weights_compiles_no_kernel_anew(compiled):
     assert len(compiled) == count
 
 
+def test_nothing_is_read_or_stored_where_caches_are_switched_off(compiled):
+    for _ in range(2):
+        forget()
+        compile(model(1)[0], "cpu1", "single", cost_model="roofline", cache=False)
+    assert len(compiled) == 2 * len(set(compiled)) > 0, "each kernel is compiled in both compilations"
+    assert kernel_cache().contents() == (0, 0)
+
+
 def test_only_the_compilers_own_code_is_in_the_key(tmp_path):
     """Kernels that were compiled stay known where a converter, a pass or the emitter changes."""
     relax_folder = Path(kernel_objects.__file__).parents[2]

@@ -8,7 +8,7 @@ from tvm import relax
 from relax.lower.test_onednn import pytestmark  # noqa: F401
 from relax.onednn_cases import module
 from tvm_sched.relax import compile
-from tvm_sched.relax.lower.kernel_libraries.onednn.activations import evaluate, recognise
+from tvm_sched.relax.lower.kernel_libraries.onednn.fused_activations import evaluate, recognise
 
 op = relax.op
 

@@ -12,7 +12,7 @@ from tvm import relax
 from frontends.onnx import exact
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries import get_library
-from tvm_sched.relax.lower.kernel_libraries.onednn import integers
+from tvm_sched.relax.lower.kernel_libraries.onednn import integer_products as integers
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import dense
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import implementation
 from tvm_sched.relax.toolchain.compile_target import CompileTarget

@@ -9,7 +9,7 @@ from tvm import relax
 from relax import cases
 from tvm_sched.errors import InputError
 from tvm_sched.relax import get_graph, passes
-from tvm_sched.relax.ir.calls import kernel_kind
+from tvm_sched.relax.ir.call_names import kernel_kind
 from tvm_sched.relax.ir.tensor_types import bytes_of
 from tvm_sched.relax.problem.operator_graph import extract
 

@@ -3,7 +3,7 @@
 import pytest
 from tvm import relax
 
-from tvm_sched.cost_model.devices import rate_of
+from tvm_sched.cost_model.device_properties import rate_of
 from tvm_sched.relax import passes
 from tvm_sched.relax.ir.attributes import get_problem
 from tvm_sched.relax.toolchain.compile_target import CompileTarget

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tvm_sched.relax.profiling import comparison
-from tvm_sched.relax.profiling.comparison import compare, conclude, settle
+from tvm_sched.relax.profiling import paired_runs as comparison
+from tvm_sched.relax.profiling.paired_runs import compare, conclude, settle
 
 QUIET, BUSY = True, False
 

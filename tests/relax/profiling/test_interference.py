@@ -6,12 +6,12 @@ import threading
 import numpy as np
 import pytest
 
-from tvm_sched.cost_model.devices import properties
+from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.cost_model.features import describe
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.problem import load_topology
-from tvm_sched.relax.profiling import interference
-from tvm_sched.relax.profiling.interference import choose_pairs, measure_pairs, running_beside
+from tvm_sched.relax.profiling import measure_interference as interference
+from tvm_sched.relax.profiling.measure_interference import choose_pairs, measure_pairs, running_beside
 from tvm_sched.relax.profiling.other_load import OtherLoad
 
 DEVICE = properties(load_topology("cpu1").devices[0])

@@ -13,7 +13,7 @@ from tvm_sched.execution_plan.steps import overlapping_devices
 from tvm_sched.relax import compile, target
 from tvm_sched.relax.options import CompileOptions
 from tvm_sched.relax.profiling import measured_choice
-from tvm_sched.relax.profiling.comparison import MARGIN, Comparison
+from tvm_sched.relax.profiling.paired_runs import MARGIN, Comparison
 from tvm_sched.relax.targets import read_target
 from tvm_sched.runtime import load
 from tvm_sched.schedule import ScheduleIndex
@@ -136,7 +136,9 @@ def test_an_option_that_ios_does_not_have_is_no_reason_to_leave_it_out(monkeypat
     decide(monkeypatch, [(1.0, 1.1)] * 3)
     right = measured_choice.solve
     monkeypatch.setattr(
-        measured_choice, "solve", lambda p, name, options=None: right(p, name, options and {**options, "blocc": 0})
+        measured_choice,
+        "solve",
+        lambda p, method, options=None: right(p, method=method, options=options and {**options, "blocc": 0}),
     )
     with pytest.raises(InputError, match="blocc"):
         compile(branches()[0], "cpu", "single")

@@ -9,7 +9,7 @@ from tvm import relax
 
 from thorough import examples
 from tvm_sched.relax.variants.cut_products import addition
-from tvm_sched.relax.variants.slicing import share_axis, slice_result, slice_sum
+from tvm_sched.relax.variants.kernel_slicing import share_axis, slice_result, slice_sum
 
 
 def kernel(shapes, compute):

@@ -9,7 +9,7 @@ from tvm import relax
 from relax.variants.test_slicing import kernel, run
 from thorough import examples
 from tvm_sched.relax.variants.kernel_parts import Interval
-from tvm_sched.relax.variants.windows import window
+from tvm_sched.relax.variants.row_windows import window
 
 nn = relax.op.nn
 

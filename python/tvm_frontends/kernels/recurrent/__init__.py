@@ -1,7 +1,7 @@
 """Recurrent layers (LSTM, GRU, RNN): one matrix product for the inputs of all steps, one kernel for the recurrence."""
 
-from .activations import Activation, make_activation, takes_alpha, takes_beta
 from .cell import GATES, Cell
+from .cell_activations import Activation, make_activation, takes_alpha, takes_beta
 from .layer import Weights, emit_direction
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .activations import Activation
+from .cell_activations import Activation
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 """Gates of each kind of cell; in the order of ONNX: LSTM input, output, forget, cell; GRU update, reset, hidden."""

@@ -11,8 +11,8 @@ import numpy as np
 from tvm import relax
 
 from ...tensor_types import dtype_of
-from .integers import cast
 from .nodes import Node, converter
+from .quantised_arithmetic import cast
 from .quantized import float_product
 
 _DOMAIN = "com.microsoft"

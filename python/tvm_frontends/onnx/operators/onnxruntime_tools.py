@@ -9,8 +9,8 @@ import numpy as np
 from tvm import relax
 
 from ...tensor_types import dtype_of
-from .integers import cast, dequantize, quantize
 from .nodes import Node, constant_of, converter
+from .quantised_arithmetic import cast, dequantize, quantize
 from .quantized import dynamically_quantized, float_product, integer_matmul, per_matrix, requantize
 
 _DOMAIN = "com.microsoft"

@@ -9,8 +9,8 @@ import onnx
 from tvm import relax
 
 from ...tensor_types import dtype_of
-from .integers import along, cast, centred, dequantize, quantize, range_of, saturate, scalar, sum_dtype
 from .nodes import Node, converter
+from .quantised_arithmetic import along, cast, centred, dequantize, quantize, range_of, saturate, scalar, sum_dtype
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 
 _UINT8 = onnx.TensorProto.UINT8

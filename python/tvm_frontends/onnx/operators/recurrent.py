@@ -19,8 +19,8 @@ from ...kernels.recurrent import (
     takes_beta,
 )
 from ...tensor_types import dtype_of
-from .integers import dequantize
 from .nodes import Node, converter
+from .quantised_arithmetic import dequantize
 from .quantized import dynamically_quantized
 
 _DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}

@@ -10,9 +10,9 @@ import numpy as np
 from tvm import relax
 
 from ...tensor_types import dtype_of
-from .integers import cast
 from .nodes import Node, converter
 from .normalization import group_normalization, layer_normalization, rms_normalization
+from .quantised_arithmetic import cast
 
 _DOMAIN = "com.microsoft"
 _UNWANTED = "gives mean and deviation, which only training reads"

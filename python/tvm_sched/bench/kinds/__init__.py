@@ -6,9 +6,9 @@ from typing import Any
 
 from ...registry import Registry
 from .kind import Answer, Checked, Kind, Proof
-from .latency import LatencyKind
-from .placement import PlacementKind
-from .throughput import ThroughputKind
+from .latency_kind import LatencyKind
+from .placement_kind import PlacementKind
+from .throughput_kind import ThroughputKind
 
 __all__ = ["KINDS", "Answer", "Checked", "Kind", "Proof"]
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError
-from ..devices import GPUS
+from ..device_properties import GPUS
 from ..features import Workload, matrix_products
 from .samples import Samples
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError
-from ..devices import DeviceProperties
+from ..device_properties import DeviceProperties
 from ..features import NAMES, Floats, Workload, features, join_seconds, roofline_seconds
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import InputError
-from ..devices import GPUS
+from ..device_properties import GPUS
 from ..features import Workload, matrix_products
 from .samples import Samples
 

@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 import msgspec
 import tvm
 
-from tvm_frontends.model import PARAMETERS
+from tvm_frontends.imported_model import PARAMETERS
 
 from ...errors import InputError
 from ...pipeline import PipelinePlan
 from ...problem import Problem
 from ...schedule import Schedule
 from ..toolchain.compile_target import CompileTarget
-from .document import Document
+from .json_document import Document
 
 COMPILE_TARGET = "tvm_sched.compile_target"
 """What kernels are compiled for (`CompileTarget`), as JSON; left by SetCompileTarget."""

@@ -10,7 +10,7 @@ from tvm import relax
 
 from ...errors import InputError
 from ..ir.attributes import TAIL
-from ..ir.calls import describe, kernel_kind
+from ..ir.call_names import describe, kernel_kind
 
 ENTRY = "tvm_sched_tail"
 """Name of the function that the tail is."""

@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_frontends.model import data_address
+from tvm_frontends.imported_model import data_address
 
 from ..ir.tensor_types import static_shape
 

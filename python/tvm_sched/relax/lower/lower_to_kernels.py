@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from threading import RLock
 
 import tvm
 from tvm import relax
 
 from tvm_frontends.errors import ModelWarning
-from tvm_frontends.model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
+from tvm_frontends.imported_model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
 
 from ...errors import InputError
 from ..ir.attributes import DEVICE_KIND, get_compile_target
@@ -18,9 +19,12 @@ from . import comparisons, half
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
+from .operators_without_kernel import simplify
 from .scans import widen_scans
-from .simplify import simplify
 from .split_tail import split_tail
+
+_LOWERING = RLock()
+"""Held while a module is lowered: TVM 0.27 keeps tags of operators (`tvm.te.tag_scope`) in one variable for all threads."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.LowerToKernels")
@@ -74,6 +78,10 @@ class LowerToKernels:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
+        with _LOWERING:
+            return self._transformed(mod)
+
+    def _transformed(self, mod: tvm.IRModule) -> tvm.IRModule:
         if "main" not in [v.name_hint for v in mod.get_global_vars()] or not isinstance(mod["main"], relax.Function):
             raise InputError("the module has no Relax function 'main', so there is nothing to schedule")
         values = dict(mod.attrs[PARAMETERS]) if mod.attrs and PARAMETERS in mod.attrs else {}

@@ -9,7 +9,7 @@ from tvm import relax
 
 from ...errors import InputError
 from ..ir.attributes import TAIL
-from ..ir.calls import describe
+from ..ir.call_names import describe
 from ..ir.tensor_types import static_shape
 from .dynamic_tail import ENTRY
 

@@ -12,13 +12,13 @@ import msgspec
 import tvm
 from tvm import relax
 
-from tvm_frontends.model import number_of_inputs
+from tvm_frontends.imported_model import number_of_inputs
 
 from ...errors import InputError
 from ...execution_plan import KernelCall
 from ...problem import Group, Operator, OpGraph, Tensor, all_ways, choose_graph
 from ..ir.attributes import CHOICE, model_name
-from ..ir.calls import describe, kernel_kind, plain
+from ..ir.call_names import describe, kernel_kind, plain
 from ..ir.flops import count_flops
 from ..ir.tensor_types import bytes_of, dtype_of, static_shape
 from ..lower.kernel_libraries import kernel_flops

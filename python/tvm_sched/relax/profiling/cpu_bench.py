@@ -12,13 +12,13 @@ import numpy as np
 import tvm
 
 from ...cores import cores
-from ...cost_model.devices import properties
+from ...cost_model.device_properties import properties
 from ...cost_model.predicted import database_key
 from ...cost_model.profile import Copies, Measurement, Pair, this_machine
 from ...errors import InputError
 from ...problem import load_topology
 from ..problem.operator_graph import Extraction
-from .interference import measure_pairs, running_beside
+from .measure_interference import measure_pairs, running_beside
 from .single_kernels import single_kernels
 
 _FLUSH_BYTES = 64 << 20  # more than the last-level cache of most CPUs

@@ -17,7 +17,7 @@ import tvm
 
 from ...cost_model.copies import REPEATS, CopyTimer, EventTimer, gpu_count, import_cupy
 from ...cost_model.detect import to_topology
-from ...cost_model.devices import properties
+from ...cost_model.device_properties import properties
 from ...cost_model.profile import Copies, Measurement, Pair, this_machine
 from ...cost_model.recording import pci_address, record
 from ...cost_model.signature import signatures

@@ -28,8 +28,8 @@ from ..emit.runnable import link_calls, make_runnable
 from ..ir.attributes import PROBLEM, SCHEDULE, get_compile_target, get_problem, get_schedule, leave
 from ..problem.operator_graph import extract
 from .calibration import kernel_keys
-from .comparison import CLOSE, MARGIN, compare, settle
 from .other_load import OtherLoad
+from .paired_runs import CLOSE, MARGIN, compare, settle
 
 SECONDS = 1.0
 """Default time for comparing two schedules."""

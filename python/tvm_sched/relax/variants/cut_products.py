@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import relax, te
 
 from ..ir.tensor_types import dtype_of, known_shape, static_shape, tensor_bytes
-from .slicing import slice_result
+from .kernel_slicing import slice_result
 
 LEAST_WEIGHTS = 1 << 20
 """Bytes of the second operand from which on a product is worth splitting."""

@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 
 from .fused_functions import HEAVY, fused_kernel, heavy_binding, is_kernel_call, pattern
-from .slicing import share_axis
+from .kernel_slicing import share_axis
 
 
 class Called(NamedTuple):

@@ -16,7 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from tvm_frontends.model import number_of_inputs
+from tvm_frontends.imported_model import number_of_inputs
 
 from ...problem import Topology
 from ..ir.tensor_types import dtype_of, known_shape

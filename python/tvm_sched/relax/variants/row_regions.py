@@ -20,7 +20,7 @@ from ..ir.flops import count_flops
 from ..ir.tensor_types import dtype_of, known_shape, static_shape, tensor_bytes
 from .kernel_parts import Interval
 from .main_calls import Called, MainCalls
-from .windows import Window, hull, window
+from .row_windows import Window, hull, window
 
 FLOPS_FOR_A_BYTE_LOADED = 2048
 """Operations of a region for each byte of its weights, from which on rows are offered for cold starts: to compute them takes

@@ -20,8 +20,8 @@ from tvm import relax
 from ..ir.tensor_types import dtype_of, known_shape
 from .fused_functions import Core
 from .kernel_parts import Interval
+from .kernel_slicing import Slice, slice_result, slice_sum, terms_of
 from .main_calls import Division, MainCalls
-from .slicing import Slice, slice_result, slice_sum, terms_of
 
 MOST_UNITS = 64
 """Most equal units into which a region is cut that has no equal parts; each part gets about as many of them."""

@@ -18,7 +18,7 @@ from ...bounds.resident_relaxation import without_resident
 from ...problem import FORBIDDEN, Costs, Problem, Scenario
 from ..common.search import Choice, Searches
 from .improvers import EVENTS_PER_SECOND, PLACES_PER_SECOND
-from .state import ScheduleState
+from .search_state import ScheduleState
 
 Times = npt.NDArray[np.float64]
 

@@ -11,8 +11,8 @@ from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ..common.compiled_methods import Effort, anneal_several, fit_into_memory
 from ..common.search import Improvement
-from .blocks import BlockSearch
-from .state import ScheduleState, Start
+from .group_moves import BlockSearch
+from .search_state import ScheduleState, Start
 
 EVENTS_PER_SECOND = 15_000_000
 """Events that local search replays in a second, roughly, on one core of a server."""

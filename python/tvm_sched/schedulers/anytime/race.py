@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...anytime import Budget, Status, Turn, improve
-from ..common.variants import Choice
-from .state import ScheduleState
+from ..common.choose_variants import Choice
+from .search_state import ScheduleState
 
 RACE = 0.4
 """Part of the work for the race; then the best goes on alone."""

@@ -14,14 +14,14 @@ from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
 from ..common.compiled_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
-from ..registry import register
+from ..scheduler_registry import register
 from .direct_reads import DirectReads
 from .improvers import Annealing, Blocks, LocalSearch
+from .list_rules import FEW_PLACES, MOST_PLACES, device_groups
 from .race import Racer, race
-from .rules import FEW_PLACES, MOST_PLACES, device_groups
+from .search_state import ScheduleState
 from .starts import ALWAYS, SUBMODEL_SHARE, ListScheduling, LowerBound, QuickMethods, quick_methods, submodel_start
-from .state import ScheduleState
-from .variants import SHARE, promising_choices
+from .variant_choice import SHARE, promising_choices
 
 TIME_LIMIT = 20.0
 """Seconds, where neither time nor work is limited."""
@@ -97,9 +97,9 @@ def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Sc
     Of a workload with several requests it searches in the run of each, with an equal part of the budget, for the schedule
     that is best for all of them.
 
-    Of a problem with variants, quick schedules choose among the ways first (`tvm_sched.schedulers.anytime.variants`), with
-    a fifth of the work; a race of the most promising choices (`tvm_sched.schedulers.anytime.race`) has four tenths of the
-    rest, and the best of them what is left.
+    If the problem has variants, quick schedules first choose among the alternatives, with a fifth of the work
+    (`tvm_sched.schedulers.anytime.variant_choice`). A race of the most promising choices then gets four tenths of the rest
+    (`tvm_sched.schedulers.anytime.race`), and the best of them gets what is left.
 
     Raises
     ------

@@ -19,11 +19,11 @@ from ..common.compiled_methods import SCALES
 from ..common.greedy import list_schedule, priorities
 from ..common.partial import PartialSchedule
 from ..common.submodels import submodels_of
-from ..registry import get
+from ..scheduler_registry import get
 from ..sortinghat import SortingHatOptions, heuristic_schedule
-from .blocks import RuleSchedule
-from .rules import MOST_PLACES, list_schedules
-from .state import ScheduleState
+from .group_moves import RuleSchedule
+from .list_rules import MOST_PLACES, list_schedules
+from .search_state import ScheduleState
 
 BOLD_SCALES = (1.2, 1.6, 2.5)
 """Shares to try when `SCALES` leave no schedule: what grows event by event counts more than is held at one time."""

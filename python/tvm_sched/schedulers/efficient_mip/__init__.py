@@ -3,6 +3,6 @@
 from .instance import Instance
 from .program import SolvedPlacement, place
 from .scheduler import EfficientMipOptions, efficient_mip
-from .workload import read_workload
+from .workload_files import read_workload
 
 __all__ = ["EfficientMipOptions", "Instance", "SolvedPlacement", "efficient_mip", "place", "read_workload"]

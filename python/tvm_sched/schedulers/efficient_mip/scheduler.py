@@ -15,7 +15,7 @@ from ..common.events import Event, Move, Run
 from ..common.merging import ListedSchedule, merge_events
 from ..common.milp import ENOUGH, Effort, ProgramOptions
 from ..common.submodels import submodels_of
-from ..registry import register
+from ..scheduler_registry import register
 from .instance import Instance, evaluate
 from .program import SolvedPlacement, place
 

@@ -18,14 +18,14 @@ from ..common.merging import ListedSchedule, merge_events
 from ..common.milp import Effort, SubmodelOptions, check_solver
 from ..common.submodels import submodels_of
 from ..heft import heft
-from ..registry import register
+from ..scheduler_registry import register
 from .adjustments import Adjustments, Latencies
+from .handover import State
 from .heuristic import EVALUATIONS, best_assignment, improve
 from .outcome import Outcome, notes_of
+from .position_windows import tightened
 from .repeats import Repeats
-from .state import State
 from .submodel import Submodel, evaluate
-from .windows import tightened
 
 if TYPE_CHECKING:
     from .program import ProgramResult

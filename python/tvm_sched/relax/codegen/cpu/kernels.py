@@ -14,11 +14,11 @@ from ...ir.flops import FLOPS, count_flops
 from ...ir.statements import contains, map_statement
 from .cpu_schedule import schedule_for_cpu
 from .elementary import replace_calls
-from .elementwise import vectorise_functions
 from .index_bounds import bound_indices
 from .parallel import worth_threads
-from .reductions import vectorise_reductions
 from .remainders import hide_remainders
+from .vectorize_elementwise import vectorise_functions
+from .vectorize_reductions import vectorise_reductions
 
 
 def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimFunc:

@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tvm_frontends.model import data_address
+from tvm_frontends.imported_model import data_address
 
 from ....registry import Registry
 from ...ir.attributes import get_compile_target

@@ -165,13 +165,15 @@ def something_follows_the_loads(m: cp_model.CpModel, v: Variables) -> None:
     """As the function of this name in `strengthening`."""
     s = v.s
     loaded = [w for w in s.parameter_nodes if w not in s.fixed and s.readers[w]]
-    shortest = int(shortest_end(s, loaded))
+    shortest = shortest_end(s, loaded)
+    if shortest == inf:
+        return  # an operator that every reader needs can run nowhere: the submodel is infeasible by its other constraints
     for before, devices, turns in zip(s.transfers_end, s.buses, s.turns, strict=True):
         loads = v.load_end[turns[-1]] - v.at(before)
         for w in loaded:
             timed = (j for d in devices if 0 < s.load[w][d] < inf for j in s.of_device(d))
             here = sum(v.within[w, j] for j in timed if (w, j) in v.within)
-            m.add(v.total >= loads + (v.at(before) + shortest) * here)
+            m.add(v.total >= loads + (v.at(before) + int(shortest)) * here)
 
 
 def equal_buses_are_used_in_order(m: cp_model.CpModel, v: Variables) -> None:

@@ -5,7 +5,7 @@ these take less than one. Here each function is an expression of additions, mult
 bits, with no branch and no call, so that loops around it become vectors on any processor.
 """
 
+from .function_table import FUNCTIONS, MOST_ULP
 from .replace import is_replaced, replace_calls
-from .table import FUNCTIONS, MOST_ULP
 
 __all__ = ["FUNCTIONS", "MOST_ULP", "is_replaced", "replace_calls"]

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from ....ir.statements import contains, intrinsic, map_expression, map_statement, rebuild_call
 from .arithmetic import Bindings, cast, constant
-from .table import FUNCTIONS, power_of
+from .function_table import FUNCTIONS, power_of
 
 _HALF = ("float16", "bfloat16")
 

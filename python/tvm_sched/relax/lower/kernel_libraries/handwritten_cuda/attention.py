@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ....ir.tensor_types import dtype_of
-from ..attention import AttentionClaimer, AttentionMatch
+from ..attention_pattern import AttentionClaimer, AttentionMatch
 from ..kernel_library import KernelSet
+from ..memory_views import View
 from ..rewrite import constant_value, operation
-from ..views import View
 from .attention_source import ELEMENTS, MOST_WIDTH, flops
 
 _NOTHING = -1e4

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tvm_frontends.model import data_address
+from tvm_frontends.imported_model import data_address
 
 from ....ir.attributes import get_compile_target
 from ....ir.tensor_types import dtype_of, static_shape
 from ....toolchain.compile_target import TF32
 from ..kernel_library import KernelSet, Names
+from ..memory_views import View, ViewRewriter
 from ..rewrite import constant_value, is_tensor_of, operation
-from ..views import View, ViewRewriter
 
 ACTIVATIONS = {"nn.conv2d": {"nn.relu": "relu"}, "matmul": {"nn.relu": "relu", "nn.gelu_tanh": "gelu_tanh"}}
 """What each can compute on the way out: cuBLASLt's GELU is the approximation by tanh."""

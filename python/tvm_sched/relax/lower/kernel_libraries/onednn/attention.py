@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..attention import AttentionClaimer, AttentionMatch
-from ..views import View, strides_of
+from ..attention_pattern import AttentionClaimer, AttentionMatch
+from ..memory_views import View, strides_of
 
 FEWEST_SCORES = 64 * 64
 """Below this many scores a head the separate kernels are as fast, unless they need copies of keys and values."""

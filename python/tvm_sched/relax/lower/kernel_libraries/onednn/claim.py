@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import relax
 
-from tvm_frontends.model import data_address
+from tvm_frontends.imported_model import data_address
 
 from .....runtime.tensors import numpy_dtype
 from ....ir.attributes import get_compile_target
@@ -16,9 +16,9 @@ from ....ir.tensor_types import static_shape
 from ....toolchain.compile_target import BFLOAT16
 from ..kernel_library import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation
-from .chain import Chain, ChainFinder
 from .describe import channels_last, dense, window
-from .integers import emit_product, integer_product
+from .integer_products import emit_product, integer_product
+from .operator_chain import Chain, ChainFinder
 from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, Product, in_bfloat16, is_fast, product_of
 
 Describe = Callable[[tuple[int, ...]], dict[str, Any]]

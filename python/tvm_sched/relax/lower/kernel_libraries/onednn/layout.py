@@ -11,13 +11,13 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_frontends.model import data_address
+from tvm_frontends.imported_model import data_address
 
 from ....ir.tensor_types import dtype_of, static_shape
 from ..kernel_library import KernelSet, Names
 from ..rewrite import Rewriter, axis_order, constant_value, is_float32, operation, transpose_constant
 from .describe import channels_last, dense, to_first, to_last
-from .integers import BYTES, SUMS, is_integer_product
+from .integer_products import BYTES, SUMS, is_integer_product
 from .local_response import find_local_response
 from .normalization import OPERATORS as NORMALIZATIONS
 from .normalization import groups_of

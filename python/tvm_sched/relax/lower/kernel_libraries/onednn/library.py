@@ -18,8 +18,8 @@ from .fastest import choose_implementations
 from .layout import ChannelsLast
 from .moves import WithoutTranspositions
 from .products import VERSION
+from .recombine import Simplifier
 from .reshapes import WithoutReshapes
-from .simplify import Simplifier
 
 
 @cache

@@ -13,8 +13,8 @@ from ....ir.tensor_types import static_shape
 from ....toolchain.compile_target import BFLOAT16
 from ..rewrite import constant_value, is_float32, operation
 from .aliased_windows import arranged, is_line
-from .chain import Chain
 from .describe import channels_last, dense, permuted, transposed_window, window
+from .operator_chain import Chain
 
 VERSION = 7
 CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))

@@ -11,7 +11,7 @@ from tvm import relax
 
 from ....ir.tensor_types import static_shape
 from ..rewrite import Rewriter, constant_value, is_float32, operation
-from .activations import Array, Step, erf, gelu, gelu_tanh, recognise, sigmoid
+from .fused_activations import Array, Step, erf, gelu, gelu_tanh, recognise, sigmoid
 
 LARGEST = 24
 """Operators looked at after a value; the longest form of an activation known has eleven."""

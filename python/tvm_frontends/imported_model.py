@@ -1,0 +1,124 @@
+"""`ImportedModel`, the result of every import; and how constants of a module become named parameters."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import relax
+
+from .tensor_types import dtype_of
+
+PARAMETERS = "tvm_frontends.parameters"
+"""Module attribute: values (``tvm.runtime.Tensor``) of the parameters of ``main`` by name."""
+_SHARED = 1 << 20
+"""Parameters of at least this many bytes are not copied."""
+_ALIGNMENT = 64
+"""Alignment in bytes that kernels need; a parameter at another address of a file is copied."""
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model as a Relax module and its parameters.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Its ``main`` takes the inputs, then the parameters; the function attribute ``num_input`` says how many inputs.
+        All shapes are static.
+    parameters : dict of str to numpy.ndarray
+        Values of the parameters, in the order in which ``main`` takes them, under the names that the file gave them.
+    name : str
+        Name of the model: the stem of its file, or the name of its graph.
+    """
+
+    mod: tvm.IRModule
+    parameters: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    name: str = "model"
+
+    @property
+    def inputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and dtype of each input that is a tensor, by name."""
+        function = self.mod["main"]
+        tensors = [v for v in function.params[: number_of_inputs(function)] if isinstance(v.ty, relax.TensorType)]
+        return {v.name: (tuple(int(d) for d in v.ty.shape), dtype_of(v)) for v in tensors}
+
+    def with_parameters(self) -> tvm.IRModule:
+        """The module with the values in the attribute `PARAMETERS`, as the passes expect them."""
+        values = {name: _as_tensor(value) for name, value in self.parameters.items()}
+        return self.mod.with_attr(PARAMETERS, values) if values else self.mod
+
+
+def _as_tensor(value: npt.NDArray[np.generic]) -> tvm.runtime.Tensor:
+    """A tensor of an array; large ones share its memory, also where that is a file which is mapped to be read only.
+
+    DLPack takes no array that is read-only, so it is given a view by address, which keeps the array.
+    """
+    value = np.ascontiguousarray(value)
+    plain = value.dtype.isnative and value.dtype.kind in "iuf" and value.dtype.type.__module__ == "numpy"
+    if value.nbytes < _SHARED or not plain or value.ctypes.data % _ALIGNMENT:
+        return tvm.runtime.tensor(value)
+    memory = (ctypes.c_byte * value.nbytes).from_address(value.ctypes.data)
+    memory.owner = value  # type: ignore[attr-defined]
+    return tvm.runtime.from_dlpack(np.frombuffer(memoryview(memory), value.dtype.type).reshape(value.shape))
+
+
+def number_of_inputs(function: relax.Function) -> int:
+    """How many arguments of ``main`` are inputs; those after them are parameters (TVM's attribute ``num_input``)."""
+    if function.attrs and "num_input" in function.attrs:
+        return int(function.attrs["num_input"])
+    return len(function.params)
+
+
+def data_address(constant: tvm.ir.GenericConst) -> int:
+    """Identity of a constant's value: two constants that share memory are one parameter."""
+    return int(constant.value.data_ptr())
+
+
+@relax.expr_functor.mutator
+class _ConstantLifter(relax.PyExprMutator):
+    """Replaces the constants it is given by variables."""
+
+    def __init__(self, mod: tvm.IRModule, variables: Mapping[int, relax.Var]) -> None:
+        super().__init__(mod)
+        self.variables = variables
+
+    def visit_generic_const_(self, op: tvm.ir.GenericConst) -> relax.Expr:
+        if not isinstance(op.ty, relax.TensorType):
+            return op
+        return self.variables.get(data_address(op), op)
+
+
+def lift_constants(mod: tvm.IRModule, variables: Mapping[int, relax.Var]) -> tvm.IRModule:
+    """Turn constants of ``main`` into further arguments, after the ones that it has.
+
+    Parameters
+    ----------
+    variables : mapping of int to relax.Var
+        The new argument of each constant, by `data_address`; arguments are added in this order.
+    """
+    function = mod["main"]
+    inputs = number_of_inputs(function)
+    body = _ConstantLifter(mod, variables).visit_expr(function.body)
+    lifted = relax.Function(
+        [*function.params, *variables.values()], body, function.ret_ty, function.is_pure, function.attrs
+    )
+    result = mod.clone()
+    result["main"] = lifted.with_attr("num_input", inputs)
+    return result
+
+
+def main_constants(mod: tvm.IRModule) -> list[tvm.ir.GenericConst]:
+    """The tensor constants of ``main``, each value once, in order of first use."""
+    found: dict[int, tvm.ir.GenericConst] = {}
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
+            found.setdefault(data_address(expr), expr)
+
+    relax.analysis.post_order_visit(mod["main"], visit)
+    return list(found.values())

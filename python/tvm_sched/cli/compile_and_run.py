@@ -1,0 +1,292 @@
+"""Commands that compile a model and run an artifact."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from ..file_cache import compiled_models
+from .attached_commands import DEPLOY
+from .evidence import EvidenceFolder, store_all
+from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
+from .interrupt import interruptible
+from .methods import SchedulerOptions
+from .model_options import COMPILE_OPTIONS, model_warnings
+from .option_groups import FromApi
+from .output import Output
+from .registration import app, command
+from .resident_option import ResidentParameters, resident_of
+from .shape_options import ShapeOptions
+from .value_files import ValueOptions
+from .view_files import store_trace
+
+if TYPE_CHECKING:
+    from ..relax.compiled_results import CompilationResult
+    from ..relax.options import CompileOptions
+    from .progress_bar import Step
+
+
+def _states(texts: list[str]) -> dict[str, int]:
+    """What ``--state`` says."""
+    found: dict[str, int] = {}
+    for text in texts:
+        name, _, position = text.rpartition("=")
+        if not name or not position.isdecimal() or name in found:
+            raise InputError(f"--state {text}: expected an input, each once, and a result's position: --state keys=1")
+        found[name] = int(position)
+    return found
+
+
+CompileSettings = Annotated[
+    dict[str, Any],
+    FromApi(
+        COMPILE_OPTIONS,
+        (
+            "cost_model", "backend", "measure", "streams", "launch_order", "variants", "rows", "graph", "resident",
+            "instances", "states", "threads", "processor", "precision", "parameters",
+        ),
+        own={
+            "cost_model": CostsName,
+            "resident": ResidentParameters,
+            "states": Annotated[
+                list[str] | None,
+                typer.Option(
+                    "--state",
+                    metavar="INPUT=RESULT",
+                    help="An input that the artifact keeps from run to run on the device that computes it, as a cache of "
+                    "keys, and the position of the result, from 0, that is its next value. May be repeated.",
+                ),
+            ],
+        },
+        read={"resident": resident_of, "states": _states},
+    ),
+]  # fmt: skip
+RunSettings = Annotated[
+    dict[str, Any],
+    FromApi(
+        COMPILE_OPTIONS,
+        ("graph", "resident", "instances", "threads"),
+        own={"resident": ResidentParameters},
+        read={"resident": resident_of},
+    ),
+]
+
+
+@dataclass(frozen=True)
+class ArtifactFiles:
+    """Files that `compile` writes."""
+
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE.so", help="Where to write the artifact."),
+        Writes((".so", ".txt")),
+    ]
+    report: ReportFile = None
+    evidence: EvidenceFolder = None
+
+
+@command(app, "compile", ".report.compilation:CompilationSummary", panel=DEPLOY, apart=True)
+def compile_model(
+    out: Output,
+    *,
+    model: Model,
+    topology: TopologyName,
+    files: ArtifactFiles,
+    method: SchedulerOptions,
+    shapes: ShapeOptions,
+    settings: CompileSettings,
+    no_cache: Annotated[
+        bool,
+        typer.Option(
+            "--no-cache", help="Compile and measure anew, also where the cache has the result; see `tvm-sched cache`."
+        ),
+    ] = False,
+    stop_after: Annotated[
+        str | None,
+        typer.Option(
+            "--stop-after",
+            metavar="PASS",
+            help="Run the compiler's passes up to this one only, such as LowerToKernels or Place, and write the module "
+            "there as text: -o FILE.txt.",
+        ),
+    ] = None,
+) -> None:
+    """Compile a model for a machine into an artifact that runs its schedule.
+
+    The same model, options, machine and versions again give the same artifact,
+    from the cache.
+
+    $ tvm-sched compile googlenet.onnx --topology cpu2 -o googlenet.so
+    $ tvm-sched compile bert.onnx -t cpu4 --shape ids:1,128 --time-limit 60 -o bert.so
+    $ tvm-sched compile model.onnx -t cpu2 --shape 'batch={1,8}' --constant sr=16000 -o model.so
+    $ tvm-sched compile minilm/ -t cpu2 --shape 1x128 -o minilm.so
+    $ tvm-sched compile model.onnx -t my-machine.toml --scheduler anytime --option work=30 --seed 7 -o model.so
+    """
+    output = files.output
+    if (output.suffix == ".txt") != (stop_after is not None):
+        raise InputError(f"-o {output}: an artifact is a file .so, and the module of --stop-after a file .txt")
+    sets, constants = shapes.sets(), shapes.constants()
+    from ..relax.compiled_results import compilation_key, keep, restore
+    from ..relax.options import CompileOptions
+    from ..schedulers import get
+
+    options = method.of(get(method.scheduler), out)
+    chosen = CompileOptions.of(topology, scheduler=method.scheduler, options=options, cache=not no_cache, **settings)
+    chosen.check_methods()  # a wrong name is said before the long work
+    if stop_after is not None:
+        return _store_module(out, model, output, chosen, stop_after, {"input_shapes": sets, "constants": constants})
+    asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
+    with (
+        interruptible(out),
+        out.step(f"Compiling {model.name}") as step,
+        model_warnings(out),
+    ):
+        cache = None if no_cache else compiled_models()
+        key = compilation_key(model, asked | vars(chosen)) if cache else None
+        made = restore(cache, key, output) if cache and key else None
+        if made:
+            out.say(f"{model} was compiled before: taken from the cache (--no-cache compiles it anew)")
+        else:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("default")
+                made = _compile(model, output, asked, step)
+            for warning in said:
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+            if cache and key:
+                keep(cache, key, str(model), made, said)
+    _show_compiled(out, model, made, files, chosen.parameters)
+
+
+def _store_module(
+    out: Output, model: Path, path: Path, options: CompileOptions, stop_after: str, given: dict[str, Any]
+) -> None:
+    """Write the module as it is behind one of the compiler's passes."""
+    sets = given["input_shapes"]
+    if len(sets) > 1:
+        raise InputError(f"--stop-after takes one set of shapes, not {len(sets)}")
+    from ..problem_sources import packages_for
+
+    with packages_for(model):
+        from ..relax import run_passes
+    with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
+        given = {**given, "input_shapes": sets[0] if sets else None}
+        module = run_passes(model, options, stop_after, progress=step, **given)
+    path.write_text(module.script())
+    out.wrote(path, f"module behind {stop_after}")
+
+
+def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> CompilationResult:
+    from ..problem_sources import packages_for
+
+    with packages_for(model):
+        from ..relax import compile as compile_scheduled
+    from ..relax.compiled_results import CompilationResult
+
+    compiled = compile_scheduled(model, progress=step, **asked)
+    step("writing the artifact", 0, 0)
+    written = compiled.export(output)
+    return CompilationResult(compiled.problems, compiled.schedules, written, compiled.slow_kernels)
+
+
+def _show_compiled(out: Output, model: Path, made: CompilationResult, files: ArtifactFiles, parameters: str) -> None:
+    """Say what was written, write report and evidence, and print the result."""
+    from ..report.compilation import CompilationSummary, compilation_views, slow_sentence, write_compilation_report
+
+    for path in made.written:
+        out.wrote(path, "artifact" if path == made.written[0] else "parameters")
+    if not any(problem.graph.operators for problem in made.problems):
+        out.say(f"{model} computes nothing: a run gives back what it is given")
+    if files.report:
+        write_compilation_report(files.report, made, {"model": str(model), "parameters": parameters})
+        out.wrote(files.report, "report")
+    store_all(out, made.problems, made.schedules, files.evidence)
+    out.show(*compilation_views(made))
+    if made.slow_kernels:
+        out.say(slow_sentence(made.slow_kernels))
+    out.result(CompilationSummary.of(made))
+
+
+@dataclass(frozen=True)
+class EmulationOptions:
+    """How emulated devices run."""
+
+    times_only: Annotated[
+        bool, typer.Option("--times-only", help="Emulated devices: compute no values, so that there are no outputs.")
+    ] = False
+    emulation_scale: Annotated[
+        float | None,
+        typer.Option("--emulation-scale", metavar="X", help="Emulated devices: run X times slower than planned."),
+    ] = None
+
+
+@command(app, "run", (".report.measurement:RunSummary", ".report.stages:PipelineRunSummary"), panel=DEPLOY)
+def run(
+    out: Output,
+    *,
+    artifact: Annotated[
+        Path, typer.Argument(metavar="ARTIFACT", help="What `compile` (.so) or `pipeline --artifact` (a folder) wrote.")
+    ],
+    values: ValueOptions,
+    repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Runs that are measured.")] = 10,
+    warm_up: Annotated[int, typer.Option("--warm-up", metavar="N", help="Runs before them.")] = 2,
+    parameters: Annotated[
+        Path | None, typer.Option("--parameters", metavar="FILE", help="Safetensors file of the parameters.")
+    ] = None,
+    timeline: TimelineFile = None,
+    trace: TraceFile = None,
+    emulation: EmulationOptions,
+    settings: RunSettings,
+) -> None:
+    """Run an artifact, measure it, and hold the result against its plan.
+
+    $ tvm-sched run googlenet.so
+    $ tvm-sched run googlenet.so --input data_0=image.npy --output results/
+    $ tvm-sched run googlenet.so --seed 1 --warm-up 5 --repeat 100 --trace trace.json --json
+    """
+    if repeat < 1 or warm_up < 0:
+        raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
+    if emulation.times_only and values.output:
+        raise InputError("--times-only computes no values, so that there are no outputs for --output: give one of them")
+    given = values.read()
+    if artifact.is_dir():
+        from .pipeline_command import run_artifact
+
+        own = {"parameters": parameters, "timeline": timeline, **settings, **vars(emulation)}
+        if given_here := [name for name, value in own.items() if value not in (None, False)]:
+            option = f"--{given_here[0].replace('_', '-')}"
+            raise InputError(f"{artifact} is a pipeline; {option} is for artifacts of one schedule")
+        run_artifact(out, artifact, given, values, (warm_up, repeat), trace)
+        return
+    from .. import runtime
+    from ..report.measurement import RunSummary, measure
+    from ..runtime.parameters import require_parameters
+    from ..runtime.values import choose_inputs
+
+    with out.step("Loading the artifact"):
+        module = runtime.load(artifact, parameters, threads=settings.pop("threads", None))
+    if not emulation.times_only:
+        require_parameters(artifact, module.parameters())
+    if settings.get("graph") and any(plan["backend"] != "cuda" for plan in module.plans()):
+        raise InputError(f"--graph is for the backend cuda, and {artifact} is compiled for another: leave it out")
+    module.configure(**vars(emulation))
+    module.configure(**settings)
+    configured = module.info().get("run", {}) | settings
+    chosen = choose_inputs(module.plans(), given, values.seed)
+    with out.step("Running") as step:
+        measured = measure(
+            module, chosen, warm_up, repeat, step, trace_apart=configured.get("graph", False),
+            times_only=emulation.times_only,
+        )  # fmt: skip
+    values.save(out, measured.outputs)
+    if timeline:
+        measured.timeline.save(timeline)
+        out.wrote(timeline, "timeline")
+    store_trace(out, trace, [measured.predicted, measured.timeline])
+    found = RunSummary.of(module, measured)
+    out.show(*found.tables(module, measured.plan, warm=bool(configured.get("resident"))))
+    out.result(found)

@@ -1,0 +1,139 @@
+"""Commands on latencies: measure kernels, learn from measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from ..input_shapes import one_shape, parse_shapes
+from .attached_commands import MACHINE
+from .inputs import Writes
+from .interrupt import interruptible
+from .output import Output
+from .registration import app, command
+from .shape_options import Shapes
+
+KERNELS = "kernels"
+"""Word for the random networks where a model is expected."""
+
+
+@command(app, "profile", ".report.profiles:ProfileSummary", panel=MACHINE, apart=True)
+def profile(
+    out: Output,
+    source: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL|kernels...", help="Models, or `kernels` for a set of random networks."),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write the profile: .parquet or .json."),
+        Writes((".parquet", ".json")),
+    ],
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device", metavar="cpu|cpuN|cuda:N", help="cpuN: one of N devices on this machine's cores; cuda:N: a GPU."
+        ),
+    ] = "cpu",
+    shape: Shapes = None,
+    networks: Annotated[int, typer.Option("--networks", metavar="N", help="How many random networks.")] = 24,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random networks.")] = 0,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Measure all kernels anew, also those in the database of measurements.")
+    ] = False,
+    pairs: Annotated[
+        int,
+        typer.Option("--pairs", metavar="N", help="How many pairs of each model's kernels to measure in parallel."),
+    ] = 6,
+    in_run_only: Annotated[
+        bool, typer.Option("--in-run-only", help="Leave out measuring kernels alone, warm and cold, and in parallel.")
+    ] = False,
+) -> None:
+    """Measure every distinct kernel of models on this machine, until their times are known to 2 %.
+
+    What was measured once, with the same versions, is taken from a database in
+    the user's cache directory.
+
+    $ tvm-sched profile googlenet.onnx -o profile.parquet
+    $ tvm-sched profile bert.onnx kernels --device cpu2 --shape ids:1,128 -o profile.json
+    """
+    if networks < 1 or seed < 0 or pairs < 0:
+        raise InputError(
+            f"--networks {networks} --seed {seed} --pairs {pairs}: at least 1, at least 0 and at least 0 are allowed"
+        )
+    shapes = one_shape(parse_shapes(shape), "a profile is of one")
+    models = _models(source, networks, seed)
+    from ..cost_model.database import Database
+    from ..report.profiles import ProfileSummary, profile_tables
+
+    with interruptible(out), out.step("Profiling") as step:
+        from ..relax.profile_models import profile_models
+
+        found = profile_models(
+            models, "cpu1" if device == "cpu" else device, input_shapes=shapes,
+            database=Database(), again=no_cache, alone=not in_run_only, pairs=0 if in_run_only else pairs, progress=step,
+        )  # fmt: skip
+    found.save(output)
+    out.wrote(output, "profile")
+    about = ProfileSummary.of(found)
+    out.show(*profile_tables(found))
+    if about.contention:
+        out.say(about.sentence())
+    out.result(about)
+
+
+def _models(source: list[Path], networks: int, seed: int) -> dict[str, Any]:
+    models: dict[str, Any] = {}
+    for each in source:
+        if str(each) == KERNELS:
+            from ..relax.profiling.random_networks import random_networks
+
+            models |= random_networks(networks, seed)
+        elif not each.is_file():
+            raise InputError(f"{each}: no such file; give models, or the word {KERNELS!r}")
+        else:
+            models[each.stem] = each
+    return models
+
+
+@command(app, "learn", ".report.profiles:LearnedSummary", panel=MACHINE)
+def learn(
+    out: Output,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE.msgpack", help="Where to write the model, for --costs."),
+        Writes((".msgpack",)),
+    ],
+    profiles: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PROFILE]...", help="What `tvm-sched profile` wrote.")
+    ] = None,
+    published: Annotated[
+        bool, typer.Option("--published/--no-published", help="GPU latencies of the package aiconfigurator-core.")
+    ] = True,
+    vidur: Annotated[
+        Path | None, typer.Option("--vidur", metavar="FOLDER", help="A checkout of vidur's compute profiles.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Same data and seed, same model.")] = 0,
+) -> None:
+    """Learn a cost model from published measurements of GPUs, and from profiles of your own machines.
+
+    $ tvm-sched learn -o model.msgpack
+    $ tvm-sched learn profile.parquet --vidur vidur/data/profiling/compute --seed 1 -o model.msgpack
+    """
+    if seed < 0:
+        raise InputError(f"--seed {seed}: 0 or more is allowed")
+    from ..cost_model.sources import read_samples
+    from ..cost_model.train import train
+    from ..report.profiles import LearnedSummary, learned_table
+
+    with interruptible(out), out.step("Learning") as step:
+        step("reading measurements", 0, 0)
+        samples, about = read_samples(profiles or (), published=published, vidur=vidur)
+        model = train(samples, seed, progress=step, about=about)
+    model.save(output)
+    out.wrote(output, "model")
+    out.show(learned_table(model))
+    out.result(LearnedSummary(model.about, len(samples)))

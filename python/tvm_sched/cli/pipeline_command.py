@@ -1,0 +1,275 @@
+"""The command ``pipeline``: cut a model, or a graph without devices, into stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from ..worker_pool import workers_of
+from .attached_commands import PLAN
+from .evidence import store_pipeline_evidence
+from .inputs import JSON, EvidenceFile, ModelsOrProblems, OptionalTopology, Workers
+from .interrupt import interruptible, stoppable
+from .methods import MethodOptions
+from .model_options import COMPILE_OPTIONS, ModelOptions, load_problem, model_warnings
+from .option_groups import FromApi
+from .output import Output
+from .registration import app, command
+from .view_files import ViewOptions, store_trace
+
+if TYPE_CHECKING:
+    from ..pipeline import PipelinePlan
+    from ..problem import Problem
+    from ..problem_sources import SourceOptions
+    from .value_files import ValueOptions
+
+
+@dataclass(frozen=True)
+class PartitionerOptions(MethodOptions):
+    """A partitioner and its options."""
+
+    partitioner: Annotated[
+        str,
+        typer.Option(
+            "--partitioner", metavar="NAME", help="anytime, slicegraph, tarnawski-dp, pipedream or equal-split."
+        ),
+    ] = "anytime"
+
+
+def _stages(text: str) -> int | str:
+    if text == "auto":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"--stages {text}: a number from 1, or auto, is allowed")
+    return int(text)
+
+
+Throughput = Annotated[
+    dict[str, Any],
+    FromApi(
+        COMPILE_OPTIONS,
+        ("stages", "latency_ceiling", "throughput_floor"),
+        own={
+            "stages": Annotated[
+                str | None,
+                typer.Option(
+                    "--stages", "-k", metavar="K|auto", help="Most stages. Default: auto, one for each device."
+                ),
+            ],
+            "latency_ceiling": Annotated[
+                float | None,
+                typer.Option("--latency-ceiling", metavar="SECONDS", help="Best throughput with this latency at most."),
+            ],
+            "throughput_floor": Annotated[
+                float | None,
+                typer.Option(
+                    "--throughput-floor", metavar="BATCHES/S", help="Least latency with this throughput at least."
+                ),
+            ],
+        },
+        read={"stages": _stages},
+    ),
+]
+
+
+@dataclass(frozen=True)
+class PipelineFiles(ViewOptions):
+    """Files that `pipeline` writes."""
+
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the plan."), JSON
+    ] = None
+    evidence: EvidenceFile = None
+    artifact: Annotated[
+        Path | None,
+        typer.Option(
+            "--artifact", metavar="FOLDER", help="Compile each stage, too; `tvm-sched run` and `serve` take the folder."
+        ),
+    ] = None
+
+
+@command(app, "pipeline", (".report.stages:PipelineSummary", ".report.stages:PartitionSummary"), panel=PLAN, apart=True)
+def pipeline(
+    out: Output,
+    *,
+    sources: ModelsOrProblems,
+    topology: OptionalTopology = None,
+    method: PartitionerOptions,
+    given: ModelOptions,
+    limits: Throughput,
+    files: PipelineFiles,
+    workers: Workers = None,
+) -> None:
+    """Cut a model into pipeline stages on several devices, and say how far from the best throughput that can be.
+
+    A graph in a file of `nodes` (id, work, size_param, size_out) and `edges` (source, target) has no devices: its
+    partition is shown. With `--evidence` the search for multipliers takes as long again as `--time-limit` at most, and with
+    `--option work=W` as much work.
+
+    $ tvm-sched pipeline googlenet.onnx --topology v100-server --stages 4 -o pipeline.json
+    $ tvm-sched pipeline problem.json --stages auto --time-limit 20 --seed 1 --json
+    $ tvm-sched pipeline openllama-3b --shape 1x1024 --topology h200x8 --costs learned --report report.html
+    $ tvm-sched pipeline problem.json --partitioner slicegraph --option order=mla-weighted --trace trace.json
+    $ tvm-sched pipeline googlenet.onnx --topology cpu2 --artifact googlenet.pipeline
+    """
+    from ..pipeline import get
+    from ..pipeline.instances import is_graph
+
+    options = method.of(get(method.partitioner), out)
+    count = limits.pop("stages", "auto")
+    if is_graph(sources[0]):
+        of_models = {"topology": topology, "shape": given.shape, "constant": given.constant, "costs": given.costs}
+        with workers_of(workers):
+            _partition_graph(out, sources, count, (method.partitioner, options), of_models | limits | vars(files))
+        return
+    if files.artifact:
+        _check_artifact(files.artifact, sources)
+    made = load_problem(out, sources, topology, given)
+    from ..pipeline import plan_pipeline
+    from ..pipeline.pipeline_simulator import simulate
+    from ..report.stages import PipelineSummary, certificate_sentence, stage_table
+    from ..schedulers.common.console import stdout_aside
+
+    stopping = stoppable(out, get(method.partitioner).answers_interrupt)
+    with workers_of(workers), stopping, stdout_aside(), out.step(f"Partitioning with {method.partitioner}") as step:
+        plan = plan_pipeline(made, count, method.partitioner, options, progress=step, **limits)
+    if files.output:  # before the evidence, which may take long
+        plan.save(files.output)
+        out.wrote(files.output, "plan")
+    proved = None
+    if files.evidence:
+        plan, proved = store_pipeline_evidence(out, made, plan, count, files.evidence)
+        if files.output:
+            plan.save(files.output)
+    if files.artifact:
+        _compile(out, sources[0], made, plan, given, files.artifact)
+    run = simulate(made, plan)
+    if files.report:
+        from ..report.pipeline_report import write_pipeline_report
+
+        write_pipeline_report(files.report, made, plan, run)
+        out.wrote(files.report, "report")
+    store_trace(out, files.trace, [run.timeline])
+    out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
+    out.result(PipelineSummary.of(plan, run.steady_ns, proved))
+
+
+def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
+    """Refuse, before the long work, what cannot be compiled or written."""
+    from ..pipeline.pipeline_artifact import check_target
+
+    check_target(artifact)
+    from ..problem_sources import decoder_config, is_problem
+
+    if len(sources) > 1 or is_problem(sources[0]) or decoder_config(sources[0]) is not None:
+        raise InputError(
+            "--artifact compiles one model file with its weights; problem files and language models given by name or "
+            "config.json have none"
+        )
+
+
+def _compile(
+    out: Output, model: Path, made: Problem, plan: PipelinePlan, options: SourceOptions, artifact: Path
+) -> None:
+    with interruptible(out), out.step(f"Compiling {len(plan.stages)} stages"), model_warnings(out):
+        from ..relax import compile_pipeline
+
+        compiled = compile_pipeline(
+            model,
+            made.topology,
+            plan=plan,
+            input_shapes=options.one_shape("a pipeline has one"),
+            constants=options.constants(),
+            cost_model=options.costs,
+        )
+    compiled.export(artifact)
+    out.wrote(artifact, "artifact")
+
+
+def run_artifact(
+    out: Output,
+    folder: Path,
+    given: dict[str, Any],
+    values: ValueOptions,
+    counts: tuple[int, int],
+    trace: Path | None,
+) -> None:
+    """Run an artifact's pipeline here: batches that follow each other without a pause.
+
+    Parameters
+    ----------
+    given : dict
+        Values of inputs, by name.
+    counts : (int, int)
+        Batches to warm up, and batches that are measured.
+    """
+    from ..pipeline import load
+    from ..report.measurement import OutputType
+    from ..report.stages import PipelineRunSummary
+    from ..runtime.values import choose_inputs
+
+    warm_up, repeat = counts
+    with out.step("Loading the artifact"):
+        ready = load(folder)
+    batch = choose_inputs([{"arguments": ready.arguments()}], given, values.seed)
+    with interruptible(out), out.step(f"Running {repeat} batches"):
+        if warm_up:
+            ready.run([batch] * warm_up)
+        results, ran = ready.trace([batch] * repeat)
+    outputs = results[-1].value()
+    values.save(out, outputs)
+    predicted = ready.predict(repeat)
+    store_trace(out, trace, [predicted.timeline, ran.timeline])
+    found = PipelineRunSummary(
+        source=ran.timeline.source, batches=repeat, steady_ns=ran.steady_ns, predicted_ns=predicted.steady_ns,
+        outputs=OutputType.of_all(outputs),
+    )  # fmt: skip
+    out.show(found.table(ready.problem.graph.name, len(ready.stages)))
+    out.result(found)
+
+
+def _partition_graph(
+    out: Output,
+    sources: Sequence[Path],
+    stages: int | str,
+    method: tuple[str, dict[str, Any]],
+    given: Mapping[str, Any],
+) -> None:
+    """Cut a graph without devices (docs/formats/pipeline.md, Graphs), and show its stages and the bound.
+
+    Parameters
+    ----------
+    method : (str, dict)
+        The partitioner and its options.
+    given : mapping
+        Options that are for models and problems only, with their values.
+
+    Raises
+    ------
+    InputError
+        One of these is there, several files are, or the number of stages is not.
+    """
+    path = sources[0]
+    if len(sources) > 1:
+        raise InputError(f"{path} is a graph of nodes and edges: one at a time is allowed")
+    if wrong := [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]:
+        raise InputError(f"{path} is a graph of nodes and edges, without devices and tensors: {wrong[0]} is for models")
+    if not isinstance(stages, int):
+        raise InputError(f"{path} is a graph of nodes and edges, which names no devices: give --stages a number from 1")
+    from ..pipeline import get, partition
+    from ..pipeline.instances import load_graph
+    from ..report.stages import PartitionSummary
+    from ..schedulers.common.console import stdout_aside
+
+    partitioner, options = method
+    graph = load_graph(path)
+    stopping = stoppable(out, get(partitioner).answers_interrupt)
+    with stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
+        found = PartitionSummary.of(graph, partition(graph, stages, partitioner, options, step), partitioner, options)
+    out.show(found.table(), found.sentence())
+    out.result(found)

@@ -1,0 +1,419 @@
+"""Commands on problems and schedules: nothing here compiles or runs a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from ..errors import InputError
+from .attached_commands import PLAN
+from .evidence import store_evidence
+from .inputs import (
+    JSON,
+    EvidenceFile,
+    Models,
+    ModelsOrProblems,
+    OptionalTopology,
+    ProblemFile,
+    ScheduleFile,
+    TimelineFile,
+    TopologyName,
+    load_schedule,
+    load_timeline,
+)
+from .interrupt import interruptible, stoppable
+from .methods import SchedulerOptions, solve_with_progress
+from .model_options import COMPILE_OPTIONS, ModelOptions, OfferedVariants, RequestOptions, load_problem
+from .option_groups import FromApi
+from .output import BAD_INPUT, Output
+from .registration import app, command
+from .resident_option import ResidentParameters, ResidentRequests, resident_of
+from .view_files import ViewOptions
+
+if TYPE_CHECKING:
+    from ..problem import Problem, Request
+    from ..report.summaries import LatencySample
+    from ..schedule import ModelLatency, Schedule, Timeline
+    from ..schedulers.fairness import Fairness
+
+LaunchSettings = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("streams", "launch_order"))]
+
+
+@command(app, "problem", ".report.summaries:ProblemSummary", panel=PLAN, apart=True)
+def problem(
+    out: Output,
+    models: Models,
+    topology: TopologyName,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem."), JSON
+    ],
+    given: ModelOptions,
+    offered: OfferedVariants,
+) -> None:
+    """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies.
+
+    $ tvm-sched problem googlenet.onnx --topology v100-server -o problem.json
+    $ tvm-sched problem bert.onnx -t h200x8 --shape ids:1,128 --costs learned -o problem.json
+    $ tvm-sched problem openllama-7b --shape 1x512 --phase decode -t h200x8 -o decode.json
+    """
+    write_problem(out, load_problem(out, models, topology, replace(given, **offered)), output)
+
+
+def write_problem(out: Output, made: Problem, output: Path) -> None:
+    """Write a problem's file and say what is in it."""
+    from ..report.summaries import ProblemSummary
+    from ..report.units import format_bytes
+
+    made.save(output)
+    out.wrote(output, "problem")
+    about = ProblemSummary.of(made)
+    out.say(
+        f"{about.model} on {about.topology}: {about.operators:,} operators, {about.flops / 1e9:.3g} Gflop, "
+        f"parameters of {format_bytes(about.parameter_bytes)}"
+    )
+    out.result(about)
+
+
+@dataclass(frozen=True)
+class SeveralModels:
+    """What several models that run at once are scheduled for."""
+
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone", help="Several models: also schedule each alone, and show its slowdown among the others."
+        ),
+    ] = False
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective",
+            metavar="latency|slowdown",
+            help="Several models: minimise the end of the last one (latency), or the largest weighted slowdown: a model's "
+            "latency among the others, divided by its latency alone (anytime, heft, peft).",
+        ),
+    ] = "latency"
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--weights", metavar="W,W,...", help="How much each model's slowdown counts, for --objective slowdown."
+        ),
+    ] = None
+
+    def solve(
+        self, out: Output, made: Problem, scheduler: str, options: dict[str, Any], requests: tuple[Request, ...]
+    ) -> tuple[Schedule, Fairness | None]:
+        """Schedule a problem for the objective; return also how its models share the machine if that is the objective.
+
+        Raises
+        ------
+        InputError
+            There is no such objective, or weights are no numbers or for another objective.
+        """
+        if self.objective == "slowdown":
+            from ..problem import Workload
+            from ..schedulers import get
+            from ..schedulers.fairness import solve_fairly
+
+            workload = Workload(requests, objective="slowdown", model_weights=tuple(_numbers(self.weights)))
+            with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
+                return solve_fairly(made, workload, scheduler, options, progress=step)
+        if self.objective != "latency":
+            raise InputError(f"--objective {self.objective!r}: latency and slowdown are allowed")
+        if self.weights is not None:
+            raise InputError(
+                "--weights is for --objective slowdown; --scheduler sortinghat has an option weights of its own"
+            )
+        return solve_with_progress(out, made, scheduler, options, requests), None
+
+    def describe(
+        self, out: Output, made: Problem, chosen: Schedule, options: dict[str, Any], fairness: Fairness | None
+    ) -> dict[str, Any]:
+        """Show when each model ends; the same as fields of `ScheduledModels`. Nothing of one model."""
+        from ..problem import Workload
+        from ..report.summaries import ModelEnd
+        from ..report.tables import models_table
+        from ..schedule import model_latencies
+
+        known = model_latencies(made, chosen, Workload(_requests(chosen)))
+        if not known:
+            return {}
+        if fairness is not None:
+            known = [each._replace(alone_ns=ns) for each, ns in zip(known, fairness.alone_ns, strict=True)]
+        elif self.alone:
+            known = _compare_with_alone(out, made, chosen, known, options)
+        in_turn = made.graph.models_in_turn
+        models = ModelEnd.of_all(known, in_turn)
+        out.show(models_table(models, in_turn))
+        if in_turn:
+            return {"models": models}
+        slowdowns = [each.slowdown for each in known if each.slowdown is not None]
+        said = {"models": models, "largest_slowdown": max(slowdowns, default=None)}
+        return said | ({} if fairness is None else _fairness(out, fairness, known))
+
+
+def _numbers(weights: str | None) -> list[float]:
+    try:
+        return [float(weight) for weight in weights.split(",")] if weights else []
+    except ValueError:
+        raise InputError(f"--weights {weights}: numbers separated by commas are allowed, such as 2,1") from None
+
+
+def _fairness(out: Output, fairness: Fairness, known: list[ModelLatency]) -> dict[str, Any]:
+    """The largest slowdown in the schedule as it is now, whose streams may differ from those that were solved for."""
+    now = replace(fairness, latency_ns=[each.latency_ns for each in known])
+    what = "slowdown" if set(now.weights) == {1.0} else "weighted slowdown"
+    out.say(
+        f"largest {what} {now.largest:.3f}; no schedule has less than {now.lower_bound:.3f} by these latencies alone"
+    )
+    return {"weights": now.weights, "objective": now.largest, "objective_lower_bound": now.lower_bound}
+
+
+def _compare_with_alone(
+    out: Output, made: Problem, chosen: Schedule, known: list[ModelLatency], options: dict[str, Any]
+) -> list[ModelLatency]:
+    """The models' latencies together and alone."""
+    from ..problem import problems_of_models
+    from ..schedule import requests_of_part
+
+    found = []
+    for each, part in zip(known, problems_of_models(made), strict=True):
+        solved = solve_with_progress(out, part, chosen.scheduler, options, requests_of_part(part, _requests(chosen)))
+        assert solved.certificate is not None
+        found.append(each._replace(alone_ns=solved.certificate.latency_ns))
+    return found
+
+
+@dataclass(frozen=True)
+class ScheduleFiles(ViewOptions):
+    """Files that `schedule` writes."""
+
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule."), JSON
+    ] = None
+    evidence: EvidenceFile = None
+
+
+@command(app, "schedule", ".report.summaries:ScheduledModels", panel=PLAN, apart=True)
+def schedule(
+    out: Output,
+    *,
+    sources: ModelsOrProblems,
+    topology: OptionalTopology = None,
+    method: SchedulerOptions,
+    given: RequestOptions,
+    offered: OfferedVariants,
+    launch: LaunchSettings,
+    several: SeveralModels,
+    files: ScheduleFiles,
+) -> None:
+    """Schedule models or problem files, several of them at once, and say how good the schedule is.
+
+    $ tvm-sched schedule googlenet.onnx --topology v100-server --report report.html
+    $ tvm-sched schedule problem.json --scheduler anytime --time-limit 30 --seed 1 -o schedule.json
+    $ tvm-sched schedule problem.json --topology p4d --trace trace.json --json
+    $ tvm-sched schedule problem.json -o schedule.json --evidence evidence.json
+    $ tvm-sched schedule openllama-3b --shape 1x1024 --topology v100-server
+    $ tvm-sched schedule gpt2-large gpt2-xl --shape 1x32 --topology p4d
+    """
+    given = replace(given, **offered)
+    if files.evidence and given.resident:
+        raise InputError("--evidence with --resident: evidence is of bounds of cold runs; leave one of the two out")
+    from ..schedule import resolved, with_choice
+    from ..schedulers import get
+    from ..streams import check_methods, choose_launch_order, choose_streams
+
+    options = method.of(get(method.scheduler), out)
+    streams, launch_order = launch.get("streams"), launch.get("launch_order")
+    check_methods(streams, launch_order)  # before the long work
+    if streams and given.costs is None and topology is not None:
+        from ..cost_model import default_cost_model
+        from ..problem import load_topology
+
+        given = replace(given, costs=default_cost_model(load_topology(topology), together=True))
+    made = load_problem(out, sources, topology, given)
+    solved, fairness = several.solve(out, made, method.scheduler, options, given.requests(made))
+    without, inner = resolved(made, solved)  # streams know nothing of variants
+    chosen = choose_launch_order(without, choose_streams(without, inner, streams), launch_order)
+    if made.variants:
+        chosen = _certified(made, with_choice(made, chosen, solved.choice), _requests(solved))
+    if files.output:
+        chosen.save(files.output)
+        out.wrote(files.output, "schedule")
+    if files.evidence:
+        store_evidence(out, made, files.evidence)
+    own = {key: value for key, value in options.items() if key != "weights"}
+    predicted = _show_schedule(out, made, chosen, files)
+    models = several.describe(out, made, chosen, own, fairness)
+    from ..report.summaries import ScheduledModels
+
+    out.result(ScheduledModels.of(made, chosen, predicted, **models))
+
+
+def _requests(schedule: Schedule) -> tuple[Request, ...]:
+    return schedule.certificate.requests if schedule.certificate else ()
+
+
+def _show_schedule(out: Output, made: Problem, chosen: Schedule, files: ViewOptions) -> Timeline:
+    """Show a schedule and write its files; return its first run."""
+    from ..report.summaries import remarks
+    from ..report.tables import certificate_table, lanes_table
+    from ..schedule.simulator import simulate
+
+    predicted = [simulate(made, chosen, kind) for kind in _kinds(chosen)]
+    for sentence in remarks(made, chosen):
+        out.say(sentence)
+    files.write(out, made, chosen, predicted)
+    out.show(certificate_table(chosen), *(lanes_table(made.topology, each) for each in predicted))
+    return predicted[0]
+
+
+def _kinds(schedule: Schedule) -> list[tuple[str, ...]]:
+    """What is resident in the runs that a schedule is for; nothing in a cold one."""
+    return [request.resident for request in _requests(schedule)] or [()]
+
+
+_DEVICE_MODELS = ("operators", "blocks")
+
+
+@command(app, "simulate", ".report.summaries:SimulatedSchedule", panel=PLAN)
+def simulate(
+    out: Output,
+    *,
+    problem_file: ProblemFile,
+    schedule_file: ScheduleFile,
+    timeline: TimelineFile = None,
+    views: ViewOptions,
+    measured: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--measured", metavar="FILE.json", help="Timeline of `run`, for trace and report. May be repeated."
+        ),
+    ] = None,
+    samples: Annotated[
+        int,
+        typer.Option(
+            "--samples", metavar="N", help="Uncertainty of the latency, from N draws of the operators' times."
+        ),
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the draws.")] = 0,
+    resident: ResidentRequests = None,
+    device_model: Annotated[
+        str,
+        typer.Option(
+            "--device-model",
+            metavar="operators|blocks",
+            help="What runs on a GPU: whole operators, which share it, or the blocks of their kernels.",
+        ),
+    ] = "operators",
+) -> None:
+    """Check a schedule against its problem and price it: when each kernel and copy runs, and the latency.
+
+    Without --resident it is priced for the runs that it was made for. --device-model blocks
+    prices one run on one GPU.
+
+    $ tvm-sched simulate problem.json schedule.json
+    $ tvm-sched simulate problem.json schedule.json --trace trace.json --report report.html
+    $ tvm-sched simulate problem.json schedule.json --measured timeline.json --report report.html
+    $ tvm-sched simulate problem.json schedule.json --samples 200
+    """
+    if device_model not in _DEVICE_MODELS:
+        raise InputError(f"--device-model {device_model!r}: {' and '.join(_DEVICE_MODELS)} are allowed")
+    if samples < 0 or seed < 0:
+        raise InputError(f"--samples {samples} --seed {seed}: 0 or more is allowed")
+    import msgspec
+
+    from ..cost_model.uncertainty import most_useful
+    from ..problem import Problem
+    from ..report.summaries import SimulatedSchedule, remarks
+    from ..report.tables import certificate_table, lanes_table, useful_table
+    from ..report.units import format_ns
+    from ..resident_texts import requests_for
+    from ..schedule import resolved
+    from ..schedule.simulator import simulate as simulate_operators
+    from ..schedule.thread_blocks import simulate_blocks
+    from ..schedule.verifier import verify
+
+    made = Problem.load(problem_file)
+    chosen = load_schedule(made, schedule_file)
+    verify(made, chosen)
+    chosen = _certified(made, chosen, requests_for(made, chosen, resident))
+    verify(made, chosen)  # in the runs that are asked for, too
+    price = simulate_blocks if device_model == "blocks" else simulate_operators
+    runs = [price(made, chosen, kind) for kind in _kinds(chosen)]
+    predicted = runs[0]
+    for sentence in remarks(made, chosen):
+        out.say(sentence)
+    without, inner = resolved(made, chosen)  # timelines are of what was chosen
+    real = [load_timeline(without, path) for path in measured or ()]
+    if timeline:
+        predicted.save(timeline)
+        out.wrote(timeline, "timeline")
+    views.write(out, made, chosen, [*runs, *real])
+    if device_model == "blocks":
+        for each in runs:
+            out.say(f"latency by the blocks of kernels: {format_ns(each.latency_ns)}")
+    out.show(certificate_table(chosen, real), *(lanes_table(made.topology, each) for each in runs))
+    sampled = _sample(out, without, inner, samples, seed) if samples else None
+    useful = most_useful(without, inner)
+    if useful:
+        out.show(useful_table(useful))
+    more = {} if sampled is None else msgspec.structs.asdict(sampled)
+    if device_model == "blocks":
+        more["blocks_latency_ns"] = predicted.latency_ns
+    out.result(SimulatedSchedule.of(made, chosen, predicted, useful_measurements=useful, **more))
+
+
+def _sample(out: Output, made: Problem, chosen: Schedule, samples: int, seed: int) -> LatencySample:
+    """Percentiles of the latency over draws of the operators' times."""
+    from ..cost_model.uncertainty import sample_latencies
+    from ..report.summaries import LatencySample
+    from ..report.tables import sample_table
+
+    with interruptible(out), out.step("Sampling") as step:
+        found = LatencySample.of(sample_latencies(made, chosen, samples, seed, step), seed)
+    out.show(sample_table(found))
+    return found
+
+
+def _certified(made: Problem, chosen: Schedule, requests: tuple[Request, ...]) -> Schedule:
+    """The schedule with a certificate computed here: what its file says may be wrong, or of an older bound."""
+    import msgspec
+
+    from ..problem import Workload
+    from ..schedulers.solve_latency import certificate
+
+    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen, Workload(requests)))
+
+
+@command(app, "verify", ".report.summaries:Verdict", panel=PLAN)
+def verify(
+    out: Output,
+    problem_file: ProblemFile,
+    schedule_file: ScheduleFile,
+    contiguous: Annotated[bool, typer.Option("--contiguous", help="Ask for contiguous submodels, too.")] = False,
+    resident: ResidentParameters = None,
+) -> None:
+    """List every rule of docs/model.md that a schedule breaks; exit status 2 if there is one.
+
+    With --resident the memory of such warm runs is judged, too.
+
+    $ tvm-sched verify problem.json schedule.json --json
+    """
+    from ..problem import Problem
+    from ..report.summaries import Verdict
+    from ..schedule import Schedule
+    from ..schedule.verifier import violations
+
+    made = Problem.load(problem_file)
+    found = violations(made, Schedule.load(schedule_file), contiguous, resident=resident_of(resident) or 0.0)
+    out.show(*(escape(violation.message) for violation in found))
+    if not found:
+        out.show(escape(f"{schedule_file} obeys every rule"))
+    out.result(Verdict(not found, found))
+    if found:
+        raise typer.Exit(BAD_INPUT)

@@ -1,0 +1,95 @@
+"""Cost models by name, and files (tables, profiles, trained models) that can be given in place of a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import InputError, did_you_mean
+from ..problem import Costs, OpGraph, Topology
+from ..registry import Registry
+from .latency_table import costs_of_table
+from .learned_model import load_learned
+from .predicted import costs_of, costs_of_profile
+from .profile import Profile
+
+CostModel = Callable[[OpGraph, Topology], Costs]
+
+COST_MODELS: Registry[CostModel] = Registry(
+    "cost model",
+    "tvm_sched.cost_models",
+    {
+        "roofline": "tvm_sched.cost_model.roofline_model:roofline",
+        "occupancy": "tvm_sched.cost_model.occupancy_model:occupancy",
+        "contention": "tvm_sched.cost_model.contention:contention",
+        "learned": "tvm_sched.cost_model.predicted:learned",
+        "measured": "tvm_sched.cost_model.predicted:measured",
+        "calibrated": "tvm_sched.cost_model.calibrated_model:calibrated",
+    },
+)
+
+
+def register_cost_model(name: str) -> Callable[[CostModel], CostModel]:
+    """Decorate a function ``(graph, topology) -> Costs`` so that `costs` knows it by ``name``.
+
+    Raises
+    ------
+    InputError
+        Another function has the name already.
+    """
+    return lambda model: COST_MODELS.add(name, model)
+
+
+def cost_model_names() -> tuple[str, ...]:
+    """Names of all cost models, those of installed packages too."""
+    return tuple(COST_MODELS.names())
+
+
+def get_cost_model(name: str) -> CostModel:
+    """The cost model of a name.
+
+    The name may be that of a file: a table of latencies (``.csv``), a profile (``.parquet``, ``.json``), or a model that
+    `tvm-sched learn` made (``.msgpack``).
+
+    Raises
+    ------
+    InputError
+        No cost model has the name, or there is no such file.
+    """
+    if Path(name).suffix.lower() in _FILES:
+        return _from_file(name)
+    if name not in COST_MODELS.names():
+        raise InputError(
+            f"no cost model is called {name!r}{did_you_mean(name, cost_model_names())}; there are "
+            f"{', '.join(cost_model_names())}, and files in {', '.join(_FILES)}"
+        )
+    return COST_MODELS.get(name)
+
+
+def _from_file(path: str) -> CostModel:
+    """The cost model of a file, which is read on first use."""
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file; latencies are read from {', '.join(_FILES)}")
+
+    def model(graph: OpGraph, topology: Topology) -> Costs:
+        return _FILES[Path(path).suffix.lower()](graph, topology, path)
+
+    return model
+
+
+def _of_model(graph: OpGraph, topology: Topology, path: str) -> Costs:
+    return costs_of(graph, topology, load_learned(path).predict, Path(path).name)
+
+
+def _of_profile(graph: OpGraph, topology: Topology, path: str) -> Costs:
+    return costs_of_profile(graph, topology, Profile.load(path), Path(path).name)
+
+
+_FILES: dict[str, Callable[[OpGraph, Topology, str], Costs]] = {
+    ".csv": costs_of_table, ".parquet": _of_profile, ".json": _of_profile, ".msgpack": _of_model,
+}  # fmt: skip
+
+
+def costs(graph: OpGraph, topology: Topology, model: str = "roofline") -> Costs:
+    """Latencies of every operator on every device by the cost model of that name."""
+    return get_cost_model(model)(graph, topology)

@@ -1,0 +1,7 @@
+"""Plans for other runtimes: accelerate, vLLM, llama.cpp, ONNX Runtime, OpenVINO and PyTorch."""
+
+from .planner import Row, RuntimePlan, export_plan
+from .runtimes import RUNTIMES, Runtime, get_runtime, runtime_names
+from .token_workload import Workload
+
+__all__ = ["RUNTIMES", "Row", "Runtime", "RuntimePlan", "Workload", "export_plan", "get_runtime", "runtime_names"]

@@ -1,0 +1,128 @@
+"""llama.cpp: how many layers are on GPUs, which part on which, and single tensors by patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..language import Serving
+from ..places import Machine, device_place, host_place
+from ..unit_chain import Chain, Placement, segments
+from .base import GB, Case, Request, Runtime, Split
+
+_CPU = 0
+"""Place of the host in the machine of this runtime."""
+
+
+class LlamaCpp(Runtime):
+    """`-ngl`, `--device`, `--tensor-split` and `--override-tensor`."""
+
+    name = "llama.cpp"
+    title = "llama.cpp"
+    tried = (
+        "llama.cpp build 11549 (xllamacpp 2026.10.11549): its parser takes the patterns, and `--tensor-split` is "
+        "computed as its `load_tensors` does; blocks as in gguf 0.19.0"
+    )
+    cannot = (
+        "the order in which weights are loaded",
+        "reads from host memory by a GPU: what is not on a GPU is computed by the CPU (but for large batches)",
+        "streams: layers run one after another",
+    )
+    takes = ("language",)
+    overhead = int(0.7 * GB)
+    overhead_is = "CUDA context and cuBLAS (0.5 GB), gaps between buffers (0.2 GB)"
+    file = "llama.sh"
+    serving = Serving(chunk=512, cache_block=256)
+
+    def cases(self, request: Request) -> list[Case]:
+        """The host first, with the embedding and the layers that are on no GPU, then GPUs in any order."""
+        return [self._case(request, None)]
+
+    def on_gpus(self, request: Request) -> list[Case]:
+        """With nothing but the embedding on the host."""
+        return [self._case(request, 1)]
+
+    def _case(self, request: Request, most_on_host: int | None) -> Case:
+        host = replace(host_place(request.topology, "CPU", first=True), most_units=most_on_host)
+        gpus = [device_place(device, self.room(request, device)) for device in self.gpus(request)]
+        machine = Machine(request.topology, (host, *gpus))
+        return Case(Chain.of(self.language_model(request), machine, request.costs))
+
+    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+        """All layers split by free memory; and with as many layers on GPUs as fit, which people find by trial."""
+        case = cases[0]
+        free = [place.total for place in case.chain.machine.places[1:]]
+        layers = request.architecture.config.layers
+        every = Split("all layers, by free memory", case, by_free_memory(layers, layers + 1, free))
+        if case.chain.fits(every.placement):
+            return [every]
+        for count in range(layers, -1, -1):
+            placement = by_free_memory(layers, count, free)
+            if case.chain.fits(placement):
+                return [every, Split(f"-ngl {count}, by free memory", case, placement)]
+        return [every]
+
+    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+        """The options' values. A layer is where its attention is; feed-forward networks elsewhere have patterns."""
+        numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
+        places = split.case.chain.machine.places
+        layers = request.architecture.config.layers
+        names = [f"CUDA{numbers[place.name]}" if p != _CPU else "CPU" for p, place in enumerate(places)]
+        attention = [split.placement[1 + 2 * i] for i in range(layers)]
+        owners = [*attention, split.placement[-1]]
+        on_host = sum(p == _CPU for p in owners)
+        used = [p for p, _, _ in segments(split.placement) if p != _CPU]
+        patterns = [
+            f"blk\\.{i}\\.ffn_.*={names[split.placement[2 + 2 * i]]}"
+            for i in range(layers)
+            if split.placement[2 + 2 * i] != attention[i]
+        ]
+        return {
+            "n_gpu_layers": layers + 1 - on_host,
+            "device": [names[p] for p in used],
+            "tensor_split": [sum(owner == p for owner in owners) for p in used],
+            "override_tensor": patterns,
+        }
+
+    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+        """A shell script that starts the server."""
+        made = self.settings(request, split)
+        workload = request.workload
+        options = [f"-ngl {made['n_gpu_layers']}"]
+        if made["device"]:
+            options.append(f"--device {','.join(made['device'])}")
+            options.append("--split-mode layer")
+            options.append(f"--tensor-split {','.join(map(str, made['tensor_split']))}")
+        if made["override_tensor"]:
+            options.append(f"--override-tensor '{','.join(made['override_tensor'])}'")
+        # Each of the sequences has this context, and the plan must not be fitted again by llama.cpp.
+        options += [
+            f"-c {workload.context * workload.batch}",
+            f"-np {workload.batch}",
+            "-ub 512",
+            "-fa on",
+            "--fit off",
+        ]
+        if workload.cache.name in ("q8_0", "q4_0"):
+            options.append(f"-ctk {workload.cache.name} -ctv {workload.cache.name}")
+        lines = [
+            "#!/bin/sh",
+            "# Planned by tvm-sched. Usage: sh llama.sh -m MODEL.gguf",
+            f'exec llama-server {" ".join(options)} "$@"',
+        ]
+        return {self.file: "\n".join(lines) + "\n"}
+
+
+def by_free_memory(layers: int, count: int, free: Sequence[int]) -> Placement:
+    """llama.cpp's own split (`llama_model::load_tensors`): the last ``count`` layers, the output among them, on GPUs."""
+    first = layers + 1 - count
+    sums = [sum(free[: d + 1]) / sum(free) for d in range(len(free))]
+
+    def place(layer: int) -> int:
+        if layer < first:
+            return _CPU
+        part = (layer - first) / count
+        return 1 + next((d for d, end in enumerate(sums) if end > part), len(free) - 1)
+
+    return (_CPU, *(place(i) for i in range(layers) for _ in range(2)), place(layers))

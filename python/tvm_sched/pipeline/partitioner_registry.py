@@ -1,0 +1,111 @@
+"""Partitioners by name: functions from a `PartitionProblem` and a number of stages to a `Partition`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ..anytime import Status
+from ..bounds.partitions.simple import simple_bound
+from ..certify import Proof, answer_of, final_status, run_method
+from ..errors import InputError, ScheduleError
+from ..problem.partition_problem import Integers, PartitionProblem
+from ..progress import Progress
+from ..registry import Methods
+
+PROVED = 1e-6
+"""Gap at which a partition counts as proved: the tolerance of the integer programs."""
+
+PartitionerFunction = Callable[[PartitionProblem, int, Any], "Partition"]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition into stages, with what is known of its quality.
+
+    Attributes
+    ----------
+    stage_of : array of int
+        Stage of each node; no edge leads to an earlier stage. Stages may be empty.
+    bound : float
+        No partition has a cheaper bottleneck; 0 where nothing is known.
+    bound_name : str
+        Which argument gave the bound.
+    status : {"optimal", "no better found", "time limit", "interrupted"}
+        How the search ended, see `tvm_sched.anytime.Status`; `partition` judges what is optimal.
+    order : array of int or None
+        All nodes in the order in which stages run them; None: Kahn's. It matters where memory is short.
+    cost : float
+        Cost of the bottleneck stage; set by `partition`.
+    seconds : float
+        Wall-clock time; set by `partition`.
+    """
+
+    stage_of: Integers
+    bound: float = 0.0
+    bound_name: str = ""
+    status: Status = "no better found"
+    order: Integers | None = None
+    cost: float = math.inf
+    seconds: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """By how much the cost can be above the best one, as a fraction of it."""
+        return 0.0 if self.cost == 0 else 1 - self.bound / self.cost
+
+
+PARTITIONERS: Methods[PartitionerFunction] = Methods(
+    "partitioner",
+    "tvm_sched.partitioners",
+    {module: f"tvm_sched.pipeline.{module}" for module in ("baselines", "anytime", "slicegraph")},
+)
+register, names, get = PARTITIONERS.register, PARTITIONERS.names, PARTITIONERS.get
+
+
+def partition(
+    problem: PartitionProblem,
+    stages: int,
+    name: str = "anytime",
+    options: Mapping[str, Any] | msgspec.Struct | None = None,
+    progress: Progress | None = None,
+) -> Partition:
+    """Cut a graph into at most ``stages`` stages, price the answer, and add the strongest bound known.
+
+    Raises
+    ------
+    InputError
+        No such partitioner or option, or less than one stage.
+    InfeasibleError
+        The partitioner refuses the graph.
+    SchedulerError
+        The partitioner's answer is no partition, or its bound is above the cost.
+    """
+    if stages < 1:
+        raise InputError(f"stages is {stages}; 1 or more are allowed")
+
+    method = get(name)
+    found = run_method(method, options, Partition, lambda function, chosen: function(problem, stages, chosen), progress)
+    answer = found.answer
+    with answer_of(method):
+        _check(problem, stages, answer)
+        cost = problem.bottleneck(answer.stage_of, answer.order)
+        bound, argument = answer.bound, answer.bound_name
+        simple = simple_bound(problem, stages)
+        if simple >= bound:
+            bound, argument = simple, "simple"
+        status = final_status(answer.status, cost, Proof(bound, argument, bound / (1 - PROVED), 1e-9))
+    # By the rounding of sums alone it can be above the cost; so that a gap is never below 0.
+    bound = min(bound, cost)
+    return replace(answer, bound=bound, bound_name=argument, cost=cost, seconds=found.seconds, status=status)
+
+
+def _check(problem: PartitionProblem, stages: int, found: Partition) -> None:
+    stage_of = np.asarray(found.stage_of)
+    if stage_of.shape != (problem.size,) or not ((stage_of >= 0) & (stage_of < stages)).all():
+        raise ScheduleError(f"it does not give each node a stage from 0 to {stages - 1}")

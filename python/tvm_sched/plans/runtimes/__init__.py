@@ -1,6 +1,0 @@
-"""Other runtimes that plans can be written for, a file each."""
-
-from .base import Case, Request, Runtime, Split
-from .registry import RUNTIMES, get_runtime, runtime_names
-
-__all__ = ["RUNTIMES", "Case", "Request", "Runtime", "Split", "get_runtime", "runtime_names"]

@@ -1,0 +1,96 @@
+"""`anytime` on problems with variants: select the choices of ways that are worth a search, by quick schedules of each."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+
+from ...anytime import Budget
+from ...errors import InfeasibleError
+from ...problem import Scenario
+from ...progress import report_progress
+from ..common.choose_variants import Choice, ChoiceSearch
+from ..common.compiled_methods import fit_into_memory, list_order
+from ..common.search import Searches
+from .improvers import PLACES_PER_SECOND
+from .list_rules import rules
+
+SHARE = 0.2
+"""Part of the work for choosing."""
+
+MOST_FAILED = 40
+"""Changes in a row that gain nothing, after which choosing ends."""
+
+RULES = 3
+"""Rules by which each choice is list-scheduled, beside HEFT and PEFT."""
+
+OPERATORS_PER_SECOND = 40_000
+"""Operators of which problems are made in a second, roughly, on one core of a server."""
+
+MOST_CHOICES = 6
+"""Choices to search with."""
+
+APART = 0.1
+"""Part of the groups in which two of them differ at least."""
+
+
+@dataclass
+class _ChoicePrices:
+    """Quick schedules of choices, counted as work."""
+
+    scenario: Scenario
+    budget: Budget
+    known: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
+
+    def of(self, choice: Choice) -> float:
+        """Latency in nanoseconds of the best quick schedule: by the first rules of list scheduling, HEFT and PEFT."""
+        key = tuple(sorted(choice.items()))
+        if key not in self.known:
+            report_progress("variants", int(self.budget.spent * 1000), int(self.budget.work * 1000))
+            scenario = self.scenario.resolve(choice)
+            count = len(scenario.graph.operators)
+            places = RULES * count * len(scenario.topology.devices)
+            self.budget.spend(places / PLACES_PER_SECOND + count / OPERATORS_PER_SECOND)
+            searches = Searches(scenario)
+            listed = [searches.construct(rule.choices, rule.choice) for rule in islice(rules(scenario), RULES)]
+            found = [float(each[1]) for each in listed if each is not None]
+            for method in ("heft", "peft"):
+                with suppress(InfeasibleError):
+                    found.append(float(fit_into_memory(list_order(scenario, method)).objective_ns))
+            self.known[key] = min(found, default=math.inf)
+        return self.known[key]
+
+    def best(self) -> list[Choice]:
+        """The choices of least price that differ from each other, the graph's own among them; at least one."""
+        groups = self.scenario.variants.groups if self.scenario.variants else ()
+        ranked = sorted(self.known, key=lambda key: self.known[key])
+        found: list[Choice] = []
+        for choice in map(dict, ranked):
+            apart = not choice or all(_differing_groups(choice, other) >= APART * len(groups) for other in found)
+            if apart and math.isfinite(self.of(choice)):
+                found.append(choice)
+        own = [choice for choice in found[MOST_CHOICES:] if not choice]
+        return [*found[: MOST_CHOICES - len(own)], *own] or [{}]
+
+
+def _differing_groups(one: Choice, other: Choice) -> int:
+    """In how many groups two choices differ."""
+    return sum(one.get(group) != other.get(group) for group in one.keys() | other.keys())
+
+
+def promising_choices(scenario: Scenario, budget: Budget, seed: int) -> tuple[list[Choice], bool]:
+    """The choices to search with, the most promising first, and whether Ctrl-C ended the choosing."""
+    prices = _ChoicePrices(scenario, budget)
+    search = ChoiceSearch(scenario, prices.of, seed)
+    interrupted = False
+    try:
+        while not budget.over and search.step():
+            pass
+        failed = 0
+        while not budget.over and failed < MOST_FAILED:
+            failed = 0 if search.vary() else failed + 1
+    except KeyboardInterrupt:
+        interrupted = True
+    return prices.best(), interrupted

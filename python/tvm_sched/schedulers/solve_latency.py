@@ -1,0 +1,107 @@
+"""Minimise latency: call a method for a workload, check its schedule and make the certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..anytime import Limits, TimedOptions
+from ..bounds import lower_bound, optimality_threshold
+from ..certify import Proof, answer_of, final_status, run_method
+from ..errors import InputError, ScheduleError, SchedulerError
+from ..problem import COLD, Problem, Scenario, Workload
+from ..progress import Progress
+from ..schedule import Certificate, Schedule, evaluate
+from ..schedule._compiled import compiled
+from ..schedule.schedule import weighted_mean
+from ..schedule.verifier import verify
+from .common.requests import schedule_each_request, schedule_for_requests
+from .scheduler_registry import SchedulerFunction, get
+
+Options = Mapping[str, Any] | msgspec.Struct | None
+"""Options of a method: by name, where texts are converted, or its struct."""
+
+
+def minimise_latency(
+    problem: Problem,
+    workload: Workload = COLD,
+    method: str = "anytime",
+    options: Options = None,
+    budget: Limits | None = None,
+    progress: Progress | None = None,
+) -> Schedule:
+    """The schedule of a method for a workload, checked and certified; see `tvm_sched.schedulers.solve`.
+
+    Its objective is the mean latency over the requests, whatever the workload's objective is.
+    """
+    scheduler = get(method)
+    if not isinstance(workload, Workload):
+        raise InputError(f"workload is {workload!r}; a Workload or None is allowed (methods are named by method=...)")
+    workload.check(problem)
+    compiled(problem)  # loads the library, and PyTorch with it where that is installed: seconds that are no method's
+    chosen = scheduler.read_options(options)
+    if budget is not None and isinstance(chosen, TimedOptions):
+        chosen = chosen.within(budget)
+
+    def run(function: SchedulerFunction, options: Any) -> Schedule:
+        if not workload.requests:
+            return function(problem, workload, options)
+        count = len(workload.requests)
+        part = options.part(count) if count > 1 and isinstance(options, TimedOptions) else options
+
+        def schedules() -> Sequence[Schedule]:
+            if count == 1 or not scheduler.weighs_requests:
+                return schedule_each_request(problem, workload, lambda one: function(problem, one.workload, part))
+            return [function(problem, workload, options)]
+
+        try:
+            return schedule_for_requests(problem, workload, schedules, _one_device)
+        except ScheduleError as error:
+            raise SchedulerError(f"the answer of scheduler {method!r} breaks a rule: {error}") from error
+
+    found = run_method(scheduler, chosen, Schedule, run, progress)
+    with answer_of(scheduler):
+        schedule = found.answer.replace(
+            scheduler=found.method,
+            options=msgspec.to_builtins(found.options),
+            seconds=found.seconds,
+            certificate=certificate(problem, found.answer, workload),
+            workload=workload.digest,
+        )
+        verify(problem, schedule)
+    return schedule
+
+
+def _one_device(scenario: Scenario) -> Schedule:
+    single = get("single")
+    return single.function(scenario.problem, scenario.workload, single.read_options(None))
+
+
+def certificate(problem: Problem, schedule: Schedule, workload: Workload | None = None) -> Certificate:
+    """Compute a schedule's certificate; only the status of the search is taken from its own certificate.
+
+    Parameters
+    ----------
+    problem : Problem
+    schedule : Schedule
+    workload : Workload, optional
+        The requests that it is to speak of; by default those of its own certificate.
+
+    Raises
+    ------
+    ScheduleError
+        The schedule breaks a rule.
+    SchedulerError
+        A lower bound is above its latency, which would be a fault of ours.
+    """
+    if workload is None:
+        workload = Workload(schedule.certificate.requests if schedule.certificate else ())
+    latency, each = evaluate(problem, schedule, workload)
+    bounds = [lower_bound(scenario) for scenario in workload.scenarios(problem)]
+    bound, name = weighted_mean(each, [b.ns for b in bounds]), ", ".join(dict.fromkeys(b.name for b in bounds))
+    each = tuple(msgspec.structs.replace(r, lower_bound_ns=b.ns) for r, b in zip(each, bounds, strict=False))
+    claimed = schedule.certificate.status if schedule.certificate else ""
+    status = final_status(claimed, latency, Proof(bound, name, optimality_threshold(bound)))
+    return Certificate(latency, bound, name, status, each)
