@@ -35,7 +35,7 @@ class HostTraffic:
 
     @cached_property
     def arrival(self) -> list[float]:
-        """(tensors,): least time of a load over any bus; infinite if there is no bus, 0 if a link leads past one (`bypass`)."""
+        """(tensors,): least time of a load over any bus; infinite without a bus, 0 if a link leads past one (`bypass`)."""
         if self.bypass:
             return [0.0] * len(self.problem.graph.index.size)
         return least_times(self._host_routes, self.problem.graph.index.size).tolist()
