@@ -63,7 +63,11 @@ class Partition:
 PARTITIONERS: Methods[PartitionerFunction] = Methods(
     "partitioner",
     "tvm_sched.partitioners",
-    {module: f"tvm_sched.pipeline.{module}" for module in ("baselines", "anytime", "slicegraph")},
+    {
+        "baselines": "tvm_sched.pipeline.baselines",
+        "anytime": "tvm_sched.pipeline.anytime_partitioner",
+        "slicegraph": "tvm_sched.pipeline.slicegraph",
+    },
 )
 register, names, get = PARTITIONERS.register, PARTITIONERS.names, PARTITIONERS.get
 
