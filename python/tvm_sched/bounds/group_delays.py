@@ -50,7 +50,7 @@ def group_delays(problem: Problem, relaxed: Relaxed, least: Callable[[Problem], 
     problem : Problem
         With variants.
     relaxed : Relaxed
-        Its relaxation, the problem below every choice.
+        The relaxed problem of ``problem``, which is no harder than any choice.
     least : callable
         Computes a lower bound in nanoseconds for a problem without variants.
 
