@@ -56,7 +56,11 @@ class SeveralMethodOptions(MethodOptions):
 
 
 @command(
-    app, "compare", (".report.comparison:Comparison", ".report.comparison:Comparisons"), panel=RESEARCH, apart=True
+    app,
+    "compare",
+    (".report.scheduler_comparison:Comparison", ".report.scheduler_comparison:Comparisons"),
+    panel=RESEARCH,
+    apart=True,
 )
 def compare(
     out: Output,
