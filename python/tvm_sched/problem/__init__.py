@@ -12,7 +12,7 @@ from .merge import merge_graphs, merge_problems, merge_scenarios, problems_of_mo
 from .problem import Problem
 from .topology import HOST, STREAM_OVERHEAD, WAIT_OVERHEAD, Bus, Device, Link, Route, Switch, Topology
 from .topology_file import format_topology, load_topology, parse_topology, preset_names, read_topology, write_topology
-from .variants import Alternative, Group, Variants, all_ways, choose_graph
+from .variants import Alternative, Group, Variants, all_alternatives, choose_graph
 from .workload import COLD, Objective, Request, Scenario, Workload, as_scenario, check_resident
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
     "Uncertainty",
     "Variants",
     "Workload",
-    "all_ways",
+    "all_alternatives",
     "as_scenario",
     "check_resident",
     "choose_graph",

@@ -8,7 +8,7 @@ from .costs import Costs
 from .graph import OpGraph
 from .problem import Problem
 from .topology import Topology
-from .variants import Group, Variants, all_ways
+from .variants import Group, Variants, all_alternatives
 
 
 def problem_of(
@@ -26,7 +26,7 @@ def problem_of(
     """
     if not groups:
         return Problem(graph, topology, cost_model(graph, topology))
-    every = all_ways(graph, groups)
+    every = all_alternatives(graph, groups)
     both = cost_model(every, topology)
     costs, variants = Variants.split(groups, len(graph.operators), both)
     if costs.concurrency is not None:

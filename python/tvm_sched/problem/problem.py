@@ -18,7 +18,7 @@ from .concurrency import Concurrency
 from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
 from .graph import Operator, OpGraph, Tensor
 from .topology import HOST, STREAM_FIELDS, Route, Topology
-from .variants import Group, Variants, all_ways
+from .variants import Group, Variants, all_alternatives
 
 FORMAT, VERSION = "tvm_sched.problem", 1
 
@@ -70,7 +70,9 @@ class Problem:
         if self.variants is not None:
             self.variants.check(graph, costs)
             Problem(
-                all_ways(graph, self.variants.groups), self.topology, concatenate_costs([costs, self.variants.costs])
+                all_alternatives(graph, self.variants.groups),
+                self.topology,
+                concatenate_costs([costs, self.variants.costs]),
             )
 
     @staticmethod

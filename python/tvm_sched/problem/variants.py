@@ -61,8 +61,8 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ProblemError(f"the ways of group {self.name!r} are {names}; each has a name of its own")
 
     @property
-    def ways(self) -> tuple[str, ...]:
-        """Names of all ways, the graph's first."""
+    def alternative_names(self) -> tuple[str, ...]:
+        """Names of the form in the graph and then of the alternatives, in their order."""
         return (self.graph_way, *(alternative.name for alternative in self.alternatives))
 
 
@@ -83,7 +83,7 @@ class Variants:
 
     @staticmethod
     def split(groups: Iterable[Group], operators: int, costs: Costs) -> tuple[Costs, Variants]:
-        """Costs of the graph's ``operators`` first, then of the alternatives', as two: those of `all_ways` of the groups."""
+        """Split the costs of `all_alternatives` into those of the graph's ``operators`` and the variants."""
         rows = range(costs.operator_ns.shape[0])
         return costs.rows(rows[:operators]), Variants(groups, costs.rows(rows[operators:]))
 
@@ -161,7 +161,7 @@ def choose_graph(graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, s
     Returns
     -------
     (OpGraph, list of int)
-        For each operator its position in `all_ways`.
+        For each operator its position in `all_alternatives`.
 
     Raises
     ------
@@ -196,20 +196,20 @@ def choose_graph(graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, s
 
 
 def _ways(groups: Sequence[Group], choice: Mapping[str, str]) -> list[int]:
-    """For each group the position in `Group.ways` that a choice names."""
+    """For each group the position in `Group.alternative_names` that a choice names."""
     known = {group.name: group for group in groups}
     for name, way in choice.items():
         if name not in known:
             raise ProblemError(f"the choice names group {name!r}; {_list_known(known)}")
-        if way not in known[name].ways:
+        if way not in known[name].alternative_names:
             raise ProblemError(
-                f"the choice names {way!r} for group {name!r}, of whose ways {_list_known(known[name].ways)}"
+                f"the choice names {way!r} for group {name!r}, of whose ways {_list_known(known[name].alternative_names)}"
             )
-    return [group.ways.index(choice.get(group.name, group.graph_way)) for group in groups]
+    return [group.alternative_names.index(choice.get(group.name, group.graph_way)) for group in groups]
 
 
-def all_ways(graph: OpGraph, groups: Iterable[Group]) -> OpGraph:
-    """One graph of the operators of all ways, the graph's first, then the alternatives' in order: what cost models look at.
+def all_alternatives(graph: OpGraph, groups: Iterable[Group]) -> OpGraph:
+    """Join the operators of the graph and then those of all alternatives in one graph, for cost models.
 
     What an alternative makes for others has the alternative's name behind its own, so that each tensor is made once.
     """

@@ -38,10 +38,12 @@ class ChoiceSearch:
         operators, index = scenario.graph.operators, scenario.graph.index
         place = {o: k for k, o in enumerate(index.order)}
         classes: dict[tuple[str, ...], list[str]] = {}
-        self._ways: dict[str, tuple[str, ...]] = {group.name: group.ways for group in scenario.variants.groups}
+        self._ways: dict[str, tuple[str, ...]] = {
+            group.name: group.alternative_names for group in scenario.variants.groups
+        }
         for group in sorted(scenario.variants.groups, key=lambda g: place[index.operator_id[g.operators[0]]]):
             kind = operators[index.operator_id[group.operators[0]]].kind
-            classes.setdefault((kind, *group.ways), []).append(group.name)
+            classes.setdefault((kind, *group.alternative_names), []).append(group.name)
         self._classes = list(classes.values())
         self.best: Choice = {}
         self.cost = price(self.best)
