@@ -19,9 +19,8 @@ from typing import Any
 
 import msgspec
 
-from .caching import caches_allowed
 from .errors import InputError
-from .files import cache_directory
+from .files import cache_directory, caches_allowed
 
 DEFAULT_LIMIT = 4 << 30
 """Bytes of a cache where ``TVM_SCHED_CACHE_LIMIT`` says nothing else."""

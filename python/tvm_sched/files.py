@@ -213,3 +213,8 @@ def cache_directory() -> Path:
     if named:
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tvm_sched"
+
+
+def caches_allowed() -> bool:
+    """Whether the disk caches may be used: ``TVM_SCHED_NO_CACHE`` is not set, empty or 0."""
+    return os.environ.get("TVM_SCHED_NO_CACHE", "0") in ("", "0")

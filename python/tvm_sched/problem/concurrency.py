@@ -171,11 +171,6 @@ class Concurrency:
             excess=self.excess, crowding=self.crowding, factor=self.factor * factor, interval=self.interval,
         )  # fmt: skip
 
-    @property
-    def knows_contention(self) -> bool:
-        """Whether contention is given, beyond the parts of resources that operators use."""
-        return bool(self.excess) or bool(self.crowding.size) or self.factor != 1 or self.interval != (1.0, 1.0)
-
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file."""
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from ..errors import InputError, ProblemError
 from ..files import content_digest, convert, decode_document, encode_document, read_bytes, write_atomically
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
-from .graph import Operator, OpGraph, Tensor
+from .graph import OpGraph, Tensor
 from .topology import HOST, STREAM_FIELDS, Route, Topology
 from .variants import Group, Variants, all_alternatives
 
@@ -97,12 +97,6 @@ class Problem:
         """Tensors of alternatives alone."""
         groups = self.variants.groups if self.variants else ()
         return [tensor for group in groups for each in group.alternatives for tensor in each.tensors]
-
-    @property
-    def _own_operators(self) -> list[Operator]:
-        """Operators of alternatives alone."""
-        groups = self.variants.groups if self.variants else ()
-        return [operator for group in groups for each in group.alternatives for operator in each.operators]
 
     def resolve(self, choice: Mapping[str, str] | None = None) -> Problem:
         """The problem without variants that results from a choice of a way for each group.
@@ -283,6 +277,31 @@ class Problem:
 
     def __repr__(self) -> str:
         return f"Problem({self.graph.name!r}: {len(self.graph.operators)} operators, {self.topology.name!r})"
+
+
+def problem_of(
+    graph: OpGraph, groups: Sequence[Group], topology: Topology, cost_model: Callable[[OpGraph, Topology], Costs]
+) -> Problem:
+    """The problem of a graph and its groups, with latencies by a cost model.
+
+    Groups are left out where the costs have concurrency, and so are alternatives with an operator that can run on no device
+    or fits into none.
+
+    Raises
+    ------
+    ProblemError
+        As `Problem`, for any other reason.
+    """
+    if not groups:
+        return Problem(graph, topology, cost_model(graph, topology))
+    every = all_alternatives(graph, groups)
+    both = cost_model(every, topology)
+    costs, variants = Variants.split(groups, len(graph.operators), both)
+    if costs.concurrency is not None:
+        return Problem(graph, topology, costs)
+    all_operators = Problem.derive(every, topology, both)
+    fits = [all_operators.fits(o) for o in range(len(graph.operators), len(every.operators))]
+    return Problem(graph, topology, costs, variants.only(fits))
 
 
 class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):
