@@ -1,4 +1,4 @@
-"""Merge prefill and decode of a language model into one problem: one load of parameters, the cache stays where it is."""
+"""Merge prefill and decode steps of a language model into one problem that loads each parameter once."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ def generation_problem(
     prefill_devices: Collection[str] = (),
     decode_devices: Collection[str] = (),
 ) -> Problem:
-    """One problem of a prefill and of the steps of a decode that follow it.
+    """Make one problem of a prefill and the decode steps that follow it.
 
-    Its models are ``prefill``, ``decode``, ``decode.2`` and so on: the end of the first is the time to the first token. A
-    parameter that both problems have, of one name, size, shape and type, is one tensor, loaded once into each device that
-    needs it. What is carried is an activation of the prefill, so that it lies where that left it, and is copied to other
-    devices. Each step reads what the steps before it added to the cache, too; its kernels take the time of
-    ``decode``'s, although the cache grows. The other inputs of a step, such as its token, come from an operator
-    ``next_token`` that reads the first output of the part before; choosing a token takes a nanosecond here.
+    Its models are ``prefill``, ``decode``, ``decode.2`` and so on; the end of ``prefill`` is the time to the first token. A
+    parameter with the same name, size, shape and type in both problems is one tensor. The cache is an activation of the
+    prefill: it stays on the device that made it, and copies carry it to others. Each step also reads what earlier steps
+    added to the cache; its kernels take the time of ``decode``'s, although the cache grows. An operator ``next_token``
+    (1 ns) makes the other inputs of a step, such as its token, from the first output of the part before.
 
-    Of variants those stay that have no parameters of their own: parts of parameters would not be those of the other parts.
+    Alternatives with parameters of their own are dropped: the parts would not share them.
 
     Parameters
     ----------
@@ -46,16 +45,15 @@ def generation_problem(
     steps : int
         Tokens after the first.
     carried : mapping of str to str, optional
-        Outputs of the prefill, by the host tensors of the decode in whose place they stand. By default each host tensor that
-        is no parameter of the prefill stands for the first output after the logits that has its shape and type and stands
-        for no other.
+        Outputs of the prefill by the host tensors of the decode that they replace. By default an output after the logits
+        replaces the first free host tensor of its shape and type that is no parameter of the prefill.
     prefill_devices, decode_devices : collection of str
         Names of the devices that may compute each of the two; none: all.
 
     Raises
     ------
     InputError
-        Fewer than one step, two machines, an unknown device, nothing that is carried, or tensors that do not fit.
+        Fewer than one step, two topologies, an unknown device, no carried tensor, or tensors that do not fit.
     ProblemError
         An operator can run on none of the devices.
     """
@@ -92,10 +90,9 @@ def generation_problem(
 
 
 class _Pair(NamedTuple):
-    """A tensor of the cache.
+    """A tensor of the cache: ``output`` of the prefill replaces ``tensor`` of the decode.
 
-    ``output`` of the prefill stands in the place of ``tensor`` of the decode; a step's output ``added`` (empty: none) is
-    read beside it by the next step where the cache ``grows`` by it, else instead of it.
+    The next step reads a step's output ``added`` (empty: none) beside it if the cache ``grows``, else instead of it.
     """
 
     output: str
@@ -106,7 +103,7 @@ class _Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class _Part:
-    """The prefill or a step: its problem, its tensors that other parts have or make, and what readers of those read, too."""
+    """The prefill or a step: its problem, names of tensors of ``others``, and ``more`` tensors that their readers read."""
 
     name: str
     problem: Problem
@@ -114,12 +111,12 @@ class _Part:
     more: Mapping[str, Sequence[str]]
 
     def named(self, tensor: str) -> str:
-        """A tensor's name in the whole graph."""
+        """Return a tensor's name in the whole graph."""
         return self.others.get(tensor, f"{self.name}/{tensor}")
 
-    def operators(self, given: Sequence[Operator]) -> tuple[Operator, ...]:
-        """Operators as they are in the whole graph."""
-        renamed = renamed_operators(given, self.name, self.named)
+    def operators(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
+        """Rename operators as in the whole graph."""
+        renamed = renamed_operators(operators, self.name, self.named)
         if not any(self.more.values()):
             return renamed
         more = [dict.fromkeys(t for name in o.inputs for t in self.more.get(name, ())) for o in renamed]
