@@ -251,9 +251,9 @@ def _check_interfaces(graph: OpGraph, group: Group) -> None:
     """Check that each alternative has the group's inputs and outputs."""
     index = graph.index
     members = {index.operator_id[name] for name in group.operators}
-    made = {t for o in members for t in index.outputs[o]}
-    needed = {t for t in made if t in index.graph_outputs or any(o not in members for o in index.consumers[t])}
-    activations = {t for o in members for t in index.inputs[o] if index.producer[t] >= 0} - made
+    produced = {t for o in members for t in index.outputs[o]}
+    needed = {t for t in produced if t in index.graph_outputs or any(o not in members for o in index.consumers[t])}
+    activations = {t for o in members for t in index.inputs[o] if index.producer[t] >= 0} - produced
     names = {graph.tensors[t].name for t in activations}
     names |= {tensor.name for tensor in graph.tensors if tensor.kind != "activation"}
     outputs = {graph.tensors[t].name for t in needed}

@@ -149,8 +149,8 @@ class _LoadingPlan:
     def _due(self, state: PartialSchedule, o: int) -> int:
         """Return when an operator could start if its host tensors were on the device."""
         index = self.scenario.graph.index
-        made = [state.at(t, self.device) or 0 for t in index.inputs[o] if index.producer[t] >= 0]
-        return max([state.device_free[self.device], *made])
+        arrivals = [state.at(t, self.device) or 0 for t in index.inputs[o] if index.producer[t] >= 0]
+        return max([state.device_free[self.device], *arrivals])
 
     def _bus_free(self, state: PartialSchedule) -> int:
         free = state.channel_free

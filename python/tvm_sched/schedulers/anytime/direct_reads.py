@@ -48,11 +48,11 @@ class DirectReads:
         budget.spend(events / EVENTS_PER_SECOND + places / PLACES_PER_SECOND)
         searches, scale = Searches(with_direct_reads(state.scenario, self._left.pop(0))), state.memory_scale
         everywhere = Choice(range(len(state.scenario.topology.devices)))
-        found = searches.construct([everywhere], [0] * len(state.scenario.graph.operators), scale)
-        if found is not None:
-            search = searches.improve(found[0], scale, state.seed, state.run_goal)
+        listed = searches.construct([everywhere], [0] * len(state.scenario.graph.operators), scale)
+        if listed is not None:
+            search = searches.improve(listed[0], scale, state.seed, state.run_goal)
             search.step(events)
-            state.offer_sequence(search.best if len(search.best) else found[0], scale)
+            state.offer_sequence(search.best if len(search.best) else listed[0], scale)
         return True
 
 
