@@ -21,7 +21,7 @@ from .registration import app, command
 if TYPE_CHECKING:
     from ..problem import Problem, Workload
     from ..schedule import Schedule
-    from ..schedulers.batch import SolveCall
+    from ..schedulers.solver import SolveCall
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def compare(
 
 def _solve_all(out: Output, solves: list[SolveCall]) -> list[Schedule | TvmSchedError]:
     """The schedule of each problem and scheduler, or why there is none; all at once where there are workers."""
-    from ..schedulers.batch import solve_many
+    from ..schedulers.solver import solve_many
     from ..worker_pool import have_workers
 
     if not have_workers():
