@@ -25,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-HOME = ".bench.summaries"
+HOME = ".bench.bench_summaries"
 SuitePath = Annotated[
     Path, typer.Argument(metavar="SUITE", help="Suite of instances: suite.toml, or the folder that holds it.")
 ]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..schedule import Schedule
     from ..schedulers.batch import SolveCall
 
+HOME = ".report.scheduler_comparison"
+
 
 @dataclass(frozen=True)
 class SeveralMethodOptions(MethodOptions):
@@ -55,9 +57,7 @@ class SeveralMethodOptions(MethodOptions):
         return options
 
 
-@command(
-    app, "compare", (".report.comparison:Comparison", ".report.comparison:Comparisons"), panel=RESEARCH, apart=True
-)
+@command(app, "compare", (f"{HOME}:Comparison", f"{HOME}:Comparisons"), panel=RESEARCH, apart=True)
 def compare(
     out: Output,
     *,

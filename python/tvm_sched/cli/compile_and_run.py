@@ -16,12 +16,10 @@ from .evidence import EvidenceFolder, store_all
 from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
 from .interrupt import interruptible
 from .methods import SchedulerOptions
-from .model_options import COMPILE_OPTIONS, model_warnings
+from .model_options import COMPILE_OPTIONS, ResidentParameters, ShapeOptions, model_warnings, resident_of
 from .option_groups import FromApi
 from .output import Output
 from .registration import app, command
-from .resident_option import ResidentParameters, resident_of
-from .shape_options import ShapeOptions
 from .value_files import ValueOptions
 from .view_files import store_trace
 

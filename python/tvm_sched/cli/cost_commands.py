@@ -12,9 +12,9 @@ from ..input_shapes import one_shape, parse_shapes
 from .attached_commands import MACHINE
 from .inputs import Writes
 from .interrupt import interruptible
+from .model_options import Shapes
 from .output import Output
 from .registration import app, command
-from .shape_options import Shapes
 
 KERNELS = "kernels"
 """Word for the random networks where a model is expected."""

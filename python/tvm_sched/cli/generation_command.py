@@ -11,12 +11,11 @@ import typer
 from ..errors import InputError
 from .attached_commands import PLAN
 from .inputs import JSON, OptionalCosts, OptionalTopology
-from .model_options import COMPILE_OPTIONS, load_problem
+from .model_options import COMPILE_OPTIONS, Shapes, load_problem
 from .option_groups import FromApi
 from .output import Output
 from .registration import app, command
 from .schedule_commands import write_problem
-from .shape_options import Shapes
 
 if TYPE_CHECKING:
     from ..problem import Problem

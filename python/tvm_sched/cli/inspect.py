@@ -10,9 +10,9 @@ from rich.markup import escape
 
 from ..errors import InputError
 from .attached_commands import DEPLOY
+from .model_options import ShapeOptions
 from .output import Output
 from .registration import app, command
-from .shape_options import ShapeOptions
 
 
 @command(app, "inspect", ".relax.inspection:Inspection", panel=DEPLOY, apart=True)

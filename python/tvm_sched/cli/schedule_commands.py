@@ -27,11 +27,19 @@ from .inputs import (
 )
 from .interrupt import interruptible, stoppable
 from .methods import SchedulerOptions, solve_with_progress
-from .model_options import COMPILE_OPTIONS, ModelOptions, OfferedVariants, RequestOptions, load_problem
+from .model_options import (
+    COMPILE_OPTIONS,
+    ModelOptions,
+    OfferedVariants,
+    RequestOptions,
+    ResidentParameters,
+    ResidentRequests,
+    load_problem,
+    resident_of,
+)
 from .option_groups import FromApi
 from .output import BAD_INPUT, Output
 from .registration import app, command
-from .resident_option import ResidentParameters, ResidentRequests, resident_of
 from .view_files import ViewOptions
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from rich.markup import escape
 
 from tvm_sched.cli.inputs import Model, Writes
 from tvm_sched.cli.interrupt import interruptible
+from tvm_sched.cli.model_options import Shapes
 from tvm_sched.cli.output import FAILURE, Output
 from tvm_sched.cli.registration import command
-from tvm_sched.cli.shape_options import Shapes
 from tvm_sched.errors import InputError
 
 from .cluster_options import HOME, RunningOptions, cluster
