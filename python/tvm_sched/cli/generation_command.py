@@ -32,7 +32,7 @@ Sources = Annotated[
 
 @dataclass(frozen=True)
 class PhaseOptions:
-    """The decode steps, where they and the prefill run, and what the prefill hands on."""
+    """The decode steps, the devices of both phases, and the tensors that the prefill hands on."""
 
     steps: Annotated[int, typer.Option("--steps", metavar="N", help="Tokens after the first, a decode step each.")] = 1
     prefill_on: Annotated[
@@ -100,7 +100,7 @@ def generation(
 
 
 def _phases(out: Output, sources: list[Path], topology: str | None, options: SourceOptions) -> tuple[Problem, Problem]:
-    """The problems of the two phases: of two files, or of a language model."""
+    """Make the problems of the two phases from two files or from one language model."""
     from ..problem_sources import decoder_config
 
     if len(sources) == 1 and decoder_config(sources[0]) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -18,9 +18,6 @@ from tvm_sched.errors import InputError
 
 from .cluster_options import HOME, RunningOptions, cluster
 from .deployment_commands import Address, Timeout, check_seconds
-
-if TYPE_CHECKING:
-    pass
 
 BACKENDS = ("cuda", "cpu", "emulated")
 Backend = Annotated[
