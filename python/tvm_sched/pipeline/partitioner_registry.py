@@ -63,7 +63,7 @@ class Partition:
 PARTITIONERS: Methods[PartitionerFunction] = Methods(
     "partitioner",
     "tvm_sched.partitioners",
-    {module: f"tvm_sched.pipeline.{module}" for module in ("baselines", "anytime", "slicegraph")},
+    {module: f"tvm_sched.pipeline.{module}" for module in ("baselines", "anytime_partitioner", "slicegraph")},
 )
 register, names, get = PARTITIONERS.register, PARTITIONERS.names, PARTITIONERS.get
 
