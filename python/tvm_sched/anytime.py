@@ -1,8 +1,7 @@
-"""Anytime search: improvers that work on the best answer so far within a budget, and why a search ended.
+"""Anytime search: improvers that take turns at an incumbent within a budget, and how a search ended.
 
-Schedules and partitions are searched for in the same way: a list of improvers, each with a share of the work, takes turns at
-one incumbent, which holds the best answer and the strongest lower bound. The search can be stopped at any moment, and what
-limits it is work, not the clock, wherever an answer has to be repeatable.
+The incumbent holds the best answer and the strongest lower bound; each improver gets a share of the work. A search can be
+stopped at any moment. A limit of work, unlike one by the clock, makes its answer repeatable.
 """
 
 from __future__ import annotations
@@ -72,20 +71,20 @@ class TimedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Budget:
-    """Work that may be done, and the moment at which all ends.
+    """Limits of a search: work, and a deadline.
 
     Parameters
     ----------
     work : float
-        In seconds of one idle core of a server. Improvers convert what they count (events, moves, solver's work) at a fixed
-        rate, so the same work gives the same answer on every machine.
+        Seconds of one idle core of a server. Improvers convert their counts (events, moves, solver's work) at a fixed rate,
+        so the same work gives the same answer on every machine.
     deadline : float
-        `time.monotonic` at which the search ends whatever is left of the work.
+        `time.monotonic` at which the search ends, whatever work is left.
 
     Attributes
     ----------
     too_small : bool
-        Set by an improver that ends, but with a larger budget would have done more: the search did not come to its end.
+        Set by an improver that ended early, but would have done more with a larger budget.
     """
 
     def __init__(self, work: float = math.inf, deadline: float = math.inf, _whole: Budget | None = None) -> None:
@@ -109,23 +108,23 @@ class Budget:
         return self.left <= 0 or self.late
 
     def spend(self, work: float) -> None:
-        """Count work that was done; it may be more than was left."""
+        """Count work; it may be more than was left."""
         self.spent += work
         if self._whole is not None:
             self._whole.spend(work)
 
     def part(self, work: float) -> Budget:
-        """A part of this budget with its own limit of work; work spent there counts here, too."""
+        """Return a part of this budget with its own limit; work spent there counts here, too."""
         return Budget(work, self.deadline, self)
 
     @property
     def seconds(self) -> float:
-        """Limit in seconds for work that only the clock can limit: the remaining work, and the time until the deadline."""
+        """Limit by the clock: the least of the remaining work and the time until the deadline, in seconds."""
         return max(min(self.left, self.deadline - time.monotonic()), 0.0)
 
     @contextmanager
     def clocked(self) -> Iterator[None]:
-        """Spend the time that the block takes, where work cannot be counted."""
+        """Spend the time of the block, for work that cannot be counted."""
         begin = time.monotonic()
         try:
             yield
@@ -134,7 +133,7 @@ class Budget:
 
 
 def budget_of(time_limit: float | None, work: float | None, default: float, share: float) -> Budget:
-    """The budget that two options ask for.
+    """Make the budget of two options.
 
     Parameters
     ----------
@@ -169,17 +168,17 @@ class Incumbent(Generic[Answer]):
     Parameters
     ----------
     margin : float
-        A cost above the bound by no more than this part of it counts as proved: what bounds give up to rounding.
+        A cost above the bound by at most this share of it counts as proved: tolerance for rounding.
 
     Attributes
     ----------
     best : Answer or None
     cost, bound : float
-        Nothing keeps them apart: a bound above the cost is a fault, which the check of the answer has to see.
+        A bound above the cost is a fault, which is not hidden here: the check of the answer detects it.
     bound_name : str
         Which argument gave the bound.
     tried : dict of str to float or str
-        To what cost each improver brought the search; what a method that an improver tried costs, or why it found nothing.
+        Best cost after each improver; cost of each method that an improver tried, or why it has no answer.
     """
 
     def __init__(self, margin: float = 0.0) -> None:
@@ -191,7 +190,7 @@ class Incumbent(Generic[Answer]):
         self._lock = threading.Lock()
 
     def offer(self, answer: Answer, cost: float) -> bool:
-        """Keep an answer if it is better; whether it was."""
+        """Keep an answer if it is better; return whether it is."""
         with self._lock:
             better = cost < self.cost
             if better:
@@ -216,20 +215,20 @@ class Incumbent(Generic[Answer]):
 
 
 class Improver(Protocol[StateT_contra]):
-    """One way to a better answer or a stronger bound.
+    """A method that finds a better answer or a stronger bound.
 
     Attributes
     ----------
     name : str
-        For notes, progress and the ablation; empty: it finds no answers, and notes leave it out.
+        Name in notes, progress and the ablation; empty: it finds no answers, and notes leave it out.
     """
 
     name: str
 
     def step(self, state: StateT_contra, budget: Budget) -> bool:
-        """Do some work on the incumbent, at most the budget's, and count it there; whether another step is of use.
+        """Work on the incumbent within the budget, and count the work; return whether another step is useful.
 
-        Where none is, but a larger budget would have been, `Budget.too_small` is set.
+        If only a larger budget would be useful, set `Budget.too_small`.
         """
         ...
 
@@ -241,8 +240,8 @@ class Turn(Generic[StateT]):
     Attributes
     ----------
     share : float
-        Relative to the shares of the turns behind it: it gets that part of what is left. Infinite: what it does is not
-        counted, and while there is no answer it goes on whatever the clock says.
+        Share of the remaining work, relative to the shares of later turns. Infinite: its work is not counted, and it
+        continues past the deadline while there is no answer.
     """
 
     improver: Improver[StateT]
@@ -250,9 +249,9 @@ class Turn(Generic[StateT]):
 
 
 def improve(state: StateT, turns: Sequence[Turn[StateT]], budget: Budget) -> Status:
-    """Let improvers take turns until the answer is proved, the budget is used up, or none is of use any more.
+    """Let improvers take turns until the answer is proved, the budget is used up, or none is useful any more.
 
-    Work that an improver leaves over goes to those behind it.
+    Work that an improver leaves over goes to the later ones.
 
     Raises
     ------

@@ -1,8 +1,7 @@
 """Compute independent parts of a search in this process, or with an executor of the caller: other processes, a cluster.
 
-Searches with such parts call `distribute`; callers that have workers name them with `workers`. Results come in the order
-of the parts, so that they do not depend on where they were computed. So the executor may be in a context variable: it
-changes how long an answer takes, and not the answer.
+Searches call `distribute`; callers provide an executor with `workers`. Results come in the order of the parts. The executor
+may be in a context variable, since it changes the duration of a search and not its answer.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ def distribute(function: Callable[..., T], parts: Iterable[tuple[Any, ...]]) -> 
     Parameters
     ----------
     function : callable
-        At the top of a module, and the arguments such as can be pickled: they may go to another process.
+        Top-level function of a module; it and the arguments must be picklable.
 
     Raises
     ------
     Exception
-        What the function raised for the first part that failed; parts that have not begun are given up.
+        The exception of the first part that failed; parts that have not begun are cancelled.
     """
     executor = _executor.get()
     if executor is None:
@@ -62,7 +61,7 @@ def distribute(function: Callable[..., T], parts: Iterable[tuple[Any, ...]]) -> 
 
 
 EXECUTORS: Registry[Callable[[str], Executor]] = Registry("kind of workers", "tvm_sched.executors")
-"""What makes a `concurrent.futures.Executor` of an address, by kind of workers."""
+"""Functions from an address to a `concurrent.futures.Executor`, by kind of workers."""
 
 
 def _executor_of(text: str) -> Executor:

@@ -1,4 +1,4 @@
-"""Check that the operators of a submodel on each device are contiguous subgraphs: no wait for other devices within one."""
+"""Check that the operators of a submodel on each device form contiguous subgraphs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .schedule import Schedule
 def contiguity_violations(
     problem: Problem, schedule: Schedule, index: ScheduleIndex, subgraphs: int
 ) -> Iterator[Violation]:
-    """For each device and submodel, the operator that needs one contiguous subgraph more than ``subgraphs``.
+    """Yield for each device and submodel the operator that needs more than ``subgraphs`` contiguous subgraphs.
 
-    A set of operators is contiguous when no path leaves it and comes back. A device runs its subgraphs one after the
-    other, so they are stretches of its launch order. Each stretch is made as long as it can be, which gives the
-    fewest: a part of a contiguous stretch is contiguous itself.
+    A set of operators is contiguous if no path leaves it and returns. A device runs its subgraphs one after another, so
+    they are stretches of its launch order. Maximal stretches are the fewest, since a part of a contiguous stretch is
+    contiguous.
 
     References
     ----------
@@ -52,12 +52,11 @@ class _Stretch:
         self.predecessors, self.position = problem.graph.index.predecessors, position
         self.members: set[int] = set()
         self.first = len(position)
-        # Operators outside that no member leads to. They stay so: a later member that led to one would come after an
-        # operator that waits for it.
+        # Operators outside that no member leads to; no later member can: an earlier one would wait for it.
         self.clean: set[int] = set()
 
     def add(self, o: int) -> list[int]:
-        """Take an operator in; or return a path from a member through others to it, and leave it out."""
+        """Add an operator; or, if a path from a member through others leads to it, return that path."""
         after: dict[int, int] = {}  # operator outside that leads to `o`: the next one on the way
         stack = [o]
         while stack:

@@ -17,17 +17,16 @@ from .scheduler_registry import get
 from .solve_latency import Options, minimise_latency
 
 SCHEDULERS = ("anytime", "heft", "peft")
-"""Those that know of lags."""
+"""Schedulers that know of lags."""
 
 ROUNDS = 3
-"""Schedules of all models together."""
+"""Number of schedules of all models together."""
 
 WEIGHTS = (1e-100, 1e100)
 """Least and greatest weight: times slowdowns, which are below 1e19, they are numbers of double precision."""
 
 FAR = 10
-"""Lags are at most this many times the end of the last model: where one model's is larger than another's by so much, the
-other decides nothing."""
+"""Lags are at most this many times the end of the last model; larger ones change nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,11 @@ def solve_fairly(
     budget: Limits | None = None,
     progress: Progress | None = None,
 ) -> tuple[Schedule, Fairness]:
-    """A schedule of several models whose largest weighted slowdown is least, as far as the method finds.
+    """Minimise the largest weighted slowdown of several models.
 
-    Each model is scheduled alone; then all together, `ROUNDS` times, each time with the lags (`Workload.lags_ns`) at which a
-    schedule that ends before the moment aimed at has a smaller largest slowdown than those so far: a model that may take
-    less time counts as later. All searches have equal parts of the method's time.
+    Schedule each model alone, then all together `ROUNDS` times. Each time, the lags (`Workload.lags_ns`) are such that an
+    earlier end reduces the largest slowdown: a model that may take less time counts as later. All searches get equal
+    shares of the method's time.
 
     Parameters
     ----------
@@ -86,8 +85,8 @@ def solve_fairly(
     Raises
     ------
     InputError
-        The problem is one model's, its models follow each other, the method does not know of lags, there is not a weight
-        within `WEIGHTS` for each model, or the workload has lags or submodels, which this search chooses itself.
+        The problem has one model, or models that follow each other; the method does not know of lags; a weight is missing or
+        outside of `WEIGHTS`; or the workload has lags or submodels, which this search sets itself.
     InfeasibleError
         As `tvm_sched.schedulers.solve`.
     """
@@ -137,11 +136,11 @@ def solve_fairly(
 def slowdown_bound(
     problem: Problem, alone_ns: Sequence[int], weights: Sequence[float], requests: Sequence[Request] = ()
 ) -> float:
-    """A lower bound on the largest weighted slowdown of any schedule.
+    """Bound the largest weighted slowdown of any schedule from below.
 
-    Among any of the models, the last to end does so no earlier than the lower bound of these models alone; so one of them is
-    slowed down by that over the longest of their times alone, at least. The sets that are looked at have the models of the
-    shortest times alone, by their weights: each model by itself, the two of shortest time, and so on.
+    The last of a set of models ends no earlier than the set's lower bound. So one of them is slowed down at least by that
+    bound over the longest of their weighted times alone. The sets are each single model, and the 2, 3, ... models with the
+    shortest weighted times alone.
 
     Parameters
     ----------
@@ -164,7 +163,7 @@ def slowdown_bound(
 
 
 def _bound(parts: Sequence[Problem], requests: Sequence[Request]) -> int:
-    """The lower bound of some of the models, the mean over the requests."""
+    """Return the lower bound of some models (ns), the mean over the requests."""
     if not requests:
         return lower_bound(merge_problems(parts)).ns
     kinds = [requests_of_part(part, requests) for part in parts]
@@ -176,20 +175,20 @@ def _bound(parts: Sequence[Problem], requests: Sequence[Request]) -> int:
 
 
 def _unit_slowdowns(alone_ns: Sequence[int], weights: Sequence[float]) -> list[Fraction]:
-    """By model: nanoseconds that are a weighted slowdown of 1; exact, so that bounds and lags are right for all weights."""
+    """Return for each model the nanoseconds of a weighted slowdown of 1, exactly, for weights of any size."""
     return [max(alone, 1) / Fraction(weight) for alone, weight in zip(alone_ns, weights, strict=True)]
 
 
-def _lags(alone_ns: Sequence[int], weights: Sequence[float], found_ns: Sequence[Sequence[int]]) -> list[int]:
-    """By how much each model counts as later, so that what ends before one moment is slowed down less than what was found.
+def _lags(alone_ns: Sequence[int], weights: Sequence[float], ends_ns: Sequence[Sequence[int]]) -> list[int]:
+    """Compute lags with which an earlier latest end means a smaller largest slowdown than in all schedules so far.
 
-    ``found_ns`` are the ends of the models in each schedule so far. Lags are at most `FAR` times the last of these: more
-    changes nothing in schedules that are of use, and times have 64 bits.
+    ``ends_ns`` are the ends of the models in each schedule. Lags are at most `FAR` times the latest of them: times have 64
+    bits.
     """
     paces = _unit_slowdowns(alone_ns, weights)
-    aimed = min(_largest_slowdown(ends, alone_ns, weights) for ends in found_ns)
+    aimed = min(_largest_slowdown(ends, alone_ns, weights) for ends in ends_ns)
     lags = [round(aimed * (max(paces) - pace)) for pace in paces]
-    too_far = max(lags) - FAR * max(max(ends) for ends in found_ns)
+    too_far = max(lags) - FAR * max(max(ends) for ends in ends_ns)
     return [max(0, lag - max(0, too_far)) for lag in lags]
 
 

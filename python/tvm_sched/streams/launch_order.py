@@ -21,7 +21,7 @@ LAUNCH_ORDERS = ("depth-first", "breadth-first", "critical-path", "opara")
 def order_launches(
     problem: Problem, schedule: Schedule, method: str = "opara", demands: Mapping[str, Demand] | None = None
 ) -> Schedule:
-    """The schedule with another launch order, and its transfers in the order in which they are then needed.
+    """Change the launch order of a schedule, and sort its transfers by first need.
 
     Parameters
     ----------
@@ -32,11 +32,10 @@ def order_launches(
         ``"depth-first"``, ``"breadth-first"``, ``"critical-path"``, or ``"opara"`` (Algorithm 2 of Opara: memory- and
         compute-bound operators in turn, of each kind the free one with the least demand).
     demands : mapping of str to Demand, optional
-        By operator. Default: those of the problem's operators (`Operator.demand`). By Opara's Model Profiler an operator
-        demands what a block of it takes of a multiprocessor: the largest of its parts of the threads, registers and
-        shared memory, of several kernels the largest; of equal ones the one with fewer blocks goes first. Where not all
-        operators have a demand, it is the bytes that an operator reads and writes, and it is memory-bound where it has
-        fewer than ten floating-point operations for each.
+        By operator; default: `Operator.demand`. As in Opara's Model Profiler, the demand is the largest share of threads,
+        registers or shared memory of a multiprocessor that a block of the operator's kernels takes; on a tie the operator
+        with fewer blocks goes first. If some operators have no demand, it is the bytes read and written, and operators with
+        fewer than ten floating-point operations per byte are memory-bound.
 
     Raises
     ------
@@ -59,7 +58,7 @@ def order_launches(
 
 
 def _amounts(problem: Problem, demands: Mapping[str, Demand] | None) -> tuple[Amounts, Amounts]:
-    """How much each operator demands, in any unit, and whether it is memory-bound."""
+    """Return the demand of each operator, in any unit, and whether it is memory-bound."""
     operators = problem.graph.operators
     if demands is None:
         demands = {operator.name: operator.demand for operator in operators if operator.demand}
@@ -80,7 +79,7 @@ def _amounts(problem: Problem, demands: Mapping[str, Demand] | None) -> tuple[Am
 
 
 def _share(processor: Multiprocessor, kernel: KernelResources) -> float:
-    """The largest part that a block takes of what a multiprocessor has."""
+    """Return the largest share of a multiprocessor's resources that a block takes."""
     return max(
         kernel.threads / processor.threads,
         kernel.threads * kernel.registers / processor.registers,
@@ -89,7 +88,7 @@ def _share(processor: Multiprocessor, kernel: KernelResources) -> float:
 
 
 def _by_need(problem: Problem, schedule: Schedule, place: Mapping[str, int]) -> tuple[Transfer, ...]:
-    """Transfers by the first operator that needs them, here or where they are copied on: then no order can be a deadlock."""
+    """Sort transfers by the first operator that needs them, directly or after further copies, to avoid deadlocks."""
     device = {placement.operator: placement.device for placement in schedule.placements}
     last = len(schedule.placements)
     needed: dict[tuple[str, str], int] = {}

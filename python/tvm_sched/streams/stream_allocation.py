@@ -18,7 +18,7 @@ ALLOCATORS = ("one", "opara", "nimble", "wavefront", "fewest")
 
 
 def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara") -> Schedule:
-    """The schedule with a stream for each operator; devices and launch order stay.
+    """Allocate a stream to each operator; devices and launch order stay.
 
     Parameters
     ----------
@@ -27,17 +27,15 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
         Without stages, its launch order topological.
     method : str
         ``"one"``: a single stream. ``"opara"``: the stream of the first predecessor that nothing follows yet (Opara,
-        Algorithm 1). ``"nimble"``: chains of a largest matching on the minimum equivalent graph, which keep independent
-        operators apart (Nimble, Section 4.2). ``"wavefront"``: operators of one depth apart (Rammer). ``"fewest"``: as
-        ``"nimble"``, by a largest matching on the transitive closure, so that there are as few streams as can keep
-        independent operators apart (Dilworth): a stream goes on with any operator that follows its last one.
-        ``"best"``: the one of these with the least simulated latency; of equal ones the one with the fewest
-        synchronisations. One stream is among them, so it is never slower than that.
+        Algorithm 1). ``"nimble"``: chains of a maximum matching on the minimum equivalent graph, which separate independent
+        operators (Nimble, Section 4.2). ``"wavefront"``: separates operators of one depth (Rammer). ``"fewest"``: the
+        fewest streams that separate independent operators (Dilworth), by a maximum matching on the transitive closure.
+        ``"best"``: the one of these with the least simulated latency, then the fewest synchronisations.
 
     Raises
     ------
     InputError
-        There is no such method, or the schedule has stages, which have their streams.
+        Unknown method, or a schedule with stages, which have their streams.
     """
     if method != "best" and method not in ALLOCATORS:
         raise InputError(f"there is no stream allocator {method!r}; there are {', '.join((*ALLOCATORS, 'best'))}")
@@ -56,9 +54,9 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
 
 
 def limit_streams(problem: Problem, schedule: Schedule, most: int) -> Schedule:
-    """The schedule with at most ``most`` streams on each device: stream ``k`` goes to ``k % most``.
+    """Limit each device to ``most`` streams: stream ``k`` becomes ``k % most``.
 
-    Operators of one stream run in the order of the schedule, so that any streams may be joined.
+    Any streams may be joined, since the operators of one run in the order of the schedule.
 
     Raises
     ------
@@ -74,7 +72,7 @@ def limit_streams(problem: Problem, schedule: Schedule, most: int) -> Schedule:
 
 
 def priced_anew(problem: Problem, schedule: Schedule) -> Schedule:
-    """The schedule with an updated latency in its certificate, if it has one; the bound holds for all schedules."""
+    """Update the latency in a schedule's certificate, if it has one; the bound holds for all schedules."""
     certificate = schedule.certificate
     if certificate is None:
         return schedule
@@ -83,10 +81,9 @@ def priced_anew(problem: Problem, schedule: Schedule) -> Schedule:
 
 
 def count_synchronizations(problem: Problem, schedule: Schedule) -> int:
-    """The smallest number of waits between streams of a device that keeps the order of operators.
+    """Count the least waits between streams of a device that keep the order of operators.
 
-    They are the edges between operators on different streams of one device that are left in the transitive reduction of
-    all data dependences and stream orders.
+    They are the edges between streams of one device in the transitive reduction of data dependences and stream orders.
     """
     return compiled(problem).count_synchronizations(*launches_of(problem, schedule))
 
@@ -100,7 +97,7 @@ class Launches(NamedTuple):
 
 
 def launches_of(problem: Problem, schedule: Schedule) -> Launches:
-    """The launches of a schedule; `InputError` where their order is not topological."""
+    """Return the launches of a schedule; raise `InputError` if their order is not topological."""
     index = ScheduleIndex.of(problem, schedule)
     if sorted(index.operator) != list(range(len(problem.graph.operators))):
         raise InputError("the schedule does not place each operator of the problem once")
@@ -115,5 +112,5 @@ def launches_of(problem: Problem, schedule: Schedule) -> Launches:
 
 
 def latency_ns(problem: Problem, schedule: Schedule) -> int:
-    """The latency of a schedule, in the runs that its certificate is for."""
+    """Return the latency of a schedule (ns) in the runs of its certificate."""
     return evaluate(problem, schedule, Workload(schedule.certificate.requests if schedule.certificate else ()))[0]

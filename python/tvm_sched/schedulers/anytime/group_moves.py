@@ -12,10 +12,10 @@ from ..common.search import Choice, Searches
 from .list_rules import Rule, device_groups
 
 HISTORY = 20
-"""A change is taken when it is no worse than what held this many tries ago."""
+"""A change is accepted if it is no worse than the schedule this many tries ago."""
 
 LONGEST = (1, 2, 4, 8, 16, 32)
-"""Most operators by which a block's end moves or of which a new block is; short ones are as likely as long ones."""
+"""Most operators by which a block's end moves, or in a new block; each is equally likely."""
 
 
 @dataclass
@@ -30,8 +30,8 @@ class RuleSchedule:
 class BlockSearch:
     """Late acceptance over the choice of each operator, in blocks of operators that follow each other by rank.
 
-    Where parts of the model wander between groups of devices that are far from each other, no single event of a good
-    schedule can change alone; each try here makes a new list schedule, so all that depends on a change follows it.
+    If parts of the model move between distant groups of devices, no single event of a good schedule can change alone. Each
+    try makes a new list schedule, so dependent events follow the change.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class BlockSearch:
         self._tries = 0
 
     def step(self) -> bool:
-        """Try one change; whether it found a better schedule than all before."""
+        """Try one change; return whether its schedule is the best so far."""
         rule = Rule(self._choices, self._changed(list(self._now.rule.choice)))
         late, self._tries = self._tries % HISTORY, self._tries + 1
         listed = self._searches.construct(rule.choices, rule.choice, self._scale)
@@ -75,7 +75,7 @@ class BlockSearch:
         return better
 
     def _changed(self, choice: list[int]) -> list[int]:
-        """The end of a block moves, or a block gets another choice."""
+        """Move the end of a block, or give a block another choice."""
         random, order, count = self._random, self._order, len(self._order)
         length = random.randint(1, random.choice(LONGEST))
         ends = [i for i in range(1, count) if choice[order[i]] != choice[order[i - 1]]]

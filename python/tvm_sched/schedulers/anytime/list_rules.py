@@ -1,8 +1,7 @@
 """Start schedules: list scheduling under different rules about which devices each operator may use.
 
-A list schedule decides without looking ahead. So the rules vary what it cannot see: whether direct host access pays
-when a bus has to be kept busy, whether devices that are far from the others are worth using, and for which parts of the
-model. A transformer's parts follow each other, so a part is a range of the operators by the parameters that lie before it.
+List scheduling does not look ahead. So the rules vary whether direct host access pays on a busy bus, and whether and for
+which parts of the model distant devices pay. A part is a range of operators by the bytes of parameters read before them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ..common.greedy import priorities
 from ..common.search import Choice, Searches
 
 ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""How often the model's parts go round the groups of devices."""
+"""Numbers of rounds in which the model's parts alternate between the groups of devices."""
 
 SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.5)
 """Share of a round that the smaller of two groups has."""
@@ -26,7 +25,7 @@ MOST_PLACES = 4_000_000
 """Operators times devices that are tried in all."""
 
 FEW_PLACES = MOST_PLACES // 20
-"""The same for one of several problems."""
+"""Limit of `MOST_PLACES` for one of several problems."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,13 @@ def rules(scenario: Scenario) -> Iterator[Rule]:
 
 
 def _fastest(scenario: Scenario) -> set[int]:
-    """Devices on which the whole model takes at most half as long again as on the fastest."""
+    """Devices on which the whole model takes at most 1.5 times as long as on the fastest."""
     best = scenario.costs.operator_ns.astype(float).sum(axis=0)
     return {d for d, ns in enumerate(best.tolist()) if ns <= 1.5 * best.min()}
 
 
 def _parts(scenario: Scenario, together: list[list[int]]) -> Iterator[Rule]:
-    """Parts of the model in turn on groups of devices."""
+    """Yield rules that run parts of the model on alternating groups of devices."""
     position = _parameter_positions(scenario)
     most = max(len(group) for group in together)
     if len(together) == 2:
@@ -92,7 +91,7 @@ def _parts(scenario: Scenario, together: list[list[int]]) -> Iterator[Rule]:
 
 
 def _parameter_positions(scenario: Scenario) -> list[float]:
-    """For each operator, the share of the parameters' bytes that it and those before it read, from 0 to 1."""
+    """Return for each operator the share of the parameters' bytes read up to and including it, 0 to 1."""
     index, rank = scenario.graph.index, priorities(scenario)
     position, seen, total = [0.0] * len(rank), set[int](), 0
     for o in sorted(range(len(rank)), key=lambda o: (-rank[o], o)):
@@ -104,7 +103,7 @@ def _parameter_positions(scenario: Scenario) -> list[float]:
 
 
 def _assign_groups(position: list[float], rounds: int, pattern: list[tuple[float, int]]) -> list[int]:
-    """The group of each operator: in each round the groups have their shares one after another."""
+    """Return the group of each operator: in each round the groups get their shares one after another."""
     ends = [0.0]
     for share, _ in pattern:
         ends.append(ends[-1] + share)
@@ -120,9 +119,9 @@ def _assign_groups(position: list[float], rounds: int, pattern: list[tuple[float
 def list_schedules(
     scenario: Scenario, searches: Searches, memory_scale: float = 1.0, most_places: int = MOST_PLACES
 ) -> Iterator[tuple[Array, Rule]]:
-    """List schedules by all rules, as sequences with the rule that made each.
+    """Yield list schedules as sequences, with their rules.
 
-    As many as a limit on operators times devices allows, at least the first few; those that do not fit into
+    The limit on operators times devices does not apply to the first four rules. Schedules that do not fit into
     ``memory_scale`` of the memory are left out.
     """
     places = max(len(scenario.graph.operators) * len(scenario.topology.devices), 1)

@@ -19,10 +19,10 @@ from ..common.search import Searches
 from .group_moves import RuleSchedule
 
 MOST_STARTS = 64
-"""Sequences that are kept to start from."""
+"""Number of sequences in the pool."""
 
 APART = 0.02
-"""Share of operators that two schedules have on different devices if they count as different starts."""
+"""Least share of operators on different devices in two different starts."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class ScheduleState(Incumbent[ScheduleIndex]):
     Attributes
     ----------
     memory_scale : float
-        Share of each device's memory within which list scheduling found something.
+        Share of each device's memory with which list scheduling found a schedule.
     listed : RuleSchedule or None
         The best list schedule, with its rule.
     refusal : InfeasibleError or None
-        Why the first method that found nothing did not.
+        Error of the first method that found no schedule.
     """
 
     def __init__(self, scenario: Scenario, seed: int, mix: Sequence[Request] = ()) -> None:
@@ -91,7 +91,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         return weighted_mean(self.mix, [run.objective_ns for run in runs]), max(map(shortfall, runs))
 
     def offer_sequence(self, sequence: Array, memory_scale: float) -> int | None:
-        """Count a sequence; its latency, or None if it does not fit into memory and so does not count."""
+        """Offer a sequence; return its latency, or None if it does not fit into memory."""
         index = ScheduleIndex.of_sequence(self.scenario, sequence)
         latency, short = self._evaluate(index)
         if short[0] > 0:
@@ -104,9 +104,9 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         return latency
 
     def offer_index(self, index: ScheduleIndex) -> int:
-        """Count a schedule that fits into memory in the scenario's run; its latency.
+        """Offer a schedule that fits into memory in the scenario's run; return its latency.
 
-        One with neither stages nor evictions is a sequence, too, from which searches may start.
+        Without stages and evictions it also joins the pool, as a sequence.
         """
         latency, short = self._evaluate(index)
         if short[0] <= 0:
@@ -116,7 +116,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         return latency
 
     def refuse(self, error: InfeasibleError) -> None:
-        """Remember why a method found nothing."""
+        """Keep the first error of a method that found no schedule."""
         self.refusal = self.refusal or error
 
     def starts(self) -> list[Start]:
@@ -138,12 +138,12 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         return chosen
 
     def answer(self) -> Schedule:
-        """The best schedule, with what was tried.
+        """Return the best schedule, with the latencies of all improvers in its notes.
 
         Raises
         ------
         InfeasibleError
-            None fits into the devices' memory; says what is short.
+            No schedule fits into the devices' memory.
         """
         if self.best is not None:
             tried = {

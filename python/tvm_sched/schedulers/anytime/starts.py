@@ -26,7 +26,7 @@ from .list_rules import MOST_PLACES, list_schedules
 from .search_state import ScheduleState
 
 BOLD_SCALES = (1.2, 1.6, 2.5)
-"""Shares to try when `SCALES` leave no schedule: what grows event by event counts more than is held at one time."""
+"""Shares above 1 to try if `SCALES` give no schedule: counting by events overestimates memory."""
 
 ALWAYS = ("single", "heft", "peft")
 """Methods that take milliseconds and are tried whatever the clock says."""
@@ -86,7 +86,7 @@ class ListScheduling:
 
 
 def _frugal(state: ScheduleState, scale: float) -> bool:
-    """The list schedule that brings the fewest bytes; whether it fits."""
+    """Offer the list schedule that moves the fewest bytes; return whether it fits."""
     partial = PartialSchedule(state.scenario, scale)
     try:
         list_schedule(partial, range(len(partial.placed)), priorities(state.scenario), frugal=True)
@@ -114,7 +114,7 @@ class QuickMethods:
         self._stage = stage
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """Run one method; first all of `ALWAYS`, whatever the clock says, so that a busy machine gets a good answer, too."""
+        """Run one method; first all of `ALWAYS`, whatever the clock says."""
         always = [name for name in self._left if name in ALWAYS]
         for name in always or self._left[:1]:
             self._left.remove(name)
@@ -139,15 +139,12 @@ class QuickMethods:
 
 
 class SubmodelStart:
-    """The heuristic by which `sortinghat` starts its programs: submodels between dominators, one after another.
-
-    List schedules decide for one operator after another, this for all of a submodel, with copies of parameters through a
-    neighbour. It takes longer and gains where the model is long, see `submodel_start`.
+    """Schedule submodels between dominators with the heuristic of `sortinghat`, which places all operators of one together.
 
     Parameters
     ----------
     seconds : float
-        Work that it counts for.
+        Work that it counts as.
     """
 
     name = "submodels"
@@ -156,7 +153,7 @@ class SubmodelStart:
         self._seconds = seconds
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """All of it; nothing where the clock is over before its end."""
+        """Schedule all submodels; offer nothing if the deadline passes before the end."""
         budget.spend(self._seconds)
         with suppress(InfeasibleError):
             index = heuristic_schedule(state.scenario, state.memory_scale, lambda: budget.late)
@@ -171,7 +168,7 @@ class LowerBound:
     Parameters
     ----------
     bound_of : Scenario, optional
-        The problem with variants of which the state's is one choice: its bound holds for both.
+        The run with variants that the state's run resolves; its bound holds for both.
     """
 
     name = ""
@@ -189,7 +186,7 @@ class LowerBound:
 
 
 def quick_methods(scenario: Scenario, work: float) -> list[str]:
-    """Those of `QUICK` that take little of a search with so much work, in seconds."""
+    """Return the methods of `QUICK` that take a small share of ``work`` seconds."""
     operators, devices = len(scenario.graph.operators), len(scenario.topology.devices)
     readers = int((scenario.costs.direct_ns != FORBIDDEN).any(axis=1).sum())
     hios = (operators * devices) ** 2 / HIOS_PLACES_SQUARED_PER_SECOND
@@ -199,9 +196,9 @@ def quick_methods(scenario: Scenario, work: float) -> list[str]:
 
 
 def submodel_start(scenario: Scenario, work: float) -> SubmodelStart | None:
-    """The start from submodels, where it takes little of a search with so much work, in seconds, and may gain.
+    """Return the start from submodels if the model is large and it takes a small share of ``work`` seconds.
 
-    It does on models of hundreds of operators, whose schedules the other searches cannot change everywhere.
+    It gains on models of hundreds of operators, whose schedules the other searches cannot change everywhere.
     """
     operators, devices = len(scenario.graph.operators), len(scenario.topology.devices)
     most = SUBMODEL_SHARE * work * SUBMODEL_PLACES_PER_SECOND

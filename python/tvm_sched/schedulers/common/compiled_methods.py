@@ -27,8 +27,7 @@ Mapping = Literal["paths", "records"]
 """How HIOS chooses devices: HIOS-LP or HIOS-MR."""
 
 SCALES = (1.0, 0.9, 0.75, 0.6)
-"""Shares of the memory with which a schedule that must fit is tried, or repaired: what is held at which time is known only
-afterwards."""
+"""Shares of the memory with which a schedule is tried or repaired: memory over time is known only afterwards."""
 
 
 class Speed(NamedTuple):
@@ -83,21 +82,21 @@ def hios(scenario: Scenario, mapping: Mapping, window: int) -> ScheduleIndex:
 
 
 class TooManyStates(NamedTuple):
-    """A block that IOS refuses: its operators, and about how many states it has, as a power of two."""
+    """A block that IOS refuses: number of operators, and about log2 of its number of states."""
 
     operators: int
     log2_states: int
 
 
 class Profiled(NamedTuple):
-    """Stages whose time IOS asks for, each once, and nanoseconds of all of them: what measuring them once takes."""
+    """Number of distinct stages whose time IOS needs, and nanoseconds to measure each once."""
 
     stages: int
     time_ns: int
 
 
 def ios(scenario: Scenario, device: int, limits: IosLimits) -> tuple[ScheduleIndex, Profiled] | TooManyStates:
-    """The schedule of IOS, or why it is refused: a block has more states than ``limits`` allow."""
+    """Return the schedule of IOS, or the block that has more states than ``limits`` allow."""
     result = _call(compiled(scenario).ios, device, limits, progress=_reporter("states"))
     if result.too_many_states:
         return TooManyStates(result.block_operators, result.log2_states)
@@ -105,9 +104,9 @@ def ios(scenario: Scenario, device: int, limits: IosLimits) -> tuple[ScheduleInd
 
 
 def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
-    """The best schedule that simulated annealing finds from the order, the devices and the stages of ``start``.
+    """Anneal the order, devices and stages of ``start``; return the best schedule.
 
-    Loads and copies are made again, each when its reader is appended. Memory is ignored.
+    Loads and copies are placed anew, each before its reader. Memory is ignored.
     """
     from ...schedule.native_problem import AnnealingEffort  # loads the library
 
@@ -126,10 +125,10 @@ def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> Schedule
 
 
 def anneal_several(scenario: Scenario, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
-    """The best schedule of annealing from several starts, by successive halving: the better half continues each time.
+    """Anneal several starts by successive halving; return the best schedule.
 
     After Karnin, Koren and Somekh, *Almost optimal exploration in multi-armed bandits* (ICML 2013), but each round has twice
-    the work of the one before, so that more than half of all goes into the last start.
+    the work of the one before, so that the last start gets more than half of all.
     """
     schedules = list(starts)
     rounds = max(len(schedules) - 1, 0).bit_length() + 1
@@ -147,7 +146,7 @@ def anneal_several(scenario: Scenario, starts: Sequence[ScheduleIndex], effort: 
 
 
 def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int, int], Any]) -> Any:
-    """Call C++ with a callback; what that raises, Ctrl-C above all, comes out as it is, which the boundary does not do."""
+    """Call C++ with a callback, and re-raise the callback's exception, Ctrl-C above all, which the boundary would wrap."""
     raised: list[BaseException] = []
 
     def guarded(done: int, total: int) -> Any:
@@ -179,7 +178,7 @@ def _index(scenario: Scenario, native: NativeSchedule | None) -> ScheduleIndex:
 
 
 def fit_into_memory(index: ScheduleIndex) -> ScheduleIndex:
-    """The schedule itself where it fits into memory; otherwise one with the same devices and order that does.
+    """Return the schedule if it fits into memory, else one with the same devices and order that fits.
 
     Raises
     ------
@@ -204,7 +203,7 @@ def fit_into_memory(index: ScheduleIndex) -> ScheduleIndex:
 
 
 def _place_runs(state: PartialSchedule, runs: Sequence[Run]) -> bool:
-    """Append operators in their order with what they miss; False where memory does not suffice."""
+    """Append operators in their order with their missing tensors; return False if memory does not suffice."""
     for run in runs:
         if not state.needs(*run):
             state.append(run)
@@ -217,12 +216,12 @@ def _place_runs(state: PartialSchedule, runs: Sequence[Run]) -> bool:
 
 
 def shortfalls(index: ScheduleIndex) -> list[int]:
-    """Bytes by which each device's memory is too small; 0 or less where it suffices."""
+    """Return the bytes that each device's memory lacks; 0 or less if it suffices."""
     devices = index.scenario.topology.devices
     return [int(peak) - device.memory for peak, device in zip(index.peak_memory, devices, strict=True)]
 
 
 def shortfall(index: ScheduleIndex) -> tuple[int, str]:
-    """Bytes that are missing on the device that lacks most, and its name; 0 or less where all fits."""
+    """Return the bytes missing on the device that lacks most, and its name; 0 or less if all fits."""
     names = (device.name for device in index.scenario.topology.devices)
     return max(zip(shortfalls(index), names, strict=True))

@@ -1,7 +1,7 @@
 """`PartialSchedule`: a schedule under construction, whose events are timed by the rules of ``docs/model.md``.
 
-Schedulers build their answers with it, so that what they believe of times is what the simulator will say. The work is done
-in ``cpp/search/partial_schedule.cc``.
+Schedulers build their answers with it, so that their times equal the simulator's. The implementation is
+``cpp/search/partial_schedule.cc``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class PartialSchedule:
     problem : Problem or Scenario
         The problem in a run (`Workload.scenario`); a `Problem` is a cold run.
     memory_scale : float
-        Share of each device's memory that may be used. Below one when a first attempt held too much at some moment:
-        what is counted here goes by the order of events, not by time.
+        Share of each device's memory that may be used. Below 1 after an attempt that held too much at some moment: memory
+        is counted in the order of events here, not by time.
     """
 
     def __init__(self, problem: Problem | Scenario, memory_scale: float = 1.0) -> None:
@@ -51,12 +51,12 @@ class PartialSchedule:
 
     @property
     def device_free(self) -> list[int]:
-        """When each device has done all that was given to it, in nanoseconds."""
+        """When each device has finished its events, in nanoseconds."""
         return _numbers(self._native.device_free())
 
     @property
     def channel_free(self) -> list[int]:
-        """When each channel has done all that was given to it, in nanoseconds."""
+        """When each channel has finished its events, in nanoseconds."""
         return _numbers(self._native.channel_free())
 
     @property
@@ -86,12 +86,12 @@ class PartialSchedule:
         return _numbers(self._native.ends())
 
     def at(self, tensor: int, device: int) -> int | None:
-        """When a tensor is on a device to which it was brought, in nanoseconds; None where it was not."""
+        """When a tensor arrives on a device, in nanoseconds; None if it was not moved there."""
         when = self._native.at(tensor, device)
         return None if when < 0 else when
 
     def holders(self, tensor: int) -> list[int]:
-        """Devices to which a tensor was brought, in the order in which it got there."""
+        """Devices to which a tensor was moved, in order of arrival."""
         return _numbers(self._native.holders(tensor))
 
     def transits(self, device: int) -> list[int]:
@@ -99,13 +99,13 @@ class PartialSchedule:
         return _numbers(self._native.transits(device))
 
     def reads(self, run: Run) -> list[int]:
-        """Tensors that a run reads from its device, to which they must come first."""
+        """Tensors that a run reads from its device."""
         index = self.scenario.graph.index
         in_place = run.direct or self.scenario.reads_host_in_place(run.device)
         return [t for t in index.inputs[run.operator] if not (in_place and index.producer[t] < 0)]
 
     def needs(self, operator: int, device: int, direct: bool) -> list[int]:
-        """Tensors that must still be brought to ``device`` before ``operator`` can run there."""
+        """Tensors that ``device`` still lacks before ``operator`` can run there."""
         return [t for t in self.reads(Run(operator, device, direct)) if self._native.at(t, device) < 0]
 
     def can_move(self, move: Move) -> bool:
@@ -113,13 +113,13 @@ class PartialSchedule:
         return self._native.can_move(*move)
 
     def fits(self) -> bool:
-        """Whether every device has room for what was brought to it, by the order of events."""
+        """Whether every device has room for its tensors, by the order of events."""
         return self._native.fits()
 
     def extension(self, operator: int, device: int, direct: bool) -> Extension | None:
-        """The earliest end of ``operator`` there, with each missing tensor on its fastest way; None where impossible.
+        """Return the earliest end of ``operator`` there, with missing tensors on their fastest routes; None if impossible.
 
-        Where a neighbour lacks the memory to pass parameters on, they are loaded straight away.
+        Parameters are loaded directly if a neighbour lacks the memory to pass them on.
         """
         native = self._native.extension(operator, device, direct)
         if native is None:
@@ -148,7 +148,7 @@ class PartialSchedule:
         return self._native.append_run(*event)
 
     def refuse(self, operator: int) -> InfeasibleError:
-        """The error to raise when `extension` finds no place for an operator: the missing memory where it is least."""
+        """Return the error for an operator without an `extension`, with the least missing memory."""
         devices, costs = self.scenario.topology.devices, self.scenario.costs
         short = [
             (self._native.shortfall(operator, d, direct), devices[d].name)

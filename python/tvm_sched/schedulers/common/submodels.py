@@ -15,12 +15,10 @@ from .greedy import priorities
 
 
 def dominator_chain(scenario: Scenario, members: Sequence[int] | None = None) -> list[int]:
-    """Operators that lie on every path from the main source to the main sink, in order; the sink is the last.
+    """Return the operators on every path from the main source to the main sink, in order.
 
-    With ``members``, of the model that has these operators, which share no edge with others.
-
-    A graph may have several sources and sinks (weights transposed on the way, masks, several outputs). The main ones are
-    the ends of its longest path in time; the others' operators follow their neighbours (`submodel_of`).
+    The main source and sink are the ends of the longest path in time; operators of other sources and sinks follow their
+    neighbours (`submodel_of`). With ``members``, only these operators, which share no edge with others, are considered.
     """
     index = scenario.graph.index
     order = index.order if members is None else members
@@ -42,11 +40,10 @@ def dominator_chain(scenario: Scenario, members: Sequence[int] | None = None) ->
 
 
 def submodel_of(scenario: Scenario, chain: list[int]) -> list[int]:
-    """Region of each operator: the position of the first dominator that it must precede, or that it is.
+    """Return the region of each operator: the position of the first dominator that it precedes or is.
 
-    Operators off the main paths: those that the main source does not reach (weights, masks) are put as late as their
-    readers allow, those that do not reach the main sink (other outputs) as early as their inputs allow. No operator's
-    region is before one of its predecessors'.
+    Operators that the main source does not reach (weights, masks) are as late as their readers allow; operators that do not
+    reach the main sink (other outputs) are as early as their inputs allow. No region is before a predecessor's.
     """
     index = scenario.graph.index
     last = len(chain) - 1
@@ -70,7 +67,7 @@ def submodel_of(scenario: Scenario, chain: list[int]) -> list[int]:
 
 
 def submodels_of(scenario: Scenario, dominators: int, operators: int, weights: Sequence[float] = ()) -> list[list[int]]:
-    """The submodels for a scheduler to solve: those given (`Workload.submodels`), else by `split`."""
+    """Return the submodels to solve: those of the workload, else those of `split`."""
     own = scenario.submodel_operators
     return split(scenario, dominators, operators, weights) if own is None else own
 
@@ -80,10 +77,9 @@ def split(
 ) -> list[list[int]]:
     """Operators of each submodel, in topological order; every operator is in one, after its predecessors.
 
-    Several models are split each by itself, and their submodels joined (SortingHat, Section 6): one of each model at most,
-    in the order of what has to be loaded and computed before them, as a share of all that the model has, so that all models
-    come to their ends together. Models that follow each other (prefill and decode) are split each by itself, too, and their
-    submodels follow each other.
+    Several models are split separately, and their submodels joined (SortingHat, Section 6), at most one of each model. The
+    order is by the share of its model's load and run time before each submodel, so that all models end together. Submodels
+    of models that follow each other (prefill and decode) are not joined.
 
     Parameters
     ----------
@@ -95,13 +91,12 @@ def split(
     operators : int
         Most operators of a submodel; a larger region is cut into consecutive pieces of its topological order.
     weights : sequence of float
-        How soon each of several models is to come to its end: one of weight 2 has had twice the share of its submodels that
-        one of weight 1 has had. None: all alike.
+        Progress of each of several models: weight 2 schedules submodels twice as fast as weight 1. None: all equal.
 
     Raises
     ------
     InputError
-        There is not a weight above 0 for each model, or models with weights follow each other.
+        A weight is missing or not above 0, or models with weights follow each other.
     """
     scenario = as_scenario(problem)
     models = scenario.graph.operators_of_models
@@ -117,7 +112,7 @@ def split(
 
 
 def _split_model(scenario: Scenario, members: Sequence[int], dominators: int, operators: int) -> list[list[int]]:
-    """The submodels of one of the models."""
+    """Return the submodels of one model."""
     chain = dominator_chain(scenario, members)
     region = submodel_of(scenario, chain)
     regions: list[list[int]] = [[] for _ in range(max(len(chain), 1))]
@@ -141,7 +136,7 @@ def _split_model(scenario: Scenario, members: Sequence[int], dominators: int, op
 def _merge_submodels(
     scenario: Scenario, models: Sequence[list[list[int]]], weights: Sequence[float]
 ) -> list[list[int]]:
-    """Submodels of several models, joined in the order of the share of its model's time that is before each."""
+    """Join the submodels of several models by the share of the model's time before each."""
     effort = _load_and_run_ns(scenario)
     waiting: list[tuple[float, int, list[int]]] = []
     for m, groups in enumerate(models):
@@ -160,7 +155,7 @@ def _merge_submodels(
 
 
 def _load_and_run_ns(scenario: Scenario) -> list[int]:
-    """Nanoseconds for each operator: on its best device, and to load what it is the first to read over the fastest bus."""
+    """Return for each operator the least time (ns) to run it and to load the tensors that it reads first."""
     index, devices = scenario.graph.index, range(len(scenario.topology.devices))
     fastest = np.minimum(scenario.costs.operator_ns, scenario.costs.direct_ns).min(axis=1, initial=FORBIDDEN).tolist()
     seen: set[int] = set()
@@ -172,7 +167,7 @@ def _load_and_run_ns(scenario: Scenario) -> list[int]:
 
 
 def _depth_first_order(scenario: Scenario) -> list[int]:
-    """A topological order that finishes a branch before it begins the next, so that pieces cut few tensors."""
+    """Return a topological order that finishes a branch before the next, so that pieces cut few tensors."""
     index = scenario.graph.index
     waiting = [len(before) for before in index.predecessors]
     stack = [o for o in reversed(index.order) if waiting[o] == 0]

@@ -21,10 +21,10 @@ ROUNDS, EVALUATIONS = 50, 10_000
 """Effort of the heuristic: topological orders, and placements in the improvement of the best."""
 
 _ROUNDING = 1e-9
-"""By which sums of times in another order differ, relative."""
+"""Relative difference of sums of times in different orders."""
 
 _TOLERANCE = 1e-5
-"""Of solvers' bounds, relative; they allow 1e-6 in each constraint."""
+"""Relative tolerance of solvers' bounds; they allow 1e-6 in each constraint."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +55,19 @@ def place(
     annealing: int = 0,
     seconds: float = 3600.0,
 ) -> SolvedPlacement:
-    """The best placement that the heuristic and the solver find: latency minimisation of Tarnawski et al.
+    """Minimise latency (Tarnawski et al.) by the heuristic, then the solver; return the better placement.
 
     Parameters
     ----------
     instance : Instance
     effort : Effort or None
-        Of the solver; None leaves it out. Its time does not include the heuristic's.
-    rounds, evaluations : int
-        Of the heuristic.
-    seed : int
-        Of the heuristic.
+        Effort of the solver, without the heuristic's time; None: no solver.
+    rounds, evaluations, seed : int
+        See `best_placement`.
     annealing : int
-        Placements to look at in simulated annealing (`annealing.anneal`), which is ours; 0 leaves it out.
+        Placements to evaluate in simulated annealing (`annealing.anneal`), which is ours; 0: none.
     seconds : float
-        After which the heuristic begins nothing new.
+        Time after which the heuristic begins nothing new.
 
     Raises
     ------
@@ -94,23 +92,23 @@ def place(
     if answer is None or answer.values is None:
         return known
     places = (0, *instance.subgraphs)
-    found = [places[argmax([answer.values[v.within[o, j]] for j in places])] for o in instance.operators]
-    after = evaluate(instance, found)
+    placement = [places[argmax([answer.values[v.within[o, j]] for j in places])] for o in instance.operators]
+    after = evaluate(instance, placement)
     bound = max(known.bound, answer.bound * v.tick if answer.bound is not None else 0.0)
     if after is None or after.latency >= known.latency:
         return SolvedPlacement(start, known.latency, _checked(bound, known.latency), answer.optimal)
-    return SolvedPlacement(found, after.latency, _checked(bound, after.latency), answer.optimal)
+    return SolvedPlacement(placement, after.latency, _checked(bound, after.latency), answer.optimal)
 
 
 def _checked(bound: float, latency: float, tolerance: float = _TOLERANCE) -> float:
-    """A bound that is no more than a latency that is there, but for a solver's tolerances, or for rounding."""
+    """Cap a bound at a known latency; raise `SchedulerError` if it exceeds that by more than the tolerance."""
     if bound > latency * (1 + tolerance):
         raise SchedulerError(f"the bound {bound:.9g} exceeds a latency of {latency:.9g}: please report this")
     return min(bound, latency)
 
 
 def build(program: mathopt.Model, instance: Instance, latest: float) -> Variables:
-    """The whole program of a placement that must end by ``latest``."""
+    """Build the program of a placement that must end by ``latest``."""
     from .constraints import ALL, Variables
 
     v = Variables.of(program, instance, latest)
@@ -121,7 +119,7 @@ def build(program: mathopt.Model, instance: Instance, latest: float) -> Variable
 
 
 def hint(instance: Instance, v: Variables, subgraph: list[int], ends: PlacementTimes) -> dict[Any, float]:
-    """The values of all variables in a placement."""
+    """Return the values of all variables for a placement."""
     values: dict[Any, float] = dict.fromkeys((*v.within.values(), *v.come_in.values(), *v.go_out.values()), 0.0)
     leads: dict[tuple[int, int], float] = {}
     for o in reversed(instance.order):
