@@ -21,7 +21,7 @@ from .registration import app, command
 if TYPE_CHECKING:
     from ..problem import Problem, Workload
     from ..schedule import Schedule
-    from ..schedulers.batch import SolveCall
+    from ..schedulers.solver import SolveCall
 
 HOME = ".report.scheduler_comparison"
 
@@ -122,7 +122,7 @@ def compare(
 
 def _solve_all(out: Output, solves: list[SolveCall]) -> list[Schedule | TvmSchedError]:
     """Return the schedule of each call, or the error that prevented it; with workers, all calls run at once."""
-    from ..schedulers.batch import solve_many
+    from ..schedulers.solver import solve_many
     from ..worker_pool import have_workers
 
     if not have_workers():

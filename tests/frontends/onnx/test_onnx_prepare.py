@@ -15,7 +15,8 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 ort = pytest.importorskip("onnxruntime", reason="ONNX Runtime is the peer of this test (extra dev)")
 
-from tvm_frontends.onnx import branches, fold, from_onnx, loops, native, prepare, read_onnx  # noqa: E402
+from tvm_frontends.onnx import branches, fold, from_onnx, native, prepare, read_onnx  # noqa: E402
+from tvm_frontends.onnx import loop_operators as loops  # noqa: E402
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 HEAD = '<ir_version: 8, opset_import: ["": 17, "my": 1]>\n'
