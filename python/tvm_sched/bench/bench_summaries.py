@@ -1,4 +1,4 @@
-"""What the commands of the benchmark print: instances, runs, scored solutions, checked and proved bounds."""
+"""Results of the benchmark's commands: instances, runs, scored solutions, checked and proved bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .suite import Case
 
 
 class InstanceSummary(msgspec.Struct, frozen=True):
-    """An instance, and what is best known of it; its digest if it was written to a file."""
+    """An instance with its best known solution and bound; its digest if it was written to a file."""
 
     instance: str
     kind: str
@@ -44,7 +44,7 @@ class Instances(msgspec.Struct, frozen=True):
 
 
 class RunCounts(msgspec.Struct, frozen=True):
-    """How many results there are in a folder, and how many are new."""
+    """Numbers of all results and of new results in a folder."""
 
     folder: str
     new: int
@@ -52,7 +52,7 @@ class RunCounts(msgspec.Struct, frozen=True):
 
 
 class ScoredSolution(msgspec.Struct, frozen=True):
-    """A solution that was handed in: what it is worth, or ``error``: why it is none."""
+    """A scored solution: its value, or the ``error`` of a wrong one."""
 
     instance: str
     method: str
@@ -89,22 +89,22 @@ class Scores(msgspec.Struct, frozen=True):
 
 
 class CheckedSolutions(msgspec.Struct, frozen=True):
-    """By instance, which other implementation has checked its best known solution; empty: none has.
+    """The other implementation that checked the best known solution of each instance; empty: none.
 
-    ``unproved``: a line for each bound that claims more than its evidence proves.
+    ``unproved`` has a line for each bound that claims more than its evidence proves.
     """
 
     checked: dict[str, str]
     unproved: list[str]
 
     def rows(self) -> list[list[str]]:
-        """How many instances of each family were checked by which implementation."""
+        """Count the checked instances of each family and implementation."""
         counts = Counter((name.partition("/")[0], by) for name, by in self.checked.items())
         return [[family, by or "not covered", str(count)] for (family, by), count in sorted(counts.items())]
 
 
 class ProvedBound(msgspec.Struct, frozen=True):
-    """A bound that was kept with evidence: what was known ``before``, and by which argument the new one holds."""
+    """A new bound with evidence: the bound ``before``, the new one, and the name of its argument."""
 
     before: float
     bound: float
@@ -112,9 +112,9 @@ class ProvedBound(msgspec.Struct, frozen=True):
 
 
 class ProvedBounds(msgspec.Struct, frozen=True):
-    """By instance, the bounds that have changed or have new evidence.
+    """Bounds that changed or have new evidence, by instance.
 
-    ``refused``: by instance, why a kept solution or evidence is refused that nothing has replaced.
+    ``refused`` has the reason for each refused solution or evidence that nothing has replaced.
     """
 
     changed: dict[str, ProvedBound]

@@ -16,19 +16,19 @@ FORMAT, VERSION = "tvm_sched.best_known", 1
 
 
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of an instance.
+    """Best known solution and bound of an instance.
 
     Parameters
     ----------
     digest : str
-        Of the content for which it holds.
+        Digest of the instance's content.
     value : float
     method : str
-        Whose solution it is.
+        Method that found the solution.
     bound : float
     bound_by : str
     checked : str
-        Which other implementation has checked the solution, and the bound if it does not say ``alone``; empty: none has.
+        The other implementation that checked the solution, and the bound unless it ends in ``alone``; empty: none.
     """
 
     digest: str
@@ -54,12 +54,12 @@ class BestKnown:
             self.instances = convert(data, _Document, os.fspath(self.file)).instances
 
     def of(self, case: Case) -> Known | None:
-        """What is known of an instance as it is now; nothing where its content has changed since."""
+        """Return the record of an instance; None if there is none or the instance has changed since."""
         known = self.instances.get(case.name)
         return known if known is not None and known.digest == case.digest else None
 
     def add(self, case: Case, known: Known, solution: bytes, evidence: bytes | None) -> None:
-        """Keep a solution, its evidence, and what they are worth."""
+        """Keep a solution, its evidence and its record."""
         for name, content in (("solution", solution), ("evidence", evidence)):
             file = self._path(case, name)
             if content is None:
@@ -70,25 +70,25 @@ class BestKnown:
         self.note(case, known)
 
     def note(self, case: Case, known: Known) -> None:
-        """Change what is known, the solution being the same."""
+        """Change the record of an instance; its solution stays."""
         self.instances[case.name] = known
         body = _Document(dict(sorted(self.instances.items())))
         write_document(self.file, body, FORMAT, VERSION)
 
     def solution(self, case: Case) -> bytes:
-        """The kept solution; raises `InputError` where there is none."""
+        """Return the kept solution; raise `InputError` if there is none."""
         file = self._path(case, "solution")
         if not file.exists():
             raise InputError(f"{file} is missing: the best known solution of {case.name!r}")
         return read_bytes(file)
 
     def evidence(self, case: Case) -> bytes | None:
-        """The kept evidence of the bound, if there is any."""
+        """Return the kept evidence of the bound, if there is any."""
         file = self._path(case, "evidence")
         return read_bytes(file) if file.exists() else None
 
     def files(self, case: Case) -> dict[str, str]:
-        """Where solution and evidence are kept, whether there are such files or not."""
+        """Return the paths of solution and evidence, whether the files exist or not."""
         return {what: os.fspath(self._path(case, what)) for what in ("solution", "evidence")}
 
     def _path(self, case: Case, what: str) -> Path:

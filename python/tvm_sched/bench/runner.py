@@ -16,21 +16,21 @@ from .run_files import Circumstances, Result, Run
 from .suite import Case
 
 _LOOK = 0.1
-"""Seconds between two looks at a process: so soon does Ctrl-C end it."""
+"""Seconds between two checks of a process; Ctrl-C ends it within this time."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a method is given.
+    """Limits of a method's runs.
 
     Parameters
     ----------
     seconds : float
-        Of the method; those without a time limit take what they take.
+        Time limit of methods that have one.
     seeds : int
-        Runs of a method that is random, with seeds from 0.
+        Runs of a random method, with seeds from 0.
     overtime : float
-        A process is ended after three times its seconds and these, and its result is an error.
+        A process is killed after ``3 * seconds + overtime`` seconds; its result is then an error.
     """
 
     seconds: float
@@ -45,7 +45,7 @@ class Limits:
 
     @property
     def most(self) -> float:
-        """Seconds after which a process is ended."""
+        """Seconds after which a process is killed."""
         return 3 * self.seconds + self.overtime
 
 
@@ -56,23 +56,23 @@ def run(
     methods: Sequence[str] = (),
     tell: Callable[[Case, Result], None] = lambda case, result: None,
 ) -> None:
-    """Run what is not done yet; each result is kept as soon as it is there.
+    """Run all methods that have no result yet; keep each result at once.
 
     Parameters
     ----------
     cases : sequence of Case
     limits : Limits
     into : Run
-        Results that it has are not made again.
+        Folder of results.
     methods : sequence of str
-        Names; all when empty. Each kind takes those that it has.
+        Names; default: all. Each kind runs the ones that it has.
     tell : callable
         Called with each new result.
 
     Raises
     ------
     InputError
-        A method that no kind has, or a folder of another run.
+        No kind has one of the methods, or the folder is of another run.
     """
     known = {method for case in cases for method in case.kind.methods()}
     if unknown := [name for name in methods if name not in known]:
@@ -92,13 +92,13 @@ def _seeds(case: Case, method: str, limits: Limits) -> Iterator[int]:
 
 def _run_one(case: Case, method: str, seed: int, limits: Limits, into: Run) -> Result:
     proof, begin = case.proof, time.monotonic()
-    found = _in_process(case, method, seed, limits)
+    answer = _in_process(case, method, seed, limits)
     error, value, solution, seconds = "", None, None, time.monotonic() - begin
-    if isinstance(found, Answer):
-        value, solution, seconds = found.value, found.solution, found.seconds
-        proof = _stronger(case, proof, found.proof)
+    if isinstance(answer, Answer):
+        value, solution, seconds = answer.value, answer.solution, answer.seconds
+        proof = _stronger(case, proof, answer.proof)
     else:
-        error = found
+        error = answer
     before = [
         r.value
         for r in into.results
@@ -123,12 +123,12 @@ def _run_one(case: Case, method: str, seed: int, limits: Limits, into: Run) -> R
 
 
 def _stronger(case: Case, ours: Proof, theirs: Proof | None) -> Proof:
-    """Of the bounds of package and method the one that says more."""
+    """Return the stronger of the bounds of package and method."""
     return theirs if theirs is not None and case.kind.better(ours.bound, theirs.bound) else ours
 
 
 def _in_process(case: Case, method: str, seed: int, limits: Limits) -> Answer | str:
-    """What a method found, or why it found nothing, in a copy of this process."""
+    """Run a method in a forked process; return its answer or an error."""
     receive, send = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(
         target=_solve, args=(send, case, method, limits.seconds, seed), daemon=True
@@ -141,13 +141,13 @@ def _in_process(case: Case, method: str, seed: int, limits: Limits) -> Answer | 
     try:
         waited, last = 0.0, time.monotonic()
         while not receive.poll(_LOOK):
-            # A pause in which this process was stopped too, as when a machine sleeps, is no time of the method.
+            # Pauses in which this process was stopped too, as when a machine sleeps, do not count.
             now = time.monotonic()
             waited, last = waited + min(now - last, 10 * _LOOK), now
             if waited > limits.most:
                 return f"ended after {limits.most:g} s, where it was given {limits.seconds:g}"
-        found: Answer | str = receive.recv()
-        return found
+        answer: Answer | str = receive.recv()
+        return answer
     except EOFError:
         process.join()
         return f"its process ended with status {process.exitcode}"
@@ -158,12 +158,12 @@ def _in_process(case: Case, method: str, seed: int, limits: Limits) -> Answer | 
 
 
 def _solve(send: Connection, case: Case, method: str, seconds: float, seed: int) -> None:
-    """In the process: run the method and send what it found."""
+    """Run the method and send its answer; this runs in the forked process."""
     try:
-        found: Answer | str = case.kind.solve(case.task, method, seconds, seed)
+        answer: Answer | str = case.kind.solve(case.task, method, seconds, seed)
     except TvmSchedError as error:
-        found = str(error)
-    except Exception as error:  # a fault of the method, which stands in the table
+        answer = str(error)
+    except Exception as error:  # an error of the method, shown in the table
         place = traceback.extract_tb(error.__traceback__)[-1]
-        found = f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})"
-    send.send(found)
+        answer = f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})"
+    send.send(answer)

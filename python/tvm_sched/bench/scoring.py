@@ -20,33 +20,33 @@ from .suite import Case, Suite
 _ENDINGS = (".json.gz", ".json")
 
 ROUNDING = 1e-3
-"""By how much a bound may be weaker for the sake of evidence."""
+"""Relative amount by which a bound with evidence may be weaker than one without."""
 
 
 def score(suite: Suite, folder: Path, method: str = "") -> Iterator[tuple[Case, Result, bytes]]:
-    """Judge all solutions of a folder, ``FAMILY/INSTANCE.json`` or ``.json.gz``; a wrong one's result says why.
+    """Score all solutions of a folder, ``FAMILY/INSTANCE.json`` or ``.json.gz``; a wrong one's result has the error.
 
     Parameters
     ----------
     suite : Suite
     folder : Path
     method : str
-        Whose they are; the folder's name when empty.
+        Name of the method; default: the folder's name.
 
     Yields
     ------
     (Case, Result, bytes)
-        The instance, what the solution is worth, and the solution.
+        The instance, the result, and the solution.
 
     Raises
     ------
     InputError
         The folder holds no solution of the suite's instances.
     """
-    found = list(_solutions(suite, folder))
-    if not found:
+    solutions = list(_solutions(suite, folder))
+    if not solutions:
         raise InputError(f"{folder} holds no solution: none of its files is called INSTANCE.json after an instance")
-    for case, file in found:
+    for case, file in solutions:
         proof, content = case.proof, b""
         value, error = None, ""
         try:
@@ -69,12 +69,12 @@ def _solutions(suite: Suite, folder: Path) -> Iterator[tuple[Case, Path]]:
 
 
 def keep(best: BestKnown, judged: Iterable[tuple[Case, Result, bytes]]) -> list[Case]:
-    """Check solutions that are better than the best known ones, and keep them; the instances of which some were.
+    """Check solutions that are better than the best known ones, and keep them; return their instances.
 
     Raises
     ------
     InputError, SchedulerError
-        The other implementation refuses a solution that the package has accepted, or differs from it.
+        The other implementation refuses a solution that the package accepted, or prices it differently.
     """
     changed = []
     for case, result, solution in judged:
@@ -96,7 +96,7 @@ def keep(best: BestKnown, judged: Iterable[tuple[Case, Result, bytes]]) -> list[
 
 
 def _checked(case: Case, solution: bytes, proof: Proof, files: Mapping[str, str] = NO_FILES) -> tuple[str, str]:
-    """Which other implementation has checked a solution and its bound, and what the bound claims without proof."""
+    """Check a solution and its bound; return the other implementation's name, and a line on an unproved claim."""
     found = case.kind.check(case.task, solution, proof, case.name, files)
     if not found.by or case.kind.holds(proof, found):
         return found.by, ""
@@ -107,19 +107,17 @@ def _checked(case: Case, solution: bytes, proof: Proof, files: Mapping[str, str]
 
 
 def check_kept(best: BestKnown, cases: Iterable[Case]) -> Iterator[tuple[Case, Known, str]]:
-    """Check the kept solutions once more by the other implementation, with the kept evidence, and note what it has checked.
+    """Check the kept solutions and evidence again with the other implementation, and record the outcome.
 
     Yields
     ------
     (Case, Known, str)
-        The instances that have a kept solution, what is known of them, and, where the kept bound claims more than its
-        evidence proves, a line that says so.
+        Each instance with a kept solution, its record, and a line if the bound claims more than its evidence proves.
 
     Raises
     ------
     InputError, SchedulerError
-        The other implementation refuses a kept solution, or differs from the package; a solution is not worth what
-        best.json says.
+        The other implementation refuses a kept solution or differs from the package, or best.json has another value.
     """
     for case in cases:
         known = best.of(case)
@@ -141,17 +139,17 @@ def check_kept(best: BestKnown, cases: Iterable[Case]) -> Iterator[tuple[Case, K
 
 @dataclass(frozen=True)
 class Proving:
-    """What `prove_kept` has come to for an instance.
+    """Outcome of `prove_kept` for an instance.
 
     Parameters
     ----------
     case : Case
     before, now : Known
-        Equal where nothing is kept, or new evidence of the same bound.
+        Equal if nothing was replaced, or only the evidence of the same bound.
     replaced : bool
-        Whether a bound was kept with its evidence.
+        Whether a new bound was kept with its evidence.
     refused : str
-        Why the kept solution or evidence is refused; empty where neither is.
+        Why the kept solution or evidence is refused; empty if it is not.
     """
 
     case: Case
@@ -162,22 +160,22 @@ class Proving:
 
 
 def prove_kept(best: BestKnown, cases: Iterable[Case], iterations: int = 2000) -> Iterator[Proving]:
-    """Find bounds of the kept solutions anew, with evidence; keep those that are proved and no weaker.
+    """Compute bounds of the kept solutions again, with evidence; keep those that are proved and no weaker.
 
-    A bound whose evidence does not prove it, or is refused, gives way to one that is proved although it is weaker by up to
-    `ROUNDING`. Where the kept solution is refused nothing is changed.
+    A proved bound also replaces an unproved one that is stronger by at most `ROUNDING`. If the kept solution is refused,
+    nothing changes.
 
     Parameters
     ----------
     best : BestKnown
     cases : iterable of Case
     iterations : int
-        Of searches for bounds that have no end.
+        Iterations of searches for bounds that do not end by themselves.
 
     Yields
     ------
     Proving
-        Of the instances that have a kept solution.
+        Outcome for each instance with a kept solution.
     """
     for case in cases:
         known = best.of(case)
@@ -209,10 +207,10 @@ def _proved_anew(best: BestKnown, case: Case, known: Known, iterations: int) -> 
 
 
 def raise_bounds(best: BestKnown, suite: Suite, results: Iterable[Result]) -> list[Case]:
-    """Keep the bounds of results that say more than the best known ones; the instances of which some did.
+    """Keep the bounds of results that are stronger than the best known ones; return their instances.
 
-    These are methods' words: the evidence of a bound that was kept before goes with it, see `prove_kept`. So a bound with
-    evidence stays where the other one says no more than `ROUNDING` beyond it.
+    These bounds have no evidence (see `prove_kept`), and the old evidence is deleted. So a bound with evidence stays
+    unless the new one is stronger by more than `ROUNDING`.
     """
     changed = []
     for result in results:

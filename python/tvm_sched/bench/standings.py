@@ -15,33 +15,34 @@ from .run_files import Circumstances, Result
 from .suite import Case, Suite
 
 HEADER = ("method", "instances", "failed", "over best", "median gap", "largest gap", "wins", "ties", "s a run")
-"""Of the table of methods, see `cells`."""
+"""Head of the table of methods, see `cells`."""
 DEFAULT = "anytime"
 """The default method of each kind that has one of this name."""
 _LONGEST = 240
-"""Characters of an error on a page."""
+"""Largest number of characters of an error on a page."""
 _EQUAL = 1e-9
 """Relative difference below which two costs in floating point are the same."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A method on all instances of a kind that it was run on.
+    """Results of a method on its instances of a kind.
 
     Parameters
     ----------
     kind, method : str
     instances, failed : int
-        Of the second, some run found nothing.
+        Numbers of instances, and of those with a run that found nothing.
     over_best : float or None
-        Geometric mean of worth over the best known one, at least 1; of runs with several seeds their mean.
+        Geometric mean of value over best known value, at least 1; runs with several seeds count with their mean.
     over_bound : float or None
-        Median of the gap to the bound, as a part of the worth; of kinds where the most is best, of the bound.
+        Median of the gap to the bound, as a fraction of the value, or of the bound for kinds that maximise.
     most_over_bound : float or None
+        Largest gap.
     wins, ties : int
-        Instances on which no other method is as good; on which others are, and none is better.
+        Instances on which no other method is as good, and on which others are as good and none is better.
     seconds : float
-        Mean of a run.
+        Mean time of a run.
     """
 
     kind: str
@@ -57,7 +58,7 @@ class Summary:
 
 
 class Standings:
-    """All results of a suite's instances as they are now, beside the best known solutions."""
+    """All results on a suite's current instances, with the best known solutions."""
 
     def __init__(self, suite: Suite, results: Iterable[Result], best: BestKnown) -> None:
         self.cases: dict[str, Case] = {}
@@ -74,26 +75,26 @@ class Standings:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """Kinds of which there are results."""
+        """Kinds with results."""
         return [name for name in KINDS.entries if any(case.kind.name == name for case in self.cases.values())]
 
     def of(self, kind: str) -> list[str]:
-        """Instances of a kind."""
+        """Return the instances of a kind."""
         return [name for name, case in self.cases.items() if case.kind.name == kind]
 
     def methods(self, instances: Iterable[str]) -> list[str]:
-        """Methods that were run on some of them; the default first."""
-        found = {method for name in instances for method in self.runs[name]}
-        return sorted(found, key=lambda method: (method != DEFAULT, method))
+        """Return the methods with runs on any of the instances; the default comes first."""
+        methods = {method for name in instances for method in self.runs[name]}
+        return sorted(methods, key=lambda method: (method != DEFAULT, method))
 
     def value(self, instance: str, method: str) -> float | None:
-        """Mean over the runs; None where one found nothing, or there is none."""
+        """Return the mean over the runs; None if there is no run, or one found nothing."""
         values = [result.value for result in self.runs[instance].get(method, [])]
         whole = [value for value in values if value is not None]
         return sum(whole) / len(whole) if values and len(whole) == len(values) else None
 
     def best(self, instance: str) -> tuple[float | None, str]:
-        """The best worth known, of these runs and of those kept, and whose it is."""
+        """Return the best value of these runs and the kept solutions, and its method."""
         kind, case = self.cases[instance].kind, self.cases[instance]
         known = self.known.get(instance)
         best = (known.value, known.method) if known is not None and known.digest == case.digest else (None, "")
@@ -104,7 +105,7 @@ class Standings:
         return best
 
     def bound(self, instance: str) -> tuple[float, str]:
-        """The strongest bound, of these runs and of those kept."""
+        """Return the strongest bound of these runs and the kept ones, and its name."""
         kind, case, known = self.cases[instance].kind, self.cases[instance], self.known.get(instance)
         bounds = [(result.bound, result.bound_by) for results in self.runs[instance].values() for result in results]
         if known is not None and known.digest == case.digest:
@@ -112,26 +113,22 @@ class Standings:
         return (min if kind.most else max)(bounds)
 
     def leaders(self, instance: str) -> list[str]:
-        """Methods whose mean is the best one of these runs."""
+        """Return the methods with the best mean of these runs."""
         kind = self.cases[instance].kind
         values = {m: v for m in self.runs[instance] if (v := self.value(instance, m)) is not None}
         best = (max if kind.most else min)(values.values(), default=0.0)
         return [method for method, value in values.items() if abs(value - best) <= _EQUAL * abs(best)]
 
     def gap(self, instance: str, value: float) -> float:
-        """How much of a worth the bound leaves open."""
+        """Return the gap between a value and the bound."""
         bound, most = self.bound(instance)[0], self.cases[instance].kind.most
         low, high = (value, bound) if most else (bound, value)
         return 1 - low / high if high else 0.0
 
 
 def summaries(standings: Standings) -> list[Summary]:
-    """A summary of each method and kind."""
-    return [
-        _summary(standings, kind, method)
-        for kind in standings.kinds
-        for method in standings.methods(standings.of(kind))
-    ]
+    """Summarise each method and kind."""
+    return [each for kind in standings.kinds for each in _of(standings, kind)]
 
 
 def _summary(standings: Standings, kind: str, method: str) -> Summary:
@@ -166,7 +163,7 @@ def _over_best(standings: Standings, values: Mapping[str, float]) -> float | Non
 
 
 def page(standings: Standings, circumstances: Sequence[Circumstances], command: str, note: str = "") -> str:
-    """All tables as a page of Markdown; a note on the circumstances, if there is one, stands above them."""
+    """Return all tables as a page of Markdown, with a note on the circumstances above them."""
     lines = ["# The benchmark: methods against the best known", ""]
     lines += (
         [f"Made by `{command}`.", ""]
@@ -196,11 +193,11 @@ kept as best known and counted as checked in the last table were checked by `tvm
 
 
 def _of(standings: Standings, kind: str) -> list[Summary]:
-    return [each for each in summaries(standings) if each.kind == kind]
+    return [_summary(standings, kind, method) for method in standings.methods(standings.of(kind))]
 
 
 def cells(summary: Summary) -> tuple[str, ...]:
-    """A line of the table of methods."""
+    """Return a line of the table of methods."""
     return (
         summary.method,
         str(summary.instances),
@@ -228,7 +225,7 @@ def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]
 
 
 def _families(standings: Standings, kind: str) -> list[str]:
-    """Over the best known, by family and method."""
+    """Return the table of values over the best known, by family and method."""
     families: dict[str, list[str]] = defaultdict(list)
     for name in standings.of(kind):
         families[name.partition("/")[0]].append(name)
@@ -244,16 +241,16 @@ def _families(standings: Standings, kind: str) -> list[str]:
 
 
 def _spread(standings: Standings, kind: str) -> list[Sequence[str]]:
-    """Of each family and method with several seeds: least, median of the instances' medians, and largest over the best."""
-    found: dict[tuple[str, str], list[tuple[int, list[float]]]] = defaultdict(list)
+    """Return least, median of the instances' medians, and largest over the best, of methods with several seeds."""
+    ratios_of: dict[tuple[str, str], list[tuple[int, list[float]]]] = defaultdict(list)
     for name in standings.of(kind):
         best, ratio = standings.best(name)[0], standings.cases[name].kind.ratio
         for method, results in sorted(standings.runs[name].items()):
             if len({result.seed for result in results}) > 1 and best is not None:
                 ratios = [ratio(result.value, best) for result in results if result.value is not None]
-                found[name.partition("/")[0], method].append((len(results), ratios))
+                ratios_of[name.partition("/")[0], method].append((len(results), ratios))
     rows: list[Sequence[str]] = []
-    for (family, method), instances in found.items():
+    for (family, method), instances in ratios_of.items():
         known = [ratios for _, ratios in instances if ratios]
         middle = median(map(median, known)) if known else None
         ends = (pick(map(pick, known)) if known else None for pick in (min, max))
@@ -264,7 +261,7 @@ def _spread(standings: Standings, kind: str) -> list[Sequence[str]]:
 
 
 def _behind(standings: Standings, kind: str) -> Iterator[str]:
-    """Where the default method is not the best, and by how much."""
+    """Yield the instances on which the default method is not the best, and its distance from the best."""
     rows = []
     for name in standings.of(kind):
         value, leaders = standings.value(name, DEFAULT), standings.leaders(name)
@@ -288,7 +285,7 @@ def _by(ratio: float) -> str:
 
 
 def _best_known(standings: Standings) -> list[str]:
-    """Of each family: how many best known solutions are kept, how many were checked, and what their bounds leave open."""
+    """Return the numbers of kept and of checked best known solutions of each family, and their gaps."""
     families: dict[str, list[str]] = defaultdict(list)
     for name in standings.cases:
         if standings.best(name)[0] is not None:
@@ -305,7 +302,7 @@ def _best_known(standings: Standings) -> list[str]:
 
 
 def _errors(standings: Standings) -> Iterator[str]:
-    """Why methods failed, once for a method and family: the first reason."""
+    """Yield the first error of each method and family."""
     seen: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, runs in standings.runs.items():
         for method, results in runs.items():

@@ -24,7 +24,7 @@ FAMILIES = (
     "elementwise", "move", "gather", "reduce", "pool", "normalise", "softmax", "matmul", "conv2d", "attention",
     "decode_attention",
 )  # fmt: skip
-"""What kinds of work there are; the position is the feature. Files of models name them, so new ones go to the end."""
+"""Families of operators; the position is the feature. Files of models name them, so add new ones at the end."""
 
 _WORDS = {
     "conv2d": "conv2d", "conv1d": "conv2d", "conv3d": "conv2d", "matmul": "matmul", "dense": "matmul",
@@ -48,34 +48,34 @@ FUNCTIONS = {
         "broadcast", "stack", "flip", "layout",
     ),
 }  # fmt: skip
-"""Words of a kind that are counted together, for each takes about as long as the others for every element: a call of the
-C library or a few terms of a series, a division, a choice, an index that has to be taken apart."""
+"""Words of a kind that are counted together, since they take about equally long for an element: a call of the C library, a
+few terms of a series, a division, a choice, the computation of an index."""
 _WITH_WEIGHTS = ("conv2d", "matmul", "attention", "decode_attention")
 TILES = ((64, 64), (128, 128), (256, 128))
-"""Rows and columns of the output that one thread block of a matrix product computes, as libraries choose them."""
+"""Rows and columns of the output of one thread block of a matrix product, as libraries choose them."""
 
 FLOOR_SECONDS = {"cuda": 2e-6, "cpu": 0.5e-6}
-"""What the least of kernels takes; the physics that the model falls back to is the roofline on top of this."""
+"""Time of an empty kernel; the model falls back to this plus the roofline."""
 JOIN_SECONDS = 45e-6
-"""What a library's kernel with several threads of a CPU takes besides its work, to wake them and wait for the last.
+"""Overhead of a library's kernel with several CPU threads, which wakes them and waits for the last.
 
-The median of what two threads take beyond half of one's time, of library kernels from 5 to 100 us in benchmarks/data."""
+It is the median excess of two threads' time over half of one's, of library kernels of 5 to 100 us in benchmarks/data."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Operators as numbers; each field is an array with one entry for each of them.
+    """Operators as numbers; each field is an array with one entry for each operator.
 
-    Matrix products are ``batch`` products of (m, k) and (k, n). A convolution is one with ``m`` pixels, ``n`` output
-    channels of each of ``batch`` groups, and ``k`` products for each output; attention is one with ``m`` queries,
-    ``n`` keys and ``k`` of the head's size. Other operators have ``m`` rows of ``n`` numbers and ``k`` 1.
+    Matrix products are ``batch`` products of (m, k) and (k, n). A convolution counts as one with ``m`` pixels, ``n``
+    output channels in each of ``batch`` groups, and ``k`` products for each output; attention as one with ``m`` queries,
+    ``n`` keys and head size ``k``. Other operators have ``m`` rows of ``n`` numbers and ``k`` 1.
 
     Attributes
     ----------
     family : array of int
         Positions in `FAMILIES`.
     dtype : array of str
-        Of the first output, which says with what rate it is computed.
+        Type of the first output, which decides the rate of computation.
     flops : array of float
     read, parameters, written : array of float
         Bytes of activations and inputs read, of parameters, of results.
@@ -83,16 +83,16 @@ class Workload:
     window : array of float
         Weights of a convolution for each pair of channels, 1 for other operators.
     fused : array of float
-        Further operations that are computed on the way out.
+        Number of further operations that are fused.
     exponentials, polynomials, powers, roots, choices, moves : array of float
-        How many operations there are of each group of `FUNCTIONS`, which count for few floating-point operations or none.
+        Number of operations of each group of `FUNCTIONS`, which count for few or no floating-point operations.
     broadcast : array of float
-        Inputs of more than one number and fewer than the result has.
+        Number of inputs with more than one number and fewer than the result.
     library : array of float
-        1 for the kernel of a library, 0 for one that a compiler made.
+        1 for a library's kernel, 0 for a compiled one.
     footprint : array of float
-        Bytes of parameters that a run of the whole model reads: where they are more than a cache holds, a kernel finds
-        its own in memory. 0 where a kernel is called again and again, or nothing is known.
+        Bytes of parameters that a run of the whole model reads. If they exceed the cache, a kernel finds its parameters
+        in memory. 0 if a kernel is called repeatedly, or nothing is known.
     """
 
     family: npt.NDArray[np.int64]
@@ -122,44 +122,44 @@ class Workload:
 
     @cached_property
     def dtypes(self) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]:
-        """Distinct dtypes, and the position of each operator's among them."""
+        """Distinct dtypes, and each operator's position among them."""
         return np.unique(self.dtype, return_inverse=True)
 
     @cached_property
     def own_columns(self) -> _OwnColumns:
-        """Columns of `features` that no device changes."""
+        """Columns of `features` that do not depend on the device."""
         return _OwnColumns.of(self)
 
     @property
     def bytes(self) -> Floats:
-        """All bytes that are read and written."""
+        """Bytes read and written."""
         return self.read + self.parameters + self.written
 
     def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Workload:
-        """Some of the operators."""
+        """Return some of the operators."""
         return Workload(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
     @staticmethod
     def of(family: str, dtype: str, **columns: npt.ArrayLike) -> Workload:
-        """Operators of one family and dtype; of what is not given, sizes are 1 and the rest 0.
+        """Return operators of one family and dtype; missing sizes are 1, other missing columns 0.
 
         Columns are arrays of one length, or numbers for all operators; at least ``flops`` is an array.
         """
         count = len(np.atleast_1d(columns["flops"]))
         names = [field.name for field in dataclasses.fields(Workload)][2:]
-        given = {**dict.fromkeys(("batch", "m", "n", "k", "window"), 1.0), **columns}
-        filled = [np.broadcast_to(np.asarray(given.get(name, 0.0), np.float64), (count,)) for name in names]
+        known = {**dict.fromkeys(("batch", "m", "n", "k", "window"), 1.0), **columns}
+        filled = [np.broadcast_to(np.asarray(known.get(name, 0.0), np.float64), (count,)) for name in names]
         return Workload(np.full(count, FAMILIES.index(family)), np.full(count, dtype), *filled)
 
     @staticmethod
     def concatenate(parts: Sequence[Workload]) -> Workload:
-        """All operators of several workloads."""
+        """Return all operators of several workloads."""
         names = [field.name for field in dataclasses.fields(Workload)]
         return Workload(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def matrix_products(m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, dtype: str, bits: int) -> Workload:
-    """Products of an activation (m, k) with a parameter (k, n) of a dtype, the result of at least 16 bits."""
+    """Return products of an activation (m, k) with a parameter (k, n) of a dtype; results have at least 16 bits."""
     m, n, k = (np.asarray(each, dtype=np.float64) for each in (m, n, k))
     size, result = bits / 8, max(bits, 16) / 8
     sizes = {"m": m, "n": n, "k": k, "flops": 2 * m * n * k}
@@ -168,17 +168,17 @@ def matrix_products(m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, dtype:
 
 
 def describe(graph: OpGraph, footprint: npt.ArrayLike | None = None) -> Workload:
-    """The operators of a graph, in its order.
+    """Return the operators of a graph, in its order.
 
-    Shapes are read off the tensors, as the importers and kernel libraries leave them: of an operator with weights the
-    second input holds them, and the last dimension of a result is the fastest. Where a graph has sizes and no shapes
-    (a problem file made by hand), an operator is a vector of its bytes.
+    Shapes are those of the tensors: the second input of an operator with weights holds them, and the last dimension of a
+    result is the fastest. If a graph has sizes but no shapes (a hand-written problem file), an operator is a vector of its
+    bytes.
 
     Parameters
     ----------
     graph : OpGraph
     footprint : array of float, shape (operators,), optional
-        Of the model that each operator comes from; default: of the graph, all of whose parameters a run reads.
+        Footprint of each operator's model; default: that of the graph.
     """
     seen: dict[tuple[object, ...], int] = {}
     rows: list[tuple[object, ...]] = []
@@ -203,9 +203,9 @@ def describe(graph: OpGraph, footprint: npt.ArrayLike | None = None) -> Workload
 
 
 def footprint_of(graph: OpGraph, work: Workload) -> float:
-    """Bytes of parameters that a run of a graph reads; one that several operators read counts once.
+    """Return the bytes of parameters that a run of a graph reads; a parameter of several operators counts once.
 
-    Of a table only the rows are read that a lookup takes, so that its operator's bytes count.
+    A lookup reads only some rows of its table, so the operator's bytes count.
     """
     size = {tensor.name: tensor.size for tensor in graph.tensors if tensor.kind == "parameter"}
     total = 0.0
@@ -217,17 +217,16 @@ def footprint_of(graph: OpGraph, work: Workload) -> float:
 
 @lru_cache(maxsize=4096)
 def family_of(kind: str) -> tuple[str, int]:
-    """Family of an operator's kind, and how many operations are fused with it.
+    """Return the family of an operator's kind, and the number of operations fused with it.
 
     >>> family_of("onednn.conv2d_bias_relu")
     ('conv2d', 2)
     """
     words = [word for word in kind.rpartition(".")[2].split("_") if word]
-    found = [_WORDS.get(word, "elementwise") for word in words] or ["elementwise"]
-    if "pool" in found:
+    families = [_WORDS.get(word, "elementwise") for word in words] or ["elementwise"]
+    if "pool" in families:
         return "pool", 0  # max_pool2d is one operation
-    best = min(found, key=_HEAVIEST_FIRST.index)
-    return best, len(found) - 1
+    return min(families, key=_HEAVIEST_FIRST.index), len(families) - 1
 
 
 def _row(kind: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]) -> tuple[object, ...]:
@@ -250,7 +249,7 @@ def _row(kind: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]) 
 
 @lru_cache(maxsize=4096)
 def _facts(kind: str) -> tuple[str, int, int, tuple[int, ...], float]:
-    """Of a kind: its family and its position, operations fused, words in each group of `FUNCTIONS`, whether a library's."""
+    """Return a kind's family, its position, fused operations, words in each group of `FUNCTIONS`, whether a library's."""
     family, fused = family_of(kind)
     words = kind.rpartition(".")[2].split("_")
     counts = tuple(sum(word in group for word in words) for group in FUNCTIONS.values())
@@ -260,7 +259,7 @@ def _facts(kind: str) -> tuple[str, int, int, tuple[int, ...], float]:
 def _extents(
     family: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]
 ) -> tuple[float, float, float, float, float]:
-    """``batch, m, n, k, window`` of one operator."""
+    """Return ``batch, m, n, k, window`` of one operator."""
     out = made[0].shape if made else ()
     elements = float(prod(out)) if out else float(max(made[0].size, 1) if made else 1)
     n = float(out[-1]) if out else elements
@@ -278,15 +277,15 @@ def _extents(
 
 
 def roofline_seconds(work: Workload, device: DeviceProperties) -> Floats:
-    """The roofline: the longer of arithmetic and memory traffic at the device's rates, plus the time of an empty kernel.
+    """Return the roofline: the longer of arithmetic and memory traffic, plus the time of an empty kernel.
 
-    Of a CPU's threads only kernels of libraries use more than one.
+    Only kernels of libraries use more than one CPU thread.
     """
     return np.maximum(*_parts(work, device)) + FLOOR_SECONDS[device.kind]
 
 
 def join_seconds(work: Workload, device: DeviceProperties) -> Floats:
-    """Overhead of operators because several threads of a CPU share their work."""
+    """Return the overhead of operators whose work several CPU threads share."""
     shared = device.kind == "cpu" and device.processors > 1
     return JOIN_SECONDS * work.library if shared else np.zeros(len(work))
 
@@ -308,14 +307,13 @@ NAMES = (
     "bytes/cache", "parameters/cache", "footprint/cache", "alignment n", "alignment k", "narrow",
     *(f"{what} {rows}x{columns}" for rows, columns in TILES for what in ("waves", "wave share", "tile share")),
 )  # fmt: skip
-"""What the columns of `features` are."""
+"""Columns of `features`."""
 
 
 def features(work: Workload, device: DeviceProperties) -> npt.NDArray[np.float32]:
-    """The numbers that the model learns from; logarithms to base 2 where sizes spread over powers.
+    """Return the features of the model; sizes are logarithms to base 2.
 
-    Bytes of which there are none, or of which nothing is known, are missing (NaN) beside the cache: as a number they would
-    tell its size and so the device.
+    Ratios of zero or unknown bytes to the cache are NaN: as numbers they would tell the cache's size and so the device.
 
     Returns
     -------
@@ -338,7 +336,7 @@ def features(work: Workload, device: DeviceProperties) -> npt.NDArray[np.float32
 
 
 class _OwnColumns(NamedTuple):
-    """What `features` needs of operators that is the same on all devices, a row for each operator."""
+    """Columns of `features` that are the same on all devices, a row for each operator."""
 
     first: npt.NDArray[np.float32]
     moved: Floats
@@ -359,7 +357,7 @@ class _OwnColumns(NamedTuple):
 
 
 def _tiles(work: Workload, rows: int, columns: int, processors: int) -> list[Floats]:
-    """How often the output's tiles fill the processors, how full the last filling is, and how full the tiles are."""
+    """Return waves of the output's tiles over the processors, fullness of the last wave, and fullness of the tiles."""
     tiles = work.batch * np.ceil(work.m / rows) * np.ceil(work.n / columns)
     waves = tiles / processors
     return [
@@ -369,7 +367,7 @@ def _tiles(work: Workload, rows: int, columns: int, processors: int) -> list[Flo
 
 
 def _alignment(values: Floats) -> Floats:
-    """The largest power of two up to 64 that divides each, as its exponent."""
+    """Return the exponent of the largest power of two up to 64 that divides each value."""
     whole = np.maximum(values, 1).astype(np.int64)
     return np.log2(np.minimum(whole & -whole, 64)).astype(np.float64)
 
@@ -383,5 +381,5 @@ _BITS = {"int4": 4, "float4": 4, "int8": 8, "uint8": 8, "bool": 8, "float16": 16
 
 
 def dtype_bits(name: str) -> float:
-    """Bits of a number of a dtype; 32 for those that are not known."""
+    """Return the bits of a number of a dtype; 32 for an unknown one."""
     return 8.0 if name.startswith("float8") else float(_BITS.get(name, 32))

@@ -1,9 +1,8 @@
 """The learned cost model: gradient-boosted trees of the ratio of an operator's time to its roofline, with intervals.
 
-Trees say nothing beyond their data but the value at its edge. What they learn here is a ratio, so far from the data a
-prediction is a constant times the roofline: physics. One model serves all GPUs, one all CPUs. A device's identity (its
-rates, processors and cache) counts only where the model was trained on it; elsewhere these columns are missing, as they
-were in a part of the training.
+Beyond their data, trees give the value at its edge. Here they learn a ratio, so far from the data a prediction is a
+constant times the roofline. One model serves all GPUs, another all CPUs. A device's rates, processors and cache count only
+if the model was trained on it; otherwise these columns are missing, as they are in a part of the training.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ from .features import FAMILIES, NAMES, Floats, Workload, features, join_seconds,
 
 FORMAT, VERSION = "tvm_sched.cost_model", 1
 COVERAGE = 0.9
-"""Share of measurements that intervals are made to hold."""
+"""Fraction of measurements inside the intervals."""
 IDENTITY = tuple(NAMES.index(name) for name in ("peak", "bandwidth", "balance", "processors", "cache"))
 """Columns that tell one device from another."""
 SHIPPED = Path(__file__).with_name("learned.msgpack")
 
 RANGED = tuple(NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k"))
-"""Columns by which an operator is near the training data or far from it."""
+"""Columns that decide whether an operator is far from the training data."""
 _MARGIN = 1.0  # a factor of two beyond the data is still near
 _ALIKE = 0.15  # devices whose rates differ by less are the same device
 
 
 class ErrorInterval(msgspec.Struct, frozen=True):
-    """How far measurements lie from predictions: quantiles of log(measured / predicted), out of fold.
+    """Errors of predictions: quantiles of log(measured / predicted), out of fold.
 
     Parameters
     ----------
     low, high : float
-        Between them lie `COVERAGE` of the measurements.
+        A fraction `COVERAGE` of the measurements lies between them.
     shared : float
-        The part of the errors' variance that operators of one family on one device have in common, 0 to 1.
+        Fraction of the errors' variance that operators of one family on one device share, 0 to 1.
     """
 
     low: float
@@ -55,7 +54,7 @@ class ErrorInterval(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Trees:
-    """A booster, and the columns of `features` that it looks at."""
+    """A booster, and the columns of `features` that it uses."""
 
     booster: Any
     names: tuple[str, ...]
@@ -65,15 +64,15 @@ class Trees:
         return np.array([NAMES.index(name) for name in self.names])
 
     def log_ratio(self, columns: npt.NDArray[np.float32], known: bool) -> Floats:
-        """Logarithm of time to roofline by all columns of `features`, on devices trained on (``known``) or on others."""
+        """Return log(time / roofline) for rows of `features`; ``known``: the device is in the training data."""
         if not len(columns):
             return np.zeros(0)
-        looked_at = columns if known else without_device_columns(columns)
-        return np.asarray(self.booster.inplace_predict(looked_at[:, self._positions]), np.float64)
+        used = columns if known else without_device_columns(columns)
+        return np.asarray(self.booster.inplace_predict(used[:, self._positions]), np.float64)
 
 
 def without_device_columns(columns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Features without those that tell one device from another."""
+    """Return features without the columns that tell devices apart."""
     columns = columns.copy()
     columns[:, IDENTITY] = np.nan
     return columns
@@ -87,17 +86,17 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
     booster : bytes
         XGBoost's own UBJSON.
     names : tuple of str
-        Columns of the features that it looks at.
+        Columns of the features that it uses.
     families : dict of str to (lowest, highest)
-        Of each family in the data, the bounds of the columns `RANGED`.
+        Bounds of the columns `RANGED` for each family in the data.
     bits : tuple of float
         Sizes of the data's dtypes.
     devices : tuple of DeviceProperties
-        Those that it was trained on.
+        Devices in the training data.
     known, unknown : dict of str to ErrorInterval
-        By family; ``""`` for all families together. On the devices trained on, and on others.
+        Errors by family on the devices in the training data and on others; ``""`` is for all families together.
     far : ErrorInterval
-        Of measurements relative to the roofline times the median ratio: the error to expect far from the data.
+        Errors far from the data: of measurements relative to the roofline times the median ratio.
     """
 
     booster: bytes
@@ -114,16 +113,16 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
         """The booster, ready to predict."""
         import xgboost
 
-        found = xgboost.Booster({"nthread": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0})
-        found.load_model(bytearray(self.booster))
-        return Trees(found, self.names)
+        booster = xgboost.Booster({"nthread": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0})
+        booster.load_model(bytearray(self.booster))
+        return Trees(booster, self.names)
 
     def knows(self, device: DeviceProperties) -> bool:
-        """Whether a device is one of those trained on."""
+        """Return whether a device is in the training data."""
         return any(similar_devices(device, other) for other in self.devices)
 
     def predict(self, work: Workload, device: DeviceProperties) -> Prediction:
-        """Seconds of each operator with their intervals."""
+        """Return the seconds of each operator with their intervals."""
         columns = features(work, device)
         far = self._far(columns)
         known = self.knows(device)
@@ -138,7 +137,7 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
         return Prediction(seconds, seconds * np.exp(low), seconds * np.exp(high), shared, far)
 
     def _far(self, columns: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
-        """Rows outside the training data: a family or dtype that is not in it, or sizes beyond its range."""
+        """Return the rows outside the training data: an unknown family or dtype, or sizes beyond its range."""
         low, high = (np.full((len(FAMILIES), len(RANGED)), value) for value in (np.inf, -np.inf))
         for name, (lowest, highest) in self.families.items():
             if name in FAMILIES:
@@ -151,7 +150,7 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
 
 
 def similar_devices(a: DeviceProperties, b: DeviceProperties) -> bool:
-    """Whether two devices have the same processors, bandwidth and rates, but for a few per cent."""
+    """Return whether two devices have the same processors, and about the same bandwidth and rates."""
     if a.processors != b.processors or abs(np.log(a.bandwidth / b.bandwidth)) > _ALIKE:
         return False
     dtypes = ("bfloat16", "float32") if a.kind == "cuda" else ("float32",)
@@ -165,11 +164,11 @@ class Prediction:
     Attributes
     ----------
     seconds, low, high : array of float
-        The median, and an interval that holds `COVERAGE` of measurements.
+        The median, and an interval with a fraction `COVERAGE` of the measurements.
     shared : array of float
-        The part of the error's variance that operators of a family on a device have in common.
+        Fraction of the error's variance that operators of a family on a device share.
     far : array of bool
-        Whether the operator is outside the training data, so that physics says most.
+        Whether the operator is outside the training data, so that the roofline decides.
     """
 
     seconds: Floats
@@ -185,16 +184,16 @@ class LearnedModel(msgspec.Struct, frozen=True):
     Parameters
     ----------
     parts : dict of str to Part
-        By kind of devices.
+        Models by kind of devices.
     about : dict of str to str
-        Where it comes from: sources, seed, versions.
+        Sources, seed and versions.
     """
 
     parts: dict[str, KindModel]
     about: dict[str, str] = {}
 
     def predict(self, work: Workload, device: DeviceProperties) -> Prediction:
-        """Seconds of each operator with their intervals; plain roofline where no device of the kind was measured."""
+        """Return the seconds of each operator with their intervals; the roofline for an unmeasured kind of devices."""
         part = self.parts.get(device.kind)
         if part is None:
             seconds = roofline_seconds(work, device)
@@ -214,7 +213,7 @@ class LearnedModel(msgspec.Struct, frozen=True):
         Raises
         ------
         FormatError
-            It is none, newer than this reader, or made for other features than this version has.
+            The file is not a model, newer than this reader, or made for other features.
         """
         where = os.fspath(path)
         try:
@@ -240,7 +239,7 @@ def _load(path: str, changed: int) -> LearnedModel:
 
 
 def load_learned(path: str | os.PathLike[str] | None = None) -> LearnedModel:
-    """A model by its file, the shipped one by default; read once."""
+    """Load a model file, by default the shipped one; each file is read once."""
     file = Path(SHIPPED if path is None else path)
     if not file.is_file():
         raise InputError(f"{file}: no such file; `tvm-sched learn` makes one")
@@ -248,7 +247,7 @@ def load_learned(path: str | os.PathLike[str] | None = None) -> LearnedModel:
 
 
 def error_interval(errors: Floats, groups: Sequence[object] | npt.NDArray[Any]) -> ErrorInterval:
-    """The interval of errors log(measured / predicted): conformal quantiles, and the share that groups have in common."""
+    """Return the interval of errors log(measured / predicted): conformal quantiles, and the fraction shared by groups."""
     rank = min(COVERAGE / 2 + 0.5 + 1 / (len(errors) + 1), 1.0)  # split conformal: one more than the sample
     low, high = np.quantile(errors, [1 - rank, rank])
     _, code = np.unique(np.asarray(groups), return_inverse=True)

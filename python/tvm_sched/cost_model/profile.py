@@ -23,7 +23,7 @@ from .signature import graph_of
 FORMAT, VERSION = "tvm_sched.profile", 1
 ENDINGS = (".parquet", ".json")
 QUIET_LOAD = 0.1
-"""Up to this many cores in use by others, what is measured counts as undisturbed."""
+"""Largest number of cores in use by others at which a measurement counts as undisturbed."""
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,9 +35,9 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Product name.
     cores : int
     clock_mhz : float
-        As the system says when the measurement begins; 0 where it does not.
+        Clock at the start of the measurement; 0 if the system does not tell it.
     versions : dict of str to str
-        Of what makes and runs kernels.
+        Versions of the packages that compile and run kernels.
     """
 
     processor: str
@@ -47,31 +47,31 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long one kernel takes, in seconds; medians.
+    """Times of one kernel: medians, in seconds.
 
     Parameters
     ----------
     signature : str
         See `tvm_sched.cost_model.signature`.
     model : str
-        Where it was met first.
+        The first model with this kernel.
     in_run : float
-        In the run of its model, after the kernels before it: what a schedule's latency is made of. 0: not measured.
+        Time in the run of its model, after the earlier kernels, as in a schedule's latency. 0: not measured.
     warm, cold : float
-        Alone, again and again; and with caches flushed before each time. 0: not measured.
+        Time alone, repeated, and with caches flushed before each repetition. 0: not measured.
     repeats : int
     error : float
-        Half the width of the median's confidence interval (95 %), as a share of it.
+        Half the width of the median's confidence interval (95 %), as a fraction of the median.
     footprint : float
-        Bytes of parameters that a run of its model reads: what else passes the caches between two calls in the run.
+        Bytes of parameters that a run of its model reads, and that pass the caches between two calls.
     direct : float
-        Alone, with its parameters read from host memory while it runs. 0: not measured.
+        Time alone, with direct host access to its parameters. 0: not measured.
     launches : tuple of KernelResources
-        Of the GPU's kernels that it launches, one after another; empty where they are not known.
+        Resources of the GPU kernels that it launches in turn; empty if unknown.
     content : str
-        Digest of what computes it, where that is known: other kernels for the same shapes have the same signature.
+        Digest of the kernel's code, if known: other kernels for the same shapes have the same signature.
     load : float
-        Cores that other processes used meanwhile.
+        Cores in use by other processes during the measurement.
     """
 
     signature: str
@@ -103,26 +103,26 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def seconds(self) -> float:
-        """In the run where that was measured, else between warm and cold."""
+        """Time in the run if it was measured, else the mean of warm and cold."""
         alone = [value for value in (self.warm, self.cold) if value]
         return self.in_run or sum(alone) / len(alone) if self.in_run or alone else 0.0
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Two kernels measured in parallel, each again and again with its own tensors, in seconds; medians.
+    """Times of two kernels in parallel, each repeated with its own tensors: medians, in seconds.
 
     Parameters
     ----------
     first, second : str
         Signatures; they may be equal.
     alone : (float, float)
-        Of each by itself, with as many threads as it has in the pair.
+        Time of each by itself, with as many threads as in the pair.
     beside : (float, float)
-        Of each while the other runs all the time.
+        Time of each while the other runs.
     threads : int
-        Of each on a CPU, each on cores of its own; 0 for two streams of a GPU.
+        CPU threads of each, on cores of its own; 0 for two streams of a GPU.
     load : float
-        Cores that other processes used meanwhile; 0 where nobody looked.
+        Cores in use by other processes during the measurement; 0 if unknown.
     """
 
     first: str
@@ -143,20 +143,20 @@ class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def together(self) -> float:
-        """Seconds until both have ended that start at once: what is left when the shorter has ended runs alone."""
+        """Seconds until both have ended if they start at once; the longer one's remainder runs alone."""
         (short, _), (long, long_alone) = sorted(zip(self.beside, self.alone, strict=True))
         return short + (1 - short / long) * long_alone
 
 
 class Copies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long copies take on one way.
+    """Times of copies on one route.
 
     Parameters
     ----------
     route : str
         ``"memory"``, ``"host to cuda:0"``, ``"cuda:0 to host"``, ``"cuda:0 to cuda:1"``.
     at_once : int
-        How many such copies ran together, this one among them: other cores' in memory, other GPUs' on their buses.
+        Number of such copies that ran together, on other cores in memory or on other GPUs' buses, including this one.
     times : tuple of (bytes, seconds)
         Medians, by size.
     """
@@ -183,9 +183,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pairs : tuple of Pair
     copies : tuple of Copies
     latencies : dict of str to float
-        Seconds of whole runs of the models that were run, operator after operator; medians.
+        Median seconds of whole runs of models, operator after operator.
     threads : int
-        Of a CPU device; 0 of a GPU.
+        Threads of a CPU device; 0 for a GPU.
     """
 
     machine: Machine
@@ -202,7 +202,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise InputError(f"the latency of {name} is {seconds} s; above 0 and finite is allowed")
 
     def samples(self) -> Samples:
-        """Training samples for the learned model; held out by model."""
+        """Return training samples for the learned model, grouped by model for cross-validation."""
         rows = [row for row in self.kernels if row.seconds > 0]
         work = describe_measured(rows)
         return Samples.on(self.device, work, [row.seconds for row in rows], [row.model for row in rows])
@@ -221,7 +221,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises
         ------
         FormatError
-            It is none, or newer than this reader.
+            The file is not a profile, or newer than this reader.
         """
         where = os.fspath(path)
         text, kernels = _read_parquet(path) if _is_parquet(path) else (read_bytes(path), None)
@@ -234,11 +234,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise type(error)(f"{where}: {error}" if where not in str(error) else str(error)) from None
         if found.device.kind != "cpu":
             return found
-        threads = guess_processors("cpu", found.device.peak("float32"))  # older files say 1 of every CPU device
+        threads = guess_processors("cpu", found.device.peak("float32"))  # older files have 1 for every CPU device
         return msgspec.structs.replace(found, device=dataclasses.replace(found.device, processors=threads))
 
     def differences(self) -> list[str]:
-        """How this machine differs from the one that was measured: reasons not to trust the times here."""
+        """Return the differences of this machine from the measured one: reasons not to trust the times here."""
         here, found = this_machine(), []
         if self.device.kind == "cpu" and here.processor != self.machine.processor:
             found.append(f"it was measured on {self.machine.processor!r}, this is {here.processor!r}")
@@ -249,17 +249,17 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def describe_measured(rows: Sequence[Measurement]) -> Workload:
-    """The measured device as the learned model sees it."""
+    """Return the measured kernels as operators of the learned model."""
     return describe(graph_of([row.signature for row in rows]), [row.footprint for row in rows])
 
 
 def minor(version: str) -> list[str]:
-    """Major and minor number of a version."""
+    """Return the major and minor number of a version."""
     return version.split(".")[:2]
 
 
 def this_machine() -> Machine:
-    """The machine that runs this."""
+    """Describe this machine."""
     from importlib import metadata
 
     versions = {}
@@ -296,7 +296,7 @@ _COLUMNS = Measurement.__struct_fields__
 
 
 def _write_parquet(profile: Profile, path: str | os.PathLike[str]) -> None:
-    """Kernels as columns; all else as the JSON document in the schema's metadata."""
+    """Write kernels as columns; the other fields are a JSON document in the schema's metadata."""
     import pyarrow
     import pyarrow.parquet
 

@@ -14,11 +14,11 @@ from .artifact_checks import needs_gpu
 from .check import Check
 
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 8e-2}
-"""Greatest difference of two values, as a part of the greatest absolute value; other types have to be equal."""
+"""Largest difference of two values, as a fraction of the largest absolute value; other types must be equal."""
 
 
 def against_checks(module: ScheduledModule, other: ScheduledModule, seed: int = 0) -> list[Check]:
-    """The outputs of both for the same inputs, and each kernel that both have, by itself, on random values."""
+    """Compare the outputs of both for the same inputs, and each kernel of both by itself on random values."""
     plans = module.plans()
     inputs = choose_inputs(plans[:1], {}, seed)
     try:
@@ -37,7 +37,7 @@ def _verdict(name: str, error: float, where: str) -> Check:
 
 
 def _kernels(module: ScheduledModule, other: ScheduledModule, seed: int) -> Check:
-    """Each function that both artifacts call with tensors of the same types."""
+    """Compare each function that both artifacts call with tensors of the same types."""
     name = "kernels beside the CPU's"
     theirs = {_signature(plan, step) for plan in other.plans() for step in plan["steps"] if step["kind"] == "kernel"}
     compared: dict[str, float] = {}
@@ -89,16 +89,16 @@ def _compare(
 
 
 def _single(plan: dict[str, Any], step: dict[str, Any], backend: str) -> dict[str, Any]:
-    """A plan that brings random values, calls one kernel, and takes its results back."""
-    given = [plan["buffers"][b] for b in step.get("inputs", ())]
-    made = [plan["buffers"][b] for b in step["outputs"]]
-    types = [{"name": f"t{n}", "shape": b["shape"], "dtype": b["dtype"]} for n, b in enumerate((*given, *made))]
+    """Return a plan that copies random values in, calls one kernel, and copies its results back."""
+    inputs = [plan["buffers"][b] for b in step.get("inputs", ())]
+    results = [plan["buffers"][b] for b in step["outputs"]]
+    types = [{"name": f"t{n}", "shape": b["shape"], "dtype": b["dtype"]} for n, b in enumerate((*inputs, *results))]
     offsets, size = [], 0
     for value in types:
         offsets.append(size)
         size += (tensor_bytes(value) // 256 + 1) * 256
     inside = [{**t, "source": {"kind": "arena", "device": 0, "offset": o}} for t, o in zip(types, offsets, strict=True)]
-    n, total = len(given), len(types)
+    n, total = len(inputs), len(types)
     outside = [
         {**t, "source": {"kind": "argument", "index": k} if k < n else {"kind": "output", "index": k - n}}
         for k, t in enumerate(types)
@@ -125,7 +125,7 @@ def _single(plan: dict[str, Any], step: dict[str, Any], backend: str) -> dict[st
 
 
 def _worst(found: list[Any], expected: list[Any]) -> tuple[float, int | None]:
-    """The greatest difference as a part of what is tolerated, and in which of the tensors."""
+    """Return the largest difference as a fraction of the tolerance, and the position of its tensor."""
     worst, where = 0.0, None
     for n, (a, b) in enumerate(zip(found, expected, strict=True)):
         error = _difference(a, b)

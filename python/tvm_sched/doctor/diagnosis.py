@@ -1,17 +1,22 @@
-"""Run all checks in order."""
+"""Run all checks in order; check the host."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+from .. import _library
+from ..cores import cores
+from ..cost_model.recording import record
 from ..problem import Topology
 from ..progress import Progress
+from ..report.units import format_bytes
+from ..runtime.machine import versions
 from .against import against_checks
 from .artifact_checks import architecture_check, check_choice, needs_gpu, open_artifact, run_checks
 from .check import Check, Diagnosis
 from .gpus import gpu_checks, gpu_report
-from .host import host_checks
 
 
 def diagnose(
@@ -24,22 +29,22 @@ def diagnose(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Diagnosis:
-    """Look at this machine, and at an artifact on it.
+    """Check this machine, and an artifact on it.
 
     Parameters
     ----------
     artifact, parameters : Path, optional
-        What `tvm_sched.runtime.load` takes; it is run on random inputs.
+        Arguments of `tvm_sched.runtime.load`; the artifact runs on random inputs.
     against : Path, optional
-        An artifact of the same model for CPUs or emulated devices, whose values are the right ones.
+        Reference artifact of the same model for CPUs or emulated devices.
     topology : Topology, optional
-        Whose bandwidths and devices are compared with what is there.
+        Topology whose bandwidths and devices are compared with this machine.
     cuda : bool
         GPUs are needed: their absence is a failure.
     devices : sequence of int, optional
         GPU of each of the artifact's devices.
     seed : int
-        Of random inputs.
+        Seed of the random inputs.
     progress : callable, optional
 
     Raises
@@ -59,8 +64,8 @@ def diagnose(
         return Diagnosis.of(checks)
     report("the artifact", 2, 4)
     if on_gpus:
-        found, _ = gpu_report()
-        gpus = (found or {}).get("gpus", [])
+        found_gpus, _ = gpu_report()
+        gpus = (found_gpus or {}).get("gpus", [])
         checks.append(architecture_check(module.info(), gpus))
         if devices is None and len(gpus) < len(module.plans()[0]["devices"]):
             devices = [d % len(gpus) for d in range(len(module.plans()[0]["devices"]))]
@@ -72,3 +77,24 @@ def diagnose(
         other, load_checks = open_artifact(against, None)
         checks += against_checks(module, other, seed) if other is not None else load_checks
     return Diagnosis.of(checks)
+
+
+def host_checks() -> list[Check]:
+    """Check the needs of every artifact: processor, memory, versions, libraries of CPU kernels."""
+    host = record()
+    facts = {"processor": host.processor, "architecture": platform.machine(), "cores": cores(), "memory": host.memory}
+    name = f"{host.processor or 'processor unknown'} ({platform.machine()})"
+    text = f"{name}, {facts['cores']} cores for this process, {format_bytes(host.memory)} of memory"
+    packages = versions()
+    package_versions = ", ".join(f"{package} {version}" for package, version in packages.items())
+    missing = str(_library.function("tvm_sched.why_not_onednn")())
+    onednn = (
+        Check("host", "oneDNN", "warning", f"cannot be used, so TVM's kernels do its work: {missing}")
+        if missing
+        else Check("host", "oneDNN", "ok", "can be used")
+    )
+    return [
+        Check("host", "machine", "ok", text, facts),
+        Check("host", "versions", "ok", f"Python {platform.python_version()}, {package_versions}", dict(packages)),
+        onednn,
+    ]

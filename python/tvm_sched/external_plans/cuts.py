@@ -1,7 +1,6 @@
-"""The best cut of a chain into runs of units, each at a place of its own, found exactly over all orders of the places.
+"""Find the best cut of a chain into runs of units, each at its own place, exactly over all orders of the places.
 
-Places that are alike in everything (device, memory, ways to all others) are one kind, so that eight equal GPUs are nine
-states and not 256.
+Places with equal device, memory and routes to all others are one kind, so eight equal GPUs are nine states and not 256.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ..errors import InputError
 from .unit_chain import Chain, Floats, Placement, segments
 
 MOST_STATES = 20_000
-"""Numbers of used places of each kind, beyond which a machine is too large for all orders."""
+"""Largest number of states (used places of each kind) for which all orders are tried."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,9 @@ class Limits:
     Attributes
     ----------
     stages : int
-        Runs exactly; 0: any number.
+        Exact number of runs; 0: any number.
     longest_ns : float
-        Most time of a run.
+        Longest time of a run.
     """
 
     stages: int = 0
@@ -37,7 +36,7 @@ class Limits:
 
 
 def kinds_of(chain: Chain) -> list[list[int]]:
-    """Groups of identical places, in the order of the first of each."""
+    """Return the groups of identical places, in the order of the first of each."""
     machine = chain.machine
     count = len(machine.places)
     ways = {(p, q): machine.route(p, q) for p in range(count) for q in range(count) if p != q}
@@ -61,11 +60,11 @@ def kinds_of(chain: Chain) -> list[list[int]]:
 
     kinds: list[list[int]] = []
     for p in range(count):
-        found = next((kind for kind in kinds if all(like(p, q) for q in kind)), None)
-        if found is None:
+        same = next((kind for kind in kinds if all(like(p, q) for q in kind)), None)
+        if same is None:
             kinds.append([p])
         else:
-            found.append(p)
+            same.append(p)
     return kinds
 
 
@@ -74,7 +73,7 @@ def _bandwidth_and_latency(way: object) -> tuple[float, float]:
 
 
 class Cutter:
-    """Dynamic program over how many places of each kind are used, the kind of the last one, and the units done.
+    """Dynamic program over the number of used places of each kind, the kind of the last one, and the units done.
 
     Takes O(states x kinds^2 x units^2).
 
@@ -153,7 +152,7 @@ class Cutter:
         cost: list[Floats],
         done: dict[tuple[tuple[int, ...], int], Floats],
     ) -> tuple[Floats, list[int], list[int]]:
-        """Least time until units are done with these places, kind ``k`` last; where its run begins, the kind before."""
+        """Return the least time until units are done with kind ``k`` last, the start of its run, and the kind before."""
         units = len(self.chain.model.units)
         before = tuple(n - (kind == k) for kind, n in enumerate(state))
         if sum(before) == 0:
@@ -197,19 +196,19 @@ class Cutter:
 
 
 def stage_times(chain: Chain, placement: Placement) -> list[int]:
-    """Nanoseconds of each run of units."""
+    """Return the nanoseconds of each run of units."""
     times, _ = chain.sums
     return [int(times[b, p] - times[a, p]) for p, a, b in segments(placement)]
 
 
 def best_latency(chain: Chain, stages: int = 0) -> Placement | None:
-    """The cut with the least time from the first unit to the last one."""
+    """Return the cut with the least time from the first unit to the last one."""
     found = Cutter(chain).best(Limits(stages))
     return None if found is None else found[1]
 
 
 def best_period(chain: Chain, stages: int, micro_batches: int) -> Placement | None:
-    """The cut with the least time for all micro-batches, ``max(sum of stages, micro_batches x longest stage)``.
+    """Return the cut with the least time for all micro-batches, ``max(sum of stages, micro_batches x longest stage)``.
 
     With a limit for the longest stage the least sum falls and the limit rises, so the best limit is where they cross.
     """

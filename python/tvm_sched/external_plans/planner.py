@@ -29,11 +29,11 @@ class Row:
     ----------
     label : str
     total_ns : int
-        The request, or the graph's one run: see `RuntimePlan.measure`.
+        Time of the request, or of the graph's one run: see `RuntimePlan.measure`.
     phase_ns : dict of str to int
-        Of the phases ``prefill`` and ``decode`` once, or of ``run``.
+        Time of the phases ``prefill`` and ``decode``, or of ``run``, once.
     held, limit : dict of str to int
-        Bytes at each place that the split uses, and what may be used there.
+        Bytes in use at each place, and available bytes.
     fits : bool
     """
 
@@ -53,22 +53,22 @@ class RuntimePlan:
     ----------
     runtime, model, topology, costs : str
     measure : str
-        What `Row.total_ns` and the bound are the time of.
+        Work that `Row.total_ns` and the bound are the time of.
     ours : Row
     defaults : tuple of Row
         The runtime's default splits.
     lower_bound_ns : int
-        No placement that fits, in the ways that the runtime can be set up, takes less; 0 where nothing is known.
+        No placement that fits and that the runtime supports takes less; 0 if nothing is known.
     bound : str
-        Which argument gave it.
+        Name of the bound's argument.
     settings : dict
         The plan as data.
     files : dict of str to bytes
         The plan's files, the main one first.
     notes : tuple of str
-        What the runtime cannot express of a schedule, and figures that were assumed.
+        Limits of the runtime, and assumed figures.
     on_gpus : bool
-        Whether all of it, but for an embedding, is on GPUs.
+        Whether all units, except an embedding, are on GPUs.
     """
 
     runtime: str
@@ -87,7 +87,7 @@ class RuntimePlan:
 
     @property
     def gap(self) -> float:
-        """By how much the plan can be slower than the best one, as a fraction of its time."""
+        """Largest possible distance of the plan from the best one, as a fraction of its time."""
         return 0.0 if self.ours.total_ns == 0 else 1 - self.lower_bound_ns / self.ours.total_ns
 
     def save(self, path: str | os.PathLike[str]) -> list[Path]:
@@ -141,9 +141,9 @@ def export_plan(
     Raises
     ------
     InputError
-        Something given is wrong, or the runtime takes no such model.
+        An argument is wrong, or the runtime does not take such models.
     InfeasibleError
-        The model does not fit; the message says what would.
+        The model does not fit; the message says which configuration would.
     """
     machine = topology if isinstance(topology, Topology) else load_topology(topology)
     wanted = workload if isinstance(workload, Workload) else _workload(workload or {})
@@ -166,7 +166,7 @@ def export_plan(
 
 
 def _check_beside(model: Path, output: Path) -> None:
-    """Models that a plan has refer to the weights' file by its place beside them."""
+    """Refuse another folder than the model's: a plan's models refer to the weights' file beside them."""
     if model.resolve().parent != output.resolve().parent:
         raise InputError(
             f"{model}: its weights lie in a file of their own, which the plan's models refer to; write the plan beside the "
@@ -174,11 +174,11 @@ def _check_beside(model: Path, output: Path) -> None:
         )
 
 
-def _workload(given: Mapping[str, Any]) -> Workload:
+def _workload(fields: Mapping[str, Any]) -> Workload:
     import msgspec
 
     try:
-        return msgspec.convert(dict(given), Workload)
+        return msgspec.convert(dict(fields), Workload)
     except msgspec.ValidationError as error:
         raise InputError(f"workload: {error}") from None
 
@@ -186,7 +186,7 @@ def _workload(given: Mapping[str, Any]) -> Workload:
 def open_source(
     model: str | os.PathLike[str], runtime: Runtime, shapes: Mapping[str, Any] | None = None
 ) -> Architecture | OperatorModel:
-    """Open a model's name or file; raises `InputError` where plans for the runtime do not support such models."""
+    """Open a model's name or file; raise `InputError` if the runtime does not take such models."""
     text = os.fspath(model)
     path = Path(text)
     suffix = path.suffix.lower()
@@ -217,11 +217,10 @@ def open_source(
 def make_plan(runtime: Runtime, request: Request) -> RuntimePlan:
     """Search all configurations of a runtime; see `export_plan`."""
     cases = runtime.cases(request)
-    found = [(case, placement) for case in cases if (placement := case.best()) is not None]
-    splits = [Split("ours", case, placement) for case, placement in found]
+    splits = [Split("ours", case, placement) for case in cases if (placement := case.best()) is not None]
     defaults = runtime.defaults(request, cases)
     rows = [(split, split.case.price(split.placement)) for split in defaults]
-    # The default split is one of the placements searched, but cuts are charged too much for some copies.
+    # The default split is one of the searched placements, but the search charges too much for some copies.
     usable = [(split, priced) for split in splits if (priced := split.case.price(split.placement)).fits]
     usable += [(Split("ours", split.case, split.placement), priced) for split, priced in rows if priced.fits]
     if not usable:
@@ -250,7 +249,7 @@ def _all_on_gpus(split: Split) -> bool:
 
 
 def _bounded(cases: list[Case], defaults: list[Split]) -> list[Case]:
-    """Cases with all that a plan may be, each once."""
+    """Return the cases of all possible plans, each once."""
     every = [*cases, *(split.case for split in defaults)]
     return list({id(case): case for case in every}.values())
 

@@ -1,4 +1,4 @@
-"""Why no schedule of a problem can be much faster than one that is there, in words."""
+"""Explain in words why no schedule of a problem can be much faster than a given one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .figures import lane_figures, ordered_lanes
 from .units import format_bytes, format_ns, format_percent
 
 MOST_SHOWN = 8
-"""Lemmas that are told, the longest first."""
+"""Largest number of lemmas that are shown, the longest first."""
 
 
 def explain(problem: Problem, schedule: Schedule) -> list[str]:
-    """Sentences: what is known of a schedule's latency, what each bound gives, and on what the strongest rests.
+    """Return sentences on a schedule's latency, on each bound, and on the argument of the strongest bound.
 
     Raises
     ------
@@ -57,23 +57,23 @@ def _share(bound: Bound, latency: int) -> str:
 
 def _proof(problem: Problem, bound: Bound) -> list[str]:
     try:
-        found = evidence(problem)
+        proof = evidence(problem)
     except InputError as error:
         return [f"What the bound rests on cannot be told: {error}"]
-    of = f", for {format_ns(found.proved_ns)} of it" if found.proved_ns < bound.ns else ""
-    if found.relaxed:
+    of = f", for {format_ns(proof.proved_ns)} of it" if proof.proved_ns < bound.ns else ""
+    if proof.relaxed:
         of += ", for operators that stand for all alternatives of a group (OPERATOR/head0 and others)"
-    *lemmas, last = found.lemmas
+    *lemmas, last = proof.lemmas
     longest = sorted(lemmas, key=lambda lemma: -lemma["ns"])
-    told = [f"Why{of}:", *(f"  {_lemma(lemma)}" for lemma in longest[:MOST_SHOWN])]
+    sentences = [f"Why{of}:", *(f"  {_lemma(lemma)}" for lemma in longest[:MOST_SHOWN])]
     if len(lemmas) > MOST_SHOWN:
-        told.append(f"  and {len(lemmas) - MOST_SHOWN} shorter ones between other operators")
-    basis = problem if found.relaxed is None else found.relaxed.problem
-    return [*told, *(f"  {sentence}" for sentence in _whole(basis, found, last))]
+        sentences.append(f"  and {len(lemmas) - MOST_SHOWN} shorter ones between other operators")
+    basis = problem if proof.relaxed is None else proof.relaxed.problem
+    return [*sentences, *(f"  {sentence}" for sentence in _whole(basis, proof, last))]
 
 
 def _lemma(lemma: dict[str, Any]) -> str:
-    """A lemma about a part of the run."""
+    """Return a sentence on a lemma about a part of the run."""
     if lemma["rule"] == "bus":
         return f"{lemma['last']} cannot end before {format_ns(lemma['ns'])}: the buses carry what it and all before it read."
     between = f"from the end of {lemma['first']} to that of {lemma['last']} {format_ns(lemma['ns'])} pass at least: "
@@ -92,17 +92,17 @@ def _lemma(lemma: dict[str, Any]) -> str:
     )
 
 
-def _whole(problem: Problem, found: Evidence, last: dict[str, Any]) -> Iterator[str]:
-    """The last lemma: the argument about the whole run."""
+def _whole(problem: Problem, proof: Evidence, last: dict[str, Any]) -> Iterator[str]:
+    """Yield sentences on the last lemma: the argument about the whole run."""
     ns = format_ns(last["ns"])
     if last["rule"] == "path":
-        names = found.through
+        names = proof.through
         shown = " -> ".join(names if len(names) <= 9 else [*names[:4], f"({len(names) - 8} more)", *names[-4:]])
         yield f"With these, the longest path takes {ns}, each operator on its best device: {shown}."
     elif last["rule"] == "bus":
-        index, readers = problem.graph.index, [problem.graph.index.operator_id[name] for name in found.through]
+        index, readers = problem.graph.index, [problem.graph.index.operator_id[name] for name in proof.through]
         direct = (problem.costs.direct_ns != FORBIDDEN).any(axis=1)
-        read: dict[int, int] = {}  # of each tensor what that reader needs that takes most: a lookup takes a few rows
+        read: dict[int, int] = {}  # bytes of each tensor for its largest reader: a lookup reads a few rows
         for o in readers:
             for t, size in zip(index.host_inputs[o], index.host_bytes[o], strict=True):
                 read[t] = max(size if direct[o] else index.size[t], read.get(t, 0))
@@ -122,24 +122,24 @@ def _whole(problem: Problem, found: Evidence, last: dict[str, Any]) -> Iterator[
 
 
 def _weighed(last: dict[str, Any]) -> Iterator[str]:
-    """Path and bus."""
+    """Yield sentences on a bound from paths and buses together."""
     crossing, working = sum(last["multipliers"].values()), sum(last.get("devices", [0]))
     along = sum(step["multiplier"] for step in last["steps"] if "first" not in step)
     total = crossing + working + along
     parts = [(along, "on the paths"), (working, "on the devices"), (crossing, f"on {', '.join(last['multipliers'])}")]
-    said = " and ".join(f"{format_percent(part / total)} of its time {where}" for part, where in parts if part)
+    shares = " and ".join(f"{format_percent(part / total)} of its time {where}" for part, where in parts if part)
     path = heaviest_path(last["steps"])
     shown = " -> ".join(path if len(path) <= 9 else [*path[:4], f"({len(path) - 8} more)", *path[-4:]])
     yield (
         "An operator whose parameters are loaded keeps the buses busy, one that reads them directly takes longer. Counted "
-        f"with {said}, whichever is less, all operators take {format_ns(last['ns'])}."
+        f"with {shares}, whichever is less, all operators take {format_ns(last['ns'])}."
     )
     if path:
         yield f"The path that counts most: {shown}."
 
 
 def heaviest_path(steps: Sequence[dict[str, Any]]) -> list[str]:
-    """The operators that one comes to along steps, always by the one of largest multiplier."""
+    """Return the operators on a path along the steps of largest multiplier."""
     onward: dict[str | None, dict[str, Any]] = {}
     for step in sorted(steps, key=lambda step: int(step["multiplier"])):
         onward[step.get("first")] = step

@@ -1,4 +1,4 @@
-"""Measure runs of an artifact: latencies, the fastest run, what the plan promised, and a summary of them."""
+"""Measure runs of an artifact: latencies, the fastest run, the plan's timeline, and a summary of them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Measured:
     plan : dict
         The plan that took the inputs.
     outputs : list of array
-        Of the last run; of emulated devices, of one that was not measured. Empty where only times were asked for.
+        Outputs of the last run, or for emulated devices of a run that is not measured. Empty with ``times_only``.
     statistics : LatencyStatistics
-        Seconds; of emulated devices, in the plan's time.
+        Seconds; for emulated devices in the plan's time.
     wall_seconds : float
-        Of all runs together, warm-up included.
+        Time of all runs together, warm-up included.
     predicted, timeline : Timeline
-        What the plan promises; the fastest run.
+        The plan's timeline, and that of the fastest run.
     """
 
     plan: dict[str, Any]
@@ -59,8 +59,8 @@ def measure(
 ) -> Measured:
     """Run ``module`` with the inputs ``values``.
 
-    Emulated devices compute values once, after the measured runs, and with ``times_only`` not at all.
-    ``trace_apart``: the timeline is of one more run, since those that are measured cannot be traced (they replay a graph).
+    Emulated devices compute values once, after the measured runs, and with ``times_only`` not at all. With
+    ``trace_apart`` the timeline is of one more run, since measured runs that replay a graph cannot be traced.
     """
     module.configure(trace=not trace_apart)
     begin = time.monotonic()
@@ -109,7 +109,7 @@ class OutputType(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of_all(outputs: Sequence[Array]) -> list[OutputType]:
-        """The types of arrays."""
+        """Return the types of arrays."""
         return [OutputType(value.shape, value.dtype.name) for value in outputs]
 
 
@@ -122,11 +122,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         ``"measured"`` or ``"emulated"``.
     latency_seconds : LatencyStatistics
     predicted_latency_ns, lower_bound_ns, gap
-        Of a cold run.
+        Figures of a cold run.
     time_ns : dict
         Time of loading, computing and copying over all lanes: predicted, and in the fastest run.
     processor, compiled_with
-        What the kernels that ran were compiled for, and what the artifact says of itself.
+        Processor of the kernels that ran, and the artifact's metadata.
     """
 
     source: str
@@ -171,7 +171,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def tables(self, module: ScheduledModule, plan: dict[str, Any], warm: bool) -> list[Table]:
-        """Latencies, the plan, and where the time went; the plan is of a cold run, also where the runs were ``warm``."""
+        """Return tables of latencies, plan and time; the plan is of a cold run, even if the runs were ``warm``."""
         of = ", cold" if warm else ""
         latencies = [
             (name, format_time(getattr(self.latency_seconds, name)))
@@ -184,13 +184,13 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         split = [(name, *map(format_ns, times.values())) for name, times in self.time_ns.items()]
         return [
             table((f"{self.source} latency", f"{self.repeat} runs"), latencies),
-            table(("plan", self.plan), rows, text_columns=2),  # what is emulated takes lines
+            table(("plan", self.plan), rows, text_columns=2),  # the text on emulation takes several lines
             table(("time over all lanes", f"predicted{of}", f"{self.source}, fastest run"), split),
         ]
 
 
 def _plan_rows(module: ScheduledModule, plan: dict[str, Any]) -> list[tuple[str, str]]:
-    """What ran, where, who made it, and its inputs."""
+    """Return rows on topology, scheduler, kernels and inputs of a plan."""
     info = module.info()
     others = len(info.get("plans", ())) - 1
     rows = [(what, str(info[what])) for what in ("topology", "scheduler", "emulated") if info.get(what)]
@@ -205,22 +205,22 @@ def _output_rows(outputs: Sequence[OutputType]) -> list[tuple[str, str]]:
 
 
 def kernels_for(module: ScheduledModule) -> str:
-    """The processor whose kernels run here, and which others the artifact has kernels for."""
+    """Return the processor whose kernels run here, and the other processors of the artifact."""
     levels = module.info().get("needs", {}).get("processor", {}).get("levels", ())
     others = [level["name"] for level in levels if level["name"] != module.processor()]
     return f"{module.processor()} (and, elsewhere, {', '.join(others)})" if others else module.processor()
 
 
 def tail_text(info: dict[str, Any]) -> str:
-    """What TVM's virtual machine runs after the schedule."""
+    """Return a text on the operators that TVM's virtual machine runs after the schedule."""
     return f"{sum(info['tail'].values())} operators, not scheduled, not in the latency"
 
 
 def planned_timeline(plan: dict[str, Any], problem: str = "") -> Timeline:
-    """The timeline that a plan (``docs/formats/plan.md``) promises.
+    """Return the predicted timeline of a plan (``docs/formats/plan.md``).
 
-    Each step starts when the one before it on its queue, and those that it waits for, have ended; so this is what
-    `simulate` says of the schedule from which the plan was made.
+    Each step starts when the previous step on its queue and all steps that it waits for have ended, so the result equals
+    that of `simulate` for the plan's schedule.
     """
     ends: list[int] = []
     free: dict[int, int] = {}
@@ -234,17 +234,17 @@ def planned_timeline(plan: dict[str, Any], problem: str = "") -> Timeline:
 
 
 def measured_timeline(raw: dict[str, Any], problem: str = "") -> Timeline:
-    """The timeline of the last run, of what `ScheduledModule.timeline` returns; emulated times in the plan's time."""
+    """Return the timeline of the last run from `ScheduledModule.timeline`; emulated times are the plan's."""
     events = [event for row in raw["events"] for event in _events(row["event"], row["start_ns"], row["end_ns"])]
     source = "emulated" if raw["backend"] == "emulated" else "measured"
     return _timeline(source, problem, events)
 
 
-def _events(said: dict[str, Any] | None, start: int, end: int) -> list[Event]:
-    """The event of a step; a step of which the plan says nothing (a copy to an output, say) is none."""
-    if not said or "kind" not in said:
+def _events(entry: dict[str, Any] | None, start: int, end: int) -> list[Event]:
+    """Return the event of a step; none if the plan names none, such as for a copy to an output."""
+    if not entry or "kind" not in entry:
         return []
-    return [convert({**said, "start_ns": start, "end_ns": max(start, end)}, Event, "event of a plan")]
+    return [convert({**entry, "start_ns": start, "end_ns": max(start, end)}, Event, "event of a plan")]
 
 
 def _timeline(source: Any, problem: str, events: list[Event]) -> Timeline:

@@ -1,4 +1,4 @@
-"""The frame of every report: one HTML file with its styles, script and data, that needs no network."""
+"""The frame of every report: one HTML file with its styles, script and data; it needs no network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGES = ("apache-tvm", "ortools", "numpy", "plotly")
 
 
 def require_plotly() -> str:
-    """The JavaScript of plotly; call it before long work to find out early whether a report can be written.
+    """Return the JavaScript of plotly; call this before long work to find out early whether it is missing.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def write_page(
     first : int
         The entry that is open at the beginning.
     options : mapping, optional
-        What the reader should know besides.
+        Further details for the reader.
 
     Raises
     ------
@@ -115,9 +115,9 @@ def write_frame(
     subtitle, main : str
         HTML.
     details : mapping
-        What the reader should know besides; versions are added.
+        Details for the reader; versions are added.
     data
-        What the scripts read from the element ``report-data``.
+        Data of the scripts, in the element ``report-data``.
     scripts : sequence of str
         JavaScript, run in this order.
     """
@@ -140,12 +140,12 @@ def _pieces(page: str) -> list[str]:
 
 
 def asset(name: str) -> str:
-    """A file of this package that goes into pages."""
+    """Return a file of this package that is part of pages."""
     return resources.files(__package__).joinpath(name).read_text("utf-8")
 
 
 def _with_one_table_of_names(charts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The charts with names as positions in one table: schedules of one problem have most of them in common."""
+    """Return the charts with names as positions in one table: schedules of one problem share most names."""
     position: dict[str, int] = {}
     entries = []
     for chart in charts:
@@ -159,21 +159,21 @@ def _with_one_table_of_names(charts: Sequence[Mapping[str, Any]]) -> dict[str, A
 
 
 def _json(data: Any) -> str:
-    """JSON that can stand inside of a script element."""
+    """Return JSON that is safe inside a script element."""
     return msgspec.json.encode(data).decode().replace("<", "\\u003c")
 
 
 def _subtitle(problems: Sequence[Problem]) -> str:
-    said = [
+    lines = [
         f"{escape(p.graph.name)}: {len(p.graph.operators):,} operators on {escape(p.topology.name)} "
         f"({len(p.topology.devices)} devices), problem <code>{p.digest}</code>"
         for p in {problem.digest: problem for problem in problems}.values()
     ]
-    return "<br>".join(said)
+    return "<br>".join(lines)
 
 
 def _details(options: Mapping[str, Any]) -> str:
-    """Versions and options, as rows of a table."""
+    """Return versions and options as rows of a table."""
     rows = [("tvm_sched", __version__), ("Python", platform.python_version()), ("machine", platform.platform())]
     for name in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Parts of the report that need no script: tables, figures, drawings, as HTML text."""
+"""Parts of the report without scripts: tables, figures and drawings as HTML text."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NONE = '<span class="none">–</span>'
 
 
 class View(NamedTuple):
-    """An entry with all that is drawn: its problem, the simulated timeline, and the others.
+    """An entry of the report: its problem, the simulated timeline, and the other timelines.
 
-    Of a problem with variants, ``problem`` and ``schedule`` are what was chosen; ``posed`` is the problem that was posed.
-    ``resident`` are the parameters that are on the devices when the run begins.
+    If the problem has variants, ``problem`` and ``schedule`` are those of the choice; ``posed`` is the problem with
+    variants. ``resident`` are the parameters on the devices when the run begins.
     """
 
     title: str
@@ -36,7 +36,7 @@ class View(NamedTuple):
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", numbers: int = 1) -> str:
-    """A table whose columns from ``numbers`` on are aligned right; cells are HTML."""
+    """Return a table whose columns from ``numbers`` on are aligned right; cells are HTML."""
 
     def cells(tag: str, values: Sequence[str]) -> str:
         return "".join(
@@ -49,7 +49,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", n
 
 
 def summary_table(views: Sequence[View]) -> str:
-    """A row for each schedule: latencies, bound, gap; speed-ups are over the first of the same case (`_case`)."""
+    """Return a row for each schedule: latencies, bound, gap; speed-ups are over the first of the same `_case`."""
     head = [
         "Schedule",
         "Scheduler",
@@ -88,7 +88,7 @@ def summary_table(views: Sequence[View]) -> str:
 
 
 def most_telling(views: Sequence[View]) -> int:
-    """The entry to open first: the one with the largest speed-up over the first of its case."""
+    """Return the entry to open first: the one with the largest speed-up over the first of its case."""
     first: dict[Any, int] = {}
     latencies = [max(view.predicted.latency_ns, 1) for view in views]
     speedups = [first.setdefault(_case(v), ns) / ns for v, ns in zip(views, latencies, strict=True)]
@@ -96,9 +96,9 @@ def most_telling(views: Sequence[View]) -> int:
 
 
 def _case(view: View) -> tuple[Any, ...]:
-    """What two schedules are of if they can be compared: a model with the same inputs and resident parameters on a machine.
+    """Return a key that is equal for comparable schedules: model, machine, inputs and resident parameters.
 
-    Not the problem's digest: a compiled model has the problem of the variants that its schedule chose.
+    The problem's digest does not do: a compiled model has the problem of the variants that its schedule chose.
     """
     graph = view.posed.graph
     inputs = ((t.name, t.shape, t.size) for t in graph.tensors if t.kind == "input")
@@ -106,7 +106,7 @@ def _case(view: View) -> tuple[Any, ...]:
 
 
 def _bar(latency: int, bound: int, longest: int) -> str:
-    """Latency as a bar whose full part is the lower bound: what is light could still be won."""
+    """Return the latency as a bar; its dark part is the lower bound."""
     title = f"lower bound {format_ns(bound)} of {format_ns(latency)}"
     return (
         f'<span class="bar" title="{title}"><i style="width:{100 * latency / longest:.2f}%"></i>'
@@ -115,7 +115,7 @@ def _bar(latency: int, bound: int, longest: int) -> str:
 
 
 def entry_section(n: int, view: View) -> str:
-    """All of one schedule: figures, the places of its charts, tables of devices and channels, options."""
+    """Return the section of one schedule: figures, places of its charts, tables of devices and channels, options."""
     problem, schedule = view.problem, view.schedule
     return f"""<section class="entry" id="entry-{n}" data-entry="{n}">
 <h2>{escape(view.title)} <small>{escape(problem.graph.name)} on {escape(problem.topology.name)}</small></h2>
@@ -140,7 +140,7 @@ def _colour_choice(view: View) -> str:
 
 
 def chart_tools(choice: str = "") -> str:
-    """The buttons of a timeline's chart, and how to move in it."""
+    """Return the buttons of a timeline's chart, and a hint on how to move in it."""
     return f"""<span class="buttons"><button data-zoom="0.5" title="Zoom in" aria-label="Zoom in">+</button>
  <button data-zoom="2" title="Zoom out" aria-label="Zoom out">−</button>
  <button data-zoom="0" title="Show all">Fit</button></span>
@@ -151,7 +151,7 @@ def chart_tools(choice: str = "") -> str:
 
 
 def timeline_chart(label: str) -> str:
-    """The place of a timeline's chart, and of its events as a table, which the page's script fills when it is opened."""
+    """Return the places of a timeline's chart and table of events, which the page's script fills."""
     head = "".join(f"<th>{name}</th>" for name in ("Event", "Kind", "On", "Start", "Time", "Bytes", "Source"))
     return f"""<div class="gantt" tabindex="0" role="group" aria-label="{escape(label)}"></div>
 <details class="events"><summary>Events in view as a table</summary><p class="hint"></p>
@@ -160,7 +160,7 @@ def timeline_chart(label: str) -> str:
 
 
 def _useful(problem: Problem, schedule: Schedule) -> str:
-    """What to measure to know the latency better; nothing where the latencies say nothing of their errors."""
+    """Return the kernels whose measurement helps most; empty if the latencies have no error intervals."""
     from ..cost_model.uncertainty import most_useful
 
     rows = [
@@ -191,7 +191,7 @@ def _cards(view: View) -> str:
 
 
 def cards(shown: Sequence[tuple[str, str, str]]) -> str:
-    """Figures to see first: each a name, a value, and a note."""
+    """Return the main figures, each with name, value and note."""
     each = (
         f'<div class="card"><span>{name}</span><b>{value}</b><small>{note}</small></div>' for name, value, note in shown
     )
@@ -255,13 +255,13 @@ def _options(schedule: Schedule) -> str:
 
 
 def _two_lines(connection: Connection) -> str:
-    """A cell of the matrix, narrow enough for eight devices."""
+    """Return a cell of the matrix in two lines, narrow enough for eight devices."""
     rate = "" if connection.bandwidth is None else f"<small>{escape(format_rate(connection.bandwidth))}</small>"
     return escape(connection.by) + rate
 
 
 def topology_section(topology: Topology) -> str:
-    """The drawing and the matrix of one topology."""
+    """Return the drawing and the matrix of one topology."""
     names, cells = matrix(topology)
     rows = [
         [

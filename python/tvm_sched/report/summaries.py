@@ -40,20 +40,20 @@ class ProblemSummary(msgspec.Struct, frozen=True):
 
 
 class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule with its certificate, and what each lane does.
+    """A schedule with its certificate and the use of each lane.
 
     Attributes
     ----------
     choice : dict
-        By group of operators, which of its variants runs, unless it is that of the graph.
+        Chosen variant of each group of operators, except groups that run as in the graph.
     latency_ns, lower_bound_ns : int
-        Of a cold run, or the means over ``requests`` by their weights.
+        Figures of a cold run, or weighted means over ``requests``.
     gap : float
         ``1 - lower_bound_ns / latency_ns``.
     notes : dict
-        What the scheduler says of its answer: for `sortinghat`, what decided each submodel.
+        Notes of the scheduler: for `sortinghat`, the method that decided each submodel.
     lanes : list of LaneFigures
-        Of the run of the first request.
+        Lanes in the run of the first request.
     """
 
     problem: str
@@ -100,9 +100,9 @@ class ModelEnd(msgspec.Struct, frozen=True):
     Attributes
     ----------
     alone_ns, slowdown : int, float, optional
-        Its latency alone on the machine, and the latency among the others divided by it.
+        Latency alone on the machine, and the latency among the others divided by it.
     takes_ns : int, optional
-        Of models that follow each other: the time since the end of the one before.
+        Time since the end of the previous model, if the models run in turn.
     """
 
     model: str
@@ -113,7 +113,7 @@ class ModelEnd(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of_all(known: Sequence[ModelLatency], in_turn: bool) -> list[ModelEnd]:
-        """The ends of models that run at once, or ``in_turn``."""
+        """Return the ends of models that run at once or ``in_turn``."""
         starts = [0, *(each.latency_ns for each in known)]
         return [
             ModelEnd(
@@ -129,9 +129,9 @@ class ScheduledModels(ScheduleSummary, frozen=True, kw_only=True):
     Attributes
     ----------
     models : list of ModelEnd, optional
-        Of several models.
+        Ends of several models.
     largest_slowdown : float, optional
-        Where the latencies alone are known.
+        Largest slowdown, if the latencies alone are known.
     weights, objective, objective_lower_bound : optional
         If the objective was the largest weighted slowdown: the weights, that slowdown, and its lower bound.
     """
@@ -152,7 +152,7 @@ class LatencySample(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, latencies: npt.NDArray[np.int64], seed: int) -> LatencySample:
-        """The percentiles of latencies that were drawn with a seed."""
+        """Return the percentiles of latencies that were drawn with a seed."""
         levels = {"5 %": 5, "25 %": 25, "median": 50, "75 %": 75, "95 %": 95}
         return cls({name: int(np.percentile(latencies, at)) for name, at in levels.items()}, len(latencies), seed)
 
@@ -183,24 +183,24 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Sentences on what a lower bound rests on."""
+    """Sentences on the argument of a lower bound."""
 
     lines: list[str]
 
 
 def remarks(problem: Problem, schedule: Schedule) -> list[str]:
-    """Sentences on the choice among variants, and on what decided the schedule, where its method says so."""
-    said, notes = [], schedule.notes
+    """Return sentences on the choice among variants, and on the scheduler's notes."""
+    sentences, notes = [], schedule.notes
     if problem.variants is not None:
         groups = problem.variants.groups
         chosen = Counter(schedule.choice.get(group.name, group.graph_way) for group in groups)
         counts = ", ".join(f"{count} {way}" for way, count in chosen.items())
-        said.append(f"{len(groups)} groups of operators can be computed in several ways; chosen: {counts}")
+        sentences.append(f"{len(groups)} groups of operators can be computed in several ways; chosen: {counts}")
     if "instead" in notes:
-        said.append(f"the schedule is not that of {schedule.scheduler}: {notes['instead']}")
+        sentences.append(f"the schedule is not that of {schedule.scheduler}: {notes['instead']}")
     elif "submodels" in notes:
-        said.append(
+        sentences.append(
             f"the solver improved {notes['decided_by_solver']} of {len(notes['submodels'])} submodels, and proved "
             f"{notes['proved']}; what decided each is in --json"
         )
-    return said
+    return sentences

@@ -21,7 +21,7 @@ from .units import format_bytes, format_ns, format_percent, format_rate, format_
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "", text_columns: int = 1) -> Table:
-    """A table whose columns after the first ``text_columns`` are aligned right; cells of `Text` keep their styles."""
+    """Return a table; columns after the first ``text_columns`` are aligned right, cells of `Text` keep their styles."""
     made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for n, name in enumerate(head):
         text = n < text_columns
@@ -32,7 +32,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str 
 
 
 def certificate_table(schedule: Schedule, measured: Sequence[Timeline] = ()) -> Table:
-    """Latency, bound and gap of one schedule."""
+    """Return latency, bound and gap of one schedule."""
     certificate = schedule.certificate
     rows = [("scheduler", schedule.scheduler or "-")]
     if certificate:
@@ -56,15 +56,15 @@ def certificate_table(schedule: Schedule, measured: Sequence[Timeline] = ()) -> 
 
 
 def _streams_of(schedule: Schedule) -> dict[str, set[int]]:
-    """The streams that operators are on, by device."""
-    found: dict[str, set[int]] = {}
+    """Return the streams of the operators by device."""
+    streams: dict[str, set[int]] = {}
     for placement in schedule.placements:
-        found.setdefault(placement.device, set()).add(placement.stream)
-    return found
+        streams.setdefault(placement.device, set()).add(placement.stream)
+    return streams
 
 
 def lanes_table(topology: Topology, timeline: Timeline) -> Table:
-    """What each stream and channel did."""
+    """Return the use of each stream and channel."""
     figures = lane_figures(timeline, ordered_lanes(topology, [timeline]))
     rows = [
         (f.lane, f"{f.events:,}", format_ns(f.busy_ns), format_percent(f.busy), format_bytes(f.bytes)) for f in figures
@@ -73,7 +73,7 @@ def lanes_table(topology: Topology, timeline: Timeline) -> Table:
 
 
 def models_table(models: Sequence[ModelEnd], in_turn: bool) -> Table:
-    """When each of several models ends, and how long it takes or how much slower that is than alone."""
+    """Return when each of several models ends, and its time or its slowdown."""
     if in_turn:
         ended = [(each.model, format_ns(each.latency_ns), format_ns(each.takes_ns or 0)) for each in models]
         return table(("part", "ends", "takes"), ended)
@@ -92,7 +92,7 @@ def sample_table(sample: LatencySample) -> Table:
 
 
 def useful_table(useful: Sequence[Useful]) -> Table:
-    """The kernels whose measurement would make the latency more certain."""
+    """Return the kernels whose measurement would make the latency more certain."""
     rows = [
         (each.signature.partition("|")[0], str(len(each.operators)), each.operators[0], each.device,
          format_ns(each.uncertain_ns), "far from the data" if each.far else "")
@@ -103,7 +103,7 @@ def useful_table(useful: Sequence[Useful]) -> Table:
 
 
 def matrix_table(topology: Topology) -> Table:
-    """How each memory is joined to each, like ``nvidia-smi topo -m``, with bandwidths."""
+    """Return the connection of each pair of memories with its bandwidth, like ``nvidia-smi topo -m``."""
     names, cells = matrix(topology)
     made = table(("", *names), [(name, *map(str, row)) for name, row in zip(names, cells, strict=True)])
     words = {cell.by for row in cells for cell in row}
@@ -115,7 +115,7 @@ def matrix_table(topology: Topology) -> Table:
 
 
 def presets_table(topologies: Iterable[Topology]) -> Table:
-    """The presets, their devices' models and the counts of their parts."""
+    """Return the presets, their devices' models and the counts of their parts."""
     rows = [
         (m.name, ", ".join(dict.fromkeys(d.model or d.kind for d in m.devices)), *map(str, part_counts(m).values()))
         for m in topologies
@@ -154,21 +154,21 @@ def buses_table(topology: Topology) -> Table:
             bus.name,
             "bus",
             ", ".join(d.name for d in topology.devices if d.bus == bus.name),
-            *_way(bus.bandwidth, bus.duplex, bus.latency),
+            *_connection(bus.bandwidth, bus.duplex, bus.latency),
         )
         for bus in topology.buses
     ]
     rows += [
         (" - ".join(link.devices), f"link, {link.ways} way{'s' * (link.ways > 1)}", ", ".join(link.devices),
-         *_way(link.bandwidth, link.duplex, link.latency))
+         *_connection(link.bandwidth, link.duplex, link.latency))
         for link in topology.links
     ]  # fmt: skip
     rows += [
-        (switch.name, "switch", ", ".join(switch.devices), *_way(switch.bandwidth, True, switch.latency))
+        (switch.name, "switch", ", ".join(switch.devices), *_connection(switch.bandwidth, True, switch.latency))
         for switch in topology.switches
     ]
     return table(("name", "what", "joins", "bandwidth", "directions", "latency"), rows, text_columns=3)
 
 
-def _way(bandwidth: float, duplex: bool, latency: float) -> tuple[str, str, str]:
+def _connection(bandwidth: float, duplex: bool, latency: float) -> tuple[str, str, str]:
     return format_rate(bandwidth), "both at once" if duplex else "one at a time", format_time(latency)

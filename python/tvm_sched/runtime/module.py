@@ -27,12 +27,12 @@ class ScheduledModule:
         A ``tvm_ffi`` module of kind ``tvm_sched``, or any module that imports one: what ``tvm.compile`` or
         ``load_module`` returns, or a ``relax.VMExecutable``.
     root : optional
-        What holds the kernels' code where that is not ``module`` itself: it has to outlive what runs them.
+        Owner of the kernels' code if that is not ``module`` itself; kept alive with this handle.
 
     Raises
     ------
     InputError
-        If there is none in it, or a pipeline of several.
+        The module contains no scheduled module, or the several modules of a pipeline.
     """
 
     def __init__(self, module: Any, root: Any = None) -> None:
@@ -50,41 +50,41 @@ class ScheduledModule:
         Parameters
         ----------
         inputs
-            The model's inputs in their order: arrays, or tensors of any DLPack library, in the CPU's memory. What was
-            compiled for GPUs takes tensors in their memory, too, without a way through the host's: after the work that the
-            caller has given to the tensors' stream (PyTorch's current one; of other libraries the default stream, or the
-            one of ``tvm_ffi.use_raw_stream``).
+            The model's inputs in their order: arrays, or tensors of any DLPack library, in the CPU's memory. A module for
+            GPUs also takes tensors in GPU memory, without a copy through the host. It reads them after the work on the
+            tensors' stream: PyTorch's current stream; for other libraries the default stream, or the one of
+            ``tvm_ffi.use_raw_stream``.
         named
-            Inputs by name, after the positional ones; which names there are, `plans` tells.
+            Inputs by name, after the positional ones; `plans` lists the names.
 
         Returns
         -------
         list of numpy.ndarray
-            The outputs in the model's order, also where there is only one; nested ones one after the other. An input that
-            is also an output is among them, and so is each of two outputs that are the same. Where an input is on a GPU,
-            they are tensors on the first such input's GPU: of PyTorch if an input there is PyTorch's, else of ``tvm_ffi``,
-            which every DLPack library takes.
+            The outputs in the model's order, a list also for a single one; nested outputs are flattened. An input that is
+            also an output is included, and equal outputs are repeated. If an input is on a GPU, the outputs are tensors on
+            the first such input's GPU: of PyTorch if an input there is PyTorch's, else of ``tvm_ffi``, which every DLPack
+            library takes.
 
         Raises
         ------
         InputError
-            If no plan takes inputs of these shapes and data types.
+            No plan takes inputs of these shapes and data types.
         ExecutionError
-            If parameters are missing or an operator failed; the message names it and its device. If only times are asked
-            for (``configure(times_only=True)``), so that there are no outputs.
+            Parameters are missing, or an operator failed; the message names it and its device. Or the runs compute no
+            values (``configure(times_only=True)``).
         """
         result = self.run_tensors(*inputs, **named)
         return [tensor if _on_gpu(tensor) else to_numpy(tensor) for tensor in result]
 
     @cached_property
     def emulated(self) -> bool:
-        """Whether the devices are emulated: kernels and transfers take the plan's time, and this machine computes values."""
+        """Whether devices are emulated: kernels and transfers take the plan's time, and this machine computes values."""
         return any(plan["backend"] == "emulated" for plan in self.plans())
 
     def run_times(self, *inputs: Any, **named: Any) -> float:
-        """Run the model once for its times alone and return the latency in seconds, see `latency`.
+        """Run the model once for its times and return the latency in seconds, see `latency`.
 
-        Emulated devices compute no values then; real ones do.
+        Emulated devices then compute no values; real devices do.
 
         Raises
         ------
@@ -98,19 +98,19 @@ class ScheduledModule:
             raise ExecutionError(str(error)) from error
 
     def _checked(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-        """The inputs in their order as tensors, for which there is a plan.
+        """Return the inputs in their order as tensors; refuse shapes without a plan.
 
-        One on a GPU whose library tells ``tvm_ffi`` of its streams and its memory stays as it is.
+        A tensor on a GPU stays as it is if its library shares streams and memory with ``tvm_ffi``.
         """
-        given = self._in_order(inputs, named)
-        tensors = [to_tensor(value) for value in given]
+        ordered = self._in_order(inputs, named)
+        tensors = [to_tensor(value) for value in ordered]
         try:
             self._module["plan_of"](*tensors)
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from None
         return [
             value if _on_gpu(tensor) and hasattr(value, "__dlpack_c_exchange_api__") else tensor
-            for value, tensor in zip(given, tensors, strict=True)
+            for value, tensor in zip(ordered, tensors, strict=True)
         ]
 
     def run_tensors(self, *inputs: Any, **named: Any) -> list[Any]:
@@ -134,12 +134,12 @@ class ScheduledModule:
 
     @cached_property
     def _virtual_machine(self) -> VirtualMachine | None:
-        """What runs the whole model where a part of it has sizes that are known only at run time: the dynamic tail."""
+        """TVM's virtual machine for a model with a dynamic tail: operators whose sizes are known only at run time."""
         return VirtualMachine(self._root[0]) if self.info().get("tail") else None
 
     @cached_property
     def _results(self) -> list[dict[str, int]] | None:
-        """What the model returns, as positions among the plan's outputs and arguments; the same for all plans."""
+        """The model's results as positions among the plan's outputs and arguments; the same for all plans."""
         return next((plan["results"] for plan in self.info().get("plans", ()) if "results" in plan), None)
 
     def configure(
@@ -155,34 +155,33 @@ class ScheduledModule:
         graph: bool | None = None,
         in_turn: bool | None = None,
     ) -> None:
-        """Set options of the runs to come; what is not given stays as it is.
+        """Set options of the following runs; options that are not given stay as they are.
 
         Parameters
         ----------
         trace
-            Keep when each step ran, for `timeline`.
+            Record when each step runs, for `timeline`.
         times_only
-            Emulated devices compute no values. `run` is refused then; `run_times` and `benchmark` work.
+            Emulated devices compute no values. `run` is then refused; `run_times` and `benchmark` work.
         emulation_scale
-            How many times slower than the plan's time the emulated devices run; ``"auto"`` chooses for each plan.
+            Factor by which emulated devices are slower than the plan's time; ``"auto"`` chooses it for each plan.
         resident
-            Parameters that remain on the devices from run to run: a part of their bytes, from 0 to 1, or names. A
-            warm run, one that follows a run of the same plan, moves nothing that is there. See ``docs/model.md``.
+            Parameters that remain on the devices between runs: a fraction of their bytes, 0 to 1, or names. A warm run,
+            which follows a run of the same plan, does not load them again. See ``docs/model.md``.
         instances
-            How many runs may proceed at once, each with memory and threads of its own; others wait for their turn.
+            Number of runs that may proceed at once, each with memory and threads of its own; other runs wait.
         watchdog
-            Seconds after which a run in which no step has ended is given up, with an error (and a line on stderr)
-            that names the operators that run and wait; 0 for never. A kernel that hangs cannot be stopped.
+            Seconds after which a run without a finished step is given up; the error (and a line on stderr) names the
+            operators that run and wait. 0: never. A kernel that hangs cannot be stopped.
         devices
-            The GPU, by its number, of each of the plan's devices; several may share one (``[0, 0, 0, 0]``). An empty list,
-            the default: GPUs like those of the topology, in the order of the PCI bus.
+            Number of the GPU of each of the plan's devices; devices may share a GPU (``[0, 0, 0, 0]``). The default is an
+            empty list: GPUs like those of the topology, in the order of the PCI bus.
         graph
-            Capture the second of several equal runs on GPUs as a CUDA graph and replay it from then on. Not while
-            ``trace`` is set.
+            Capture the second of several equal runs on GPUs as a CUDA graph, and replay it from then on. Not with
+            ``trace``.
         in_turn
-            For several ``instances`` on GPUs: the kernels of each run begin when those of the run before have ended, and
-            only its copies lie beside them. Parameters that remain (``resident``) lie on a GPU once for all instances, from
-            the first run on. Not together with ``graph``.
+            For several ``instances`` on GPUs: the kernels of each run begin when those of the previous run have ended;
+            only its copies overlap them. Resident parameters lie on a GPU once for all instances. Not with ``graph``.
         """
         options: dict[str, Any] = {
             "trace": trace, "times_only": times_only, "instances": instances, "watchdog": watchdog,
@@ -197,59 +196,58 @@ class ScheduledModule:
             self._module["configure"](json.dumps(options))
 
     def load_parameters(self, path: str | os.PathLike[str]) -> int:
-        """Map a safetensors file with the external parameters; return how many were taken from it.
+        """Map a safetensors file with the external parameters; return their number.
 
         Raises
         ------
         InputError
-            If the file cannot be read or is damaged, or a parameter is not in it or of another type.
+            The file cannot be read or is damaged, or a parameter is missing or of another type.
         """
         with _refused(RuntimeError, ValueError):
             return int(self._module["load_parameters"](os.fspath(path)))
 
     def set_parameter(self, name: str, value: Any) -> None:
-        """Give one parameter its value; later runs use it.
+        """Set the value of one parameter for later runs.
 
         Raises
         ------
         InputError
-            If there is no such parameter or it is of another type.
+            The parameter is unknown, or the value is of another type.
         """
         with _refused(ValueError):
             self._module["set_parameter"](name, to_tensor(value))
 
     def states(self) -> list[dict[str, Any]]:
-        """Return ``name, shape, dtype`` of each state: what a run leaves for the next one (`CompileOptions.states`)."""
+        """Return ``name, shape, dtype`` of each state, which a run keeps for the next one (`CompileOptions.states`)."""
         known = {state["name"]: state for plan in self.plans() for state in plan.get("states", ())}
         return [{key: state[key] for key in ("name", "shape", "dtype")} for state in known.values()]
 
     def get_state(self, name: str) -> Any:
-        """Return what the last run that ended well has left, as an array in the CPU's memory; zeros before the first run.
+        """Return a state after the last successful run as an array in the CPU's memory; zeros before the first run.
 
         Raises
         ------
         InputError
-            If there is no such state.
+            The state is unknown.
         """
         with _refused(ValueError):
             return to_numpy(self._module["get_state"](name))
 
     def set_state(self, name: str, value: Any) -> None:
-        """Give a state the value from which the next run goes on.
+        """Set a state for the next run.
 
         Raises
         ------
         InputError
-            If there is no such state or it is of another type.
+            The state is unknown, or the value is of another type.
         """
         with _refused(ValueError):
             self._module["set_state"](name, to_tensor(value))
 
     def prepare(self) -> None:
-        """Lay out parameters as kernels want them, now rather than in the first run.
+        """Convert parameters to the kernels' layouts now instead of in the first run; `tvm_sched.runtime.load` does it.
 
-        Plans whose parameters do not all have values yet are left for their first run; so are those whose parameters
-        change after this. `tvm_sched.runtime.load` does it.
+        A plan with missing parameters, or with parameters that change later, converts them in its next run.
         """
         self._module["prepare"]()
 
@@ -263,22 +261,22 @@ class ScheduledModule:
         return plans if isinstance(plans, list) else [plans]
 
     def info(self) -> dict[str, Any]:
-        """Return what the compiler noted down: scheduler, topology, certificate."""
+        """Return the compiler's metadata: scheduler, topology, certificate."""
         text = self._module["info"]()
         return dict(json.loads(text)) if text else {}
 
     def processor(self) -> str:
-        """Return for which processor, or level of processors, the kernels that run here were compiled; "" if it is unknown.
+        """Return the processor, or level of processors, of the kernels that run here; "" if it is unknown.
 
-        Of several levels in one artifact it is the highest that this machine has, or the one that the environment variable
+        If an artifact has several levels, it is the highest one of this machine, or the one that the environment variable
         ``TVM_SCHED_PROCESSOR`` named when the artifact was loaded.
         """
         return str(self._module["processor"]())
 
     def latency(self) -> float:
-        """Return the seconds that the last run took from its start to the end of its last step.
+        """Return the seconds from the start of the last run to the end of its last step.
 
-        For emulated devices these are seconds of the plan's time: the emulation's scale is divided out.
+        For emulated devices they are seconds of the plan's time, without the emulation's scale.
         """
         return int(self._module["latency"]()) * 1e-9
 
@@ -286,13 +284,13 @@ class ScheduledModule:
         """Return when each step of the last run began and ended, in nanoseconds from the run's start.
 
         ``{"plan", "backend", "scale", "latency_ns", "wall_ns", "largest_delay_ns", "events": [{"step", "queue",
-        "start_ns", "end_ns", "event"}]}``; ``event`` is what the plan says of the step, ``wall_ns`` the time until the
-        caller knew that all had ended. All times are the plan's: an emulation's scale is divided out.
+        "start_ns", "end_ns", "event"}]}``; ``event`` is the step's event in the plan, ``wall_ns`` the time until the caller
+        knew that all steps had ended. Times are the plan's, without an emulation's scale.
 
         Raises
         ------
         ExecutionError
-            If no run was traced since ``configure(trace=True)``.
+            No run was traced since ``configure(trace=True)``.
         """
         try:
             return dict(json.loads(self._module["timeline"]()))
@@ -302,7 +300,7 @@ class ScheduledModule:
     def benchmark(self, *inputs: Any, warmup: int = 3, repeat: int = 20, **named: Any) -> LatencyStatistics:
         """Run the model ``warmup + repeat`` times; return the statistics of the last ``repeat`` latencies.
 
-        Emulated devices compute no values meanwhile.
+        Emulated devices compute no values in these runs.
         """
         if warmup < 0 or repeat < 1:
             raise InputError(f"warmup is {warmup} and repeat is {repeat}; allowed are 0 or more and 1 or more")
@@ -323,7 +321,7 @@ class ScheduledModule:
 
 @contextmanager
 def _refused(*kinds: type[Exception]) -> Iterator[None]:
-    """What the executor refuses, as an `InputError`; not for what each run does, since it takes a microsecond."""
+    """Turn the executor's refusals into `InputError`; too slow (a microsecond) for the code of each run."""
     try:
         yield
     except kinds as error:
@@ -335,46 +333,46 @@ def _on_gpu(tensor: Any) -> bool:
 
 
 def find_scheduled_module(module: Any) -> Any:
-    """Return the module of kind ``tvm_sched`` among a module, what it wraps, and its imports.
+    """Return the module of kind ``tvm_sched`` in a module or an executable and its imports.
 
     Raises
     ------
     InputError
-        If there is none, with the kinds that were found, or the stages of a pipeline.
+        There is no such module, or there are the stages of a pipeline.
     """
-    found, others = _search(module)
-    if not found:
+    modules, others = _search(module)
+    if not modules:
         raise InputError(
             f"no module of kind {_KIND!r} was found, only {others}: either it was not compiled with a tvm_sched target, or "
             "the model computes nothing, so that there is nothing to schedule"
         )
-    if len(found) > 1:
+    if len(modules) > 1:
         raise InputError(
-            f"it holds a pipeline of {len(found)} stages: run batches with tvm_sched.pipeline.open_pipeline, or one input "
+            f"it holds a pipeline of {len(modules)} stages: run batches with tvm_sched.pipeline.open_pipeline, or one input "
             "with TVM's virtual machine"
         )
-    return found[0]
+    return modules[0]
 
 
 def scheduled_modules(module: Any) -> list[Any]:
-    """Return all modules of kind ``tvm_sched`` among a module, what it wraps, and its imports."""
+    """Return all modules of kind ``tvm_sched`` in a module or an executable and its imports."""
     return _search(module)[0]
 
 
 def _search(module: Any) -> tuple[list[Any], list[str]]:
-    """The modules of our kind, whose imports are kernels, and the kinds of the others."""
+    """Return the modules of our kind, whose imports are kernels, and the kinds of all others."""
     _library.load_library()
     pending = [getattr(module, "mod", module)]  # relax.VMExecutable wraps its module as `mod`
-    found: list[Any] = []
+    modules: list[Any] = []
     others: list[str] = []
     while pending:
         candidate = pending.pop(0)
         if candidate.kind == _KIND:
-            found.append(candidate)
+            modules.append(candidate)
         else:
             others.append(candidate.kind)
             pending.extend(candidate.imports)
-    return found, others
+    return modules, others
 
 
 def make_module(
@@ -385,11 +383,11 @@ def make_module(
     Parameters
     ----------
     plans
-        As ``docs/formats/plan.md`` says, one for each set of input shapes.
+        In the form of ``docs/formats/plan.md``, one for each set of input shapes.
     metadata
-        Anything JSON can hold; `ScheduledModule.info` gives it back.
+        A JSON document, which `ScheduledModule.info` returns.
     embedded
-        Values of the parameters that travel inside the module, by name.
+        Values of the parameters inside the module, by name.
     """
     tensors = {name: to_tensor(value) for name, value in (embedded or {}).items()}
     return _library.function("tvm_sched.make_module")(json.dumps(plans), json.dumps(metadata), tensors)
