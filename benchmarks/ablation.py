@@ -216,7 +216,7 @@ def page(found: Sequence[Measurement], work: float, seeds: int, path: Path | Non
 
 
 def main(arguments: Any = None) -> None:
-    given_parser = parser(__doc__ or "", models=False)
+    given_parser = parser(__doc__)
     given_parser.add_argument("--work", type=float, default=2.0, help="seconds of work of one search")
     given_parser.add_argument("--seeds", type=int, default=10)
     given_parser.add_argument("--partitions", action="store_true", help="of partitions instead of schedules")

@@ -43,7 +43,7 @@ def latencies(problem: Problem, schedule: Schedule) -> dict[str, float]:
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--time-limit", type=float, default=5.0, help="seconds for `anytime`")
     options = arguments.parse_args()
     rows = []

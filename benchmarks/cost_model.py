@@ -335,7 +335,7 @@ def gpus(args: argparse.Namespace, points: Points) -> list[Row]:
 
 
 def main() -> None:
-    arguments = parser(__doc__.partition("\n")[0], models=False)
+    arguments = parser(__doc__.partition("\n")[0])
     arguments.add_argument("--part", choices=("gpu", "cpu", "pairs"), help="only this part")
     arguments.add_argument("--vidur", type=Path, metavar="DIR", help="train on vidur's compute profiles, too")
     arguments.add_argument(

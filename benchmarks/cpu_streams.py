@@ -293,7 +293,7 @@ def conclusion(results: list[Result]) -> str:
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--networks", nargs="*", default=[], help="of these names alone")
     arguments.add_argument(
         "--resume",

@@ -140,7 +140,7 @@ def medians(runs: list[Callable[[], float]], repeats: int) -> list[float]:
 def main() -> None:
     import tvm
 
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--operators", type=int, default=10_000)
     arguments.add_argument("--repeats", type=int, default=50)
     options = arguments.parse_args()

@@ -67,7 +67,7 @@ def artifact(folder: Path) -> Path:
 
 def main() -> None:
     """Load and run, and write what is left."""
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--loads", type=int, default=10_000)
     arguments.add_argument("--runs", type=int, default=100_000)
     options = arguments.parse_args()

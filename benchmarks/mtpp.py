@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--instances", type=Path, metavar="DIR", help="a folder of graphs (*.json) instead")
     arguments.add_argument("--count", type=int, default=20, metavar="N", help="REGAL-like instances")
     arguments.add_argument("--stages", default="4,8,16", metavar="K,K", help="numbers of stages")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from _common import parser
-from _gpu_graphs import gpu_graph
+from _gpu import gpu_graph
 from _opara_page import H100, PAPER_GPUS, SWEPT, page
 from opara_gpu import last_first, one_gpu
 
@@ -111,7 +111,7 @@ def wanted(models: list[str], batches: list[int]) -> list[tuple[str, int, list[s
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument(
         "--graphs", type=Path, metavar="DIR", help="keep lowered graphs there, and take them from there"
     )

@@ -101,7 +101,7 @@ def page(gaps: dict[str, list[float]], path: Path | None) -> Page:
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--prove", action="store_true", help="compute bounds anew and keep those that say more")
     options = arguments.parse_args()
     suite = load_suite(SUITE)

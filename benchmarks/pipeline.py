@@ -33,7 +33,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument(
         "--emulated", action="store_true", help="run emulated pipelines instead, against their plans"
     )

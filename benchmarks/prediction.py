@@ -23,10 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import parser
-from _cpu_models import HALVES, SETS
 from _result_page import Row, report
-from cpu_latency import HERE, Bench, add_sample, chosen_cases, fingerprint
+from cpu_latency import Bench, chosen_cases, fingerprint, network_parser
 
 METHOD = "ours, one stream"
 FLOOR = 50e-6
@@ -221,17 +219,9 @@ class Measured:
 
 
 def main() -> None:
-    made = parser((__doc__ or "").partition("\n")[0], models=False)
-    made.add_argument("--set", action="append", choices=SETS, help="only these sets")
-    made.add_argument("--half", choices=HALVES, help="only this half of the networks")
-    made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
-    add_sample(made)
-    made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    made.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for one compilation")
-    made.add_argument("--cache", type=Path, default=HERE.parent / "out/bench/cache", help="of models and artifacts")
+    made = network_parser(__doc__)
     made.add_argument("--anew", action="store_true", help="measure and compile each network anew, just before it runs")
     made.add_argument("--attempts", type=int, default=3, metavar="N", help="with --anew, at most so many for a network")
-    made.add_argument("--any-version", action="store_true", help="take artifacts of whatever version of the sources")
     made.add_argument("--least", action="store_true", help="the least of the runs, not the median: on a busy machine")
     made.add_argument("--measure", nargs=2, metavar=("FOLDER", "FILE"), help="one artifact only; used by itself")
     args = made.parse_args()

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--folder", type=Path, help="where the packages are unpacked, instead of this environment")
     arguments.add_argument("--only", default="", help="names that contain this text")
     arguments.add_argument("--topology", nargs="+", default=TOPOLOGIES, help="what to compile for")

@@ -21,7 +21,7 @@ REQUESTS = 100
 
 
 def main() -> None:
-    given = parser(__doc__ or "", models=False).parse_args()
+    given = parser(__doc__).parse_args()
     try:
         from tvm_sched_cluster.serving.local_cluster import LocalCluster
     except ModuleNotFoundError as error:

@@ -75,7 +75,7 @@ def shapes(text: str) -> tuple[str, ...]:
 
 
 def arguments() -> argparse.Namespace:
-    result = parser(__doc__ or "", models=False)
+    result = parser(__doc__)
     result.add_argument("--models", type=words(tuple(PRESETS)), default=MODELS, metavar="A,B")
     result.add_argument("--topologies", type=words(SERVERS, open_end=True), default=SERVERS, metavar="A,B")
     result.add_argument("--shapes", type=shapes, default=SHAPES, metavar="BxT,BxT")

@@ -102,7 +102,7 @@ def conclusion(rows: list[Row]) -> str:
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument(
         "--rows", type=Path, metavar="FILE", help="rows that --json wrote: the page of these, nothing anew"
     )

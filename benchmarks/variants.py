@@ -141,7 +141,7 @@ def conclusions(options: argparse.Namespace, done: dict[str, Found]) -> str:
 
 def main() -> None:
     """Write the page after each search, so that a run that is stopped leaves what is done."""
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--work", type=float, default=4.0, help="work of each search (seconds of an idle core)")
     arguments.add_argument("--warm", action="store_true", help="all parameters on the devices; parts by rows, too")
     arguments.add_argument(

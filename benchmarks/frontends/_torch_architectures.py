@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from _cpu_models import _import_torchvision
-from _network_inputs import LEFT_OUT
+from _torch_transformers import LEFT_OUT
 from torch.utils import _pytree as pytree
 
 SMALL = {

@@ -119,7 +119,7 @@ def _all(library: str, numbers: list[int], folder: Path | None) -> None:
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--folder", type=Path, help="where the packages are unpacked, instead of this environment")
     arguments.add_argument("--library", help="try one library, in this process")
     given = arguments.parse_args()

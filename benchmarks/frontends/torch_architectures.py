@@ -23,7 +23,7 @@ os.environ.setdefault("TVM_SCHED_COSTS", "roofline")  # values are compared, not
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what all benchmarks share
 import numpy as np
-from _fork_server import run_forked
+from _fork_server import run_forked, write_results
 from _result_page import Page
 
 TOLERANCE = 1e-4
@@ -48,7 +48,7 @@ def main() -> int:
         )
         for name, result, failure, took in work:
             results[name] = result or {"verdict": "failed", "why": _last_line(str(failure))}
-            arguments.json.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+            write_results(arguments.json, results)
             print(f"{results[name]['verdict']}: {name} ({took:.0f} s) {results[name]['why']}", flush=True)
     counts = _counts(results[name]["verdict"] for name in known if name in results)
     print(f"{sum(counts.values())} models: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
@@ -155,7 +155,6 @@ def _page(results: dict[str, Any], about: str, path: Path) -> Page:
         _counts(results[name]["verdict"] for name in names),
         _counts(first.get(name, ["", ""])[0] for name in names),
     )
-    verdicts = ("right", "imported", "refused", "wrong", "failed")
     page = Page("Architectures of PyTorch", path, notes=about)
     page.text(
         "Networks at small sizes with random weights, exported by `torch.export`, compiled with the roofline's costs, run, "
