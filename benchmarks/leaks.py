@@ -18,21 +18,8 @@ KINDS = ("threads", "descriptors", "mappings", "kB of malloc")
 class _Malloc(ctypes.Structure):
     """glibc's ``struct mallinfo2``."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keep",
-        )
-    ]
+    _sizes = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keep")
+    _fields_ = [(name, ctypes.c_size_t) for name in _sizes]
 
 
 def held() -> dict[str, float]:
@@ -40,11 +27,11 @@ def held() -> dict[str, float]:
     gc.collect()
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = _Malloc
-    said = mallinfo()
+    heap = mallinfo()
     with open("/proc/self/maps") as file:
         mappings = sum(".so" in line or ".safetensors" in line for line in file)
     counts = (len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), mappings)
-    return dict(zip(KINDS, (*counts, (said.uordblks + said.hblkhd) / 1e3), strict=True))
+    return dict(zip(KINDS, (*counts, (heap.uordblks + heap.hblkhd) / 1e3), strict=True))
 
 
 def artifact(folder: Path) -> Path:
