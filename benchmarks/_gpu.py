@@ -12,9 +12,9 @@ from tvm_sched.problem import OpGraph, Problem, Topology
 
 
 def gpu_graph(make: Callable[[], Any], topology: Topology, kept: Path | None = None) -> OpGraph:
-    """The graph of a model that ``make`` returns; no nvcc is needed, so registers are assumed.
+    """Lower the model that ``make`` returns for CUDA, without nvcc: register counts are assumed.
 
-    Lowering a large network takes minutes: the graph is kept in the file ``kept``, and taken from there.
+    Lowering a large network takes minutes, so the graph is stored in the file ``kept`` and read from it the next time.
     """
     if kept is not None and kept.exists():
         return Problem.load(kept).graph
@@ -43,7 +43,7 @@ EAGER, GRAPH = "PyTorch", "PyTorch, CUDA graph"
 
 
 def medians(runs: Mapping[str, Run], repeat: int) -> dict[str, float]:
-    """Median microseconds of each."""
+    """Return the median microseconds of each run; the runs alternate."""
     rows, warm_up = 4, 3
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rows):
@@ -57,7 +57,7 @@ def medians(runs: Mapping[str, Run], repeat: int) -> dict[str, float]:
 
 
 def torch_runs(torch: Any, module: Any, value: Any) -> dict[str, Run]:
-    """PyTorch step by step and as a CUDA graph, with its input on the GPU."""
+    """Return PyTorch's runs, eager and as a CUDA graph, with the input on the GPU."""
     module, value = module.cuda(), value.cuda()
 
     def eager() -> None:

@@ -115,7 +115,7 @@ MODELS = ("mobilenet_v2.onnx", "mobilenet_v2.pt2", "vit_base.pt2", "gpt2.pt2")
 
 
 def make(folder: Path, names: tuple[str, ...]) -> list[Path]:
-    """Models' files, exported by PyTorch in a process of its own, each with other weights."""
+    """Export the models by PyTorch in a separate process, each with other weights."""
     files = [folder / name for name in names]
     done = subprocess.run([sys.executable, "-c", _MAKE, *map(str, files)], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -131,7 +131,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one command: processor time of it and its children, and what passed."""
+    """Processor time of a command with its children, and wall-clock time, in seconds."""
 
     processor: float
     clock: float
@@ -150,7 +150,7 @@ class Bench:
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else Python's modules are compiled in every run
 
     def compile(self, model: str, *options: str) -> Seconds:
-        """One compilation by the command line."""
+        """Compile a model by the command line."""
         path, _, shape = model.partition(":")
         given = ["--shape", shape] if shape else []
         command = ["compile", path, "-t", self.topology, "-o", str(self.output), *given, *options]
@@ -160,7 +160,7 @@ class Bench:
         return Seconds(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, end - begin)
 
     def parts(self, model: str) -> Figures:
-        """Seconds of processor time by what the compiler says that it does, in a process of its own."""
+        """Return the processor seconds of each step that the compiler reports, from a separate process."""
         said = self._run([__file__, "--parts", model, self.topology, str(self.output)])
         marks = [[OPENING, 0.0], *json.loads(said.splitlines()[-1])]
         found: Figures = {}
@@ -169,7 +169,7 @@ class Bench:
         return found
 
     def size(self) -> int:
-        """Bytes of what was compiled last."""
+        """Return the bytes of the last artifact."""
         return sum(file.stat().st_size for file in self.folder.glob("compiled.*"))
 
     def _run(self, arguments: list[str]) -> str:
@@ -181,7 +181,7 @@ class Bench:
 
 
 def tell_parts(model: str, topology: str, output: str) -> None:
-    """What the compiler does, and the processor time when it began with it, as JSON; the last mark is its end."""
+    """Print, as JSON, each step of the compiler with the processor time at its start; the last mark is the end."""
     from tvm_sched.problem_sources import packages_for
 
     marks: list[tuple[str, float]] = []
@@ -200,7 +200,7 @@ def tell_parts(model: str, topology: str, output: str) -> None:
 
 
 def of_model(model: str, topology: str) -> dict[str, object]:
-    """A row of the first table."""
+    """Measure a row of the first table."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), topology)
         cold, size = bench.compile(model), bench.size()
@@ -217,7 +217,7 @@ def of_model(model: str, topology: str) -> dict[str, object]:
 
 
 def of_pair(first: str, second: str, what: str, topology: str) -> dict[str, object]:
-    """A row of the second table."""
+    """Measure a row of the second table."""
     with tempfile.TemporaryDirectory() as folder:
         alone = Bench(Path(folder), topology).compile(second)
     with tempfile.TemporaryDirectory() as folder:
@@ -239,7 +239,7 @@ def of_pair(first: str, second: str, what: str, topology: str) -> dict[str, obje
 
 
 def page(models: list[dict], pairs: list[dict], topology: str, path: Path | None) -> Page:
-    """The results, with what they say."""
+    """Make the page with tables and conclusion."""
     made = Page("Compile times", path)
     made.text(
         f"Seconds of `tvm-sched compile -t {topology}`, of processor time and in brackets of the clock, Python's own",
@@ -274,7 +274,7 @@ def _pair_line(row: dict) -> tuple[object, ...]:
 
 
 def _conclusion(pairs: list[dict]) -> list[str]:
-    """What the pairs say of the aim."""
+    """Compare the pairs with the aim."""
     times = sorted(map(_times, pairs))
     reached = sum(value >= TIMES for value in times)
     said = f"{reached} of {len(times)} are at least {TIMES:.0f} times faster ({times[0]:.1f} to {times[-1]:.1f})."
@@ -296,23 +296,23 @@ def main() -> None:
     arguments.add_argument("models", nargs="*", metavar="MODEL[:NAME:SHAPE]")
     arguments.add_argument("-t", "--topology", default="cpu1")
     arguments.add_argument("--parts", nargs=3, metavar=("MODEL", "TOPOLOGY", "OUTPUT"), help="used by itself")
-    given = arguments.parse_args()
-    if given.parts:
-        return tell_parts(*given.parts)
+    options = arguments.parse_args()
+    if options.parts:
+        return tell_parts(*options.parts)
     os.environ.pop("TVM_SCHED_NO_CACHE", None)
-    count = 1 if given.quick else None
+    count = 1 if options.quick else None
     with tempfile.TemporaryDirectory() as made:
-        pairs = () if given.models else PAIRS[:count]
+        pairs = () if options.models else PAIRS[:count]
         names = [
-            *(() if given.models else MODELS[:count]),
+            *(() if options.models else MODELS[:count]),
             *(name for pair in pairs for name in (pair.first, pair.second)),
         ]
         make(Path(made), tuple(dict.fromkeys(names)))
-        models = given.models[:count] or [f"{made}/{name}" for name in MODELS[:count]]
-        rows = [of_model(model, given.topology) for model in models]
-        similar = [of_pair(f"{made}/{p.first}", f"{made}/{p.second}", p.what, given.topology) for p in pairs]
-    write_json(given.json, {"topology": given.topology, "models": rows, "pairs": similar})
-    page(rows, similar, given.topology, given.markdown).write()
+        models = options.models[:count] or [f"{made}/{name}" for name in MODELS[:count]]
+        rows = [of_model(model, options.topology) for model in models]
+        similar = [of_pair(f"{made}/{p.first}", f"{made}/{p.second}", p.what, options.topology) for p in pairs]
+    write_json(options.json, {"topology": options.topology, "models": rows, "pairs": similar})
+    page(rows, similar, options.topology, options.markdown).write()
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def virtual_machine(kernels: Any, count: int, wide: bool) -> Callable[[], float]
 
 
 def medians(runs: list[Callable[[], float]], repeats: int) -> list[float]:
-    """Median seconds of each, all taking turns."""
+    """Return the median seconds of each run; the runs alternate."""
     seconds: list[list[float]] = [[] for _ in runs]
     for repeat in range(repeats + 3):
         for k, run in enumerate(runs):

@@ -75,24 +75,24 @@ class Claim:
     at: float | None = None
 
     def said(self) -> str:
-        """As the paper has it."""
+        """Return the paper's text of the claim."""
         if self.low == self.high:
             return f"{self.high:g}"
         return f"up to {self.high:g}" if self.low == 0 else f"{self.low:g} to {self.high:g}"
 
     def where(self) -> str:
-        """The values of the sweep."""
+        """Return the point of the sweep."""
         return self.sweep if self.at is None else f"{self.sweep} {self.at:g}"
 
     def differs(self, least: float, most: float) -> str:
-        """How figures here are beside the paper's: nothing, "larger" or "smaller"."""
+        """Return "larger" or "smaller" if our figures contradict the paper's, else nothing."""
         if most > self.high * (1 + TOLERANCE):
             return "larger"
         return "smaller" if least < self.low * (1 - TOLERANCE) else ""
 
 
 def _ends(sweep: str, figure: str, first: tuple[float, float], last: tuple[float, float]) -> list[Claim]:
-    """What is printed at two values of a sweep, each as (value, figure)."""
+    """Return the claims at two values of a sweep, each given as (value, figure)."""
     return [Claim(sweep, figure, said, said, at) for at, said in (first, last)]
 
 
@@ -126,7 +126,7 @@ Milliseconds = dict[tuple[str, str], float]
 
 
 def figure_of(ms: Milliseconds, case: str, figure: str) -> float | None:
-    """A latency or ratio of a case; None where it was not simulated."""
+    """Return a latency or ratio of a case; None if it was not simulated."""
     parts = [ms.get((case, method)) for method in figure.split(" / ")]
     if None in parts:
         return None
@@ -134,7 +134,7 @@ def figure_of(ms: Milliseconds, case: str, figure: str) -> float | None:
 
 
 def here(ms: Milliseconds, claim: Claim) -> tuple[float, float] | None:
-    """Least and most of a claim's figure in the sweep; None where it was not simulated."""
+    """Return least and largest value of a claim's figure in the sweep; None if it was not simulated."""
     cases = dict.fromkeys(case for case, _ in ms if case.split()[0] == claim.sweep)
     wanted = [case for case in cases if claim.at is None or float(case.split()[1]) == claim.at]
     found = [value for case in wanted if (value := figure_of(ms, case, claim.figure)) is not None]
@@ -147,7 +147,7 @@ def _span(least: float, most: float) -> str:
 
 
 def claims_table(ms: Milliseconds, printed: Milliseconds) -> Iterator[list[str]]:
-    """Cells: where, what, the paper's, what the authors' code prints, here. ``printed`` is by number of devices."""
+    """Yield the cells: point, figure, paper, authors' code, here. ``printed`` is by point of the sweep."""
     for claim in CLAIMS:
         if (found := here(ms, claim)) is not None:
             theirs = figure_of(printed, claim.where(), claim.figure)
@@ -155,7 +155,7 @@ def claims_table(ms: Milliseconds, printed: Milliseconds) -> Iterator[list[str]]
 
 
 def contradictions(ms: Milliseconds) -> Iterator[str]:
-    """What differs by more than `TOLERANCE`, a sentence for each figure of a sweep, and whether it changes as there."""
+    """Yield a sentence for each figure of a sweep that differs by more than `TOLERANCE` or changes the other way."""
     groups: dict[tuple[str, str], list[tuple[Claim, tuple[float, float]]]] = {}
     for claim in CLAIMS:
         if (found := here(ms, claim)) is not None:
@@ -178,7 +178,7 @@ def contradictions(ms: Milliseconds) -> Iterator[str]:
 
 
 def off_by(ms: Milliseconds, printed: Milliseconds) -> str:
-    """How far what the authors' code prints and what is here are from the paper, over the claims of which both are known."""
+    """Compare the paper with the authors' code and with our figures, over the claims of which both are known."""
     theirs, ours = [], []
     for claim in CLAIMS:
         said, found = figure_of(printed, claim.where(), claim.figure), here(ms, claim)
@@ -195,7 +195,7 @@ def off_by(ms: Milliseconds, printed: Milliseconds) -> str:
 
 
 def page(rows: list[Row], sweeps: Iterable[str], path: Path | None, pictures: Path | None, told: str) -> Page:
-    """All tables; ``pictures`` is where those of `draw` lie, relative to the page, ``told`` stands above all."""
+    """Make the page. ``pictures`` is the folder of `draw`'s pictures relative to the page, ``told`` the text at its head."""
     made = Page("HIOS's simulations", path, notes=told)
     made.text("## The authors' instances")
     made.rows([row for row in rows if "instances" in row.case], level=3)
@@ -215,7 +215,7 @@ def page(rows: list[Row], sweeps: Iterable[str], path: Path | None, pictures: Pa
 
 
 def _section_v(made: Page, rows: list[Row]) -> None:
-    """All figures that the paper's text has of its simulations, beside these."""
+    """Add all figures of the paper's Section V beside ours."""
     ms = {(row.case, row.method): row.figure for row in rows if row.unit == "ms"}
     printed = _printed_by_point(rows)
     made.text("## Figures of Section V")
@@ -230,7 +230,7 @@ def _section_v(made: Page, rows: list[Row]) -> None:
 
 
 def _printed_by_point(rows: list[Row]) -> Milliseconds:
-    """What the authors' code prints, by the points of sweeps that the authors' instances are."""
+    """Return the figures that the authors' code prints, by the sweep points that their instances represent."""
     found: Milliseconds = {}
     for row in rows:
         if "instances" in row.case and (row.unit == PRINTED or (row.unit == "ms" and row.method == "sequential")):
@@ -243,7 +243,7 @@ def _printed_by_point(rows: list[Row]) -> Milliseconds:
 
 
 def _by_value(made: Page, rows: list[Row]) -> None:
-    """A line for each value of a sweep: mean milliseconds of each method and, behind it, the standard deviation."""
+    """Add a line for each value of a sweep: mean milliseconds of each method, with the standard deviation."""
     means = {(row.case, row.method): row.figure for row in rows if row.unit == "ms"}
     spread = {(row.case, row.method): f" ± {row.figure:.2g}" for row in rows if row.unit == SPREAD}
     methods = list(dict.fromkeys(method for _, method in means))
@@ -260,7 +260,7 @@ def _picture(sweep: str) -> str:
 
 
 def draw(rows: list[Row], sweeps: Iterable[str], folder: Path) -> None:
-    """A picture for each sweep of `DRAWN`: mean latency of each method, with standard deviations, like Figures 7 to 11."""
+    """Draw each sweep of `DRAWN`: mean latency of each method with standard deviations, as in Figures 7 to 11."""
     for sweep in [sweep for sweep in sweeps if sweep in DRAWN]:
         figure, axes = pyplot().subplots(figsize=(6, 4))
         chosen = [row for row in rows if row.case.split()[0] == sweep]
@@ -311,21 +311,21 @@ class Runner:
         return {"groups": 2, "group_size": 3, "block": 10} if method == "ios" else {}
 
     def certified(self, graph: LayeredGraph, devices: int, method: str) -> tuple[float, float, float]:
-        """Latency and lower bound in milliseconds, and the seconds of the scheduler."""
+        """Return latency and lower bound in milliseconds, and the scheduler's seconds."""
         problem = self._problem(graph, devices, method)
         schedule = checked(problem, solve(problem, method=method.split()[0], options=self._options(method)))
         assert schedule.certificate is not None
         return schedule.certificate.latency * 1e3, schedule.certificate.lower_bound * 1e3, schedule.seconds
 
     def milliseconds(self, graph: LayeredGraph, devices: int, method: str) -> float:
-        """Latency alone: no bound."""
+        """Return the latency in milliseconds, without a bound."""
         problem, scheduler = self._problem(graph, devices, method), get(method.split()[0])
         schedule = scheduler.function(problem, msgspec.convert(self._options(method), scheduler.options))
         return simulate(problem, schedule).latency_ns / 1e6
 
 
 def instance_rows(folder: Path, runner: Runner, most: int) -> Iterator[Row]:
-    """Means over the authors' instances, beside what their code reached on the same ones."""
+    """Yield means over the authors' instances, beside the results of their code."""
     files = sorted(folder.glob("*.json"))[:most]
     if not files:
         raise InputError(f"{folder} holds no instances (*.json)")
@@ -367,7 +367,7 @@ def instance_rows(folder: Path, runner: Runner, most: int) -> Iterator[Row]:
 
 
 def _printed(results: dict[str, Any], devices: str) -> Iterator[tuple[str, float]]:
-    """What the authors' code says of its own schedules of an instance, as it is, in milliseconds."""
+    """Yield the milliseconds that the authors' code prints for its own schedules of an instance."""
     if "ios" in results:
         yield "ios", results["ios"]["reported"]
     for name, reached in results.get("gpus", {}).get(devices, {}).items():
@@ -377,7 +377,7 @@ def _printed(results: dict[str, Any], devices: str) -> Iterator[tuple[str, float
 
 
 def sweep_rows(runner: Runner, graphs: int, values: int) -> Iterator[Row]:
-    """Means and standard deviations over random graphs at each point of the paper's sweeps."""
+    """Yield means and standard deviations over random graphs at each point of the paper's sweeps."""
     known: dict[tuple[object, ...], list[float]] = {}
     for sweep, points in SWEEPS.items():
         chosen = points[:: max(1, math.ceil((len(points) - 1) / (values - 1)))]
@@ -399,7 +399,7 @@ def sweep_rows(runner: Runner, graphs: int, values: int) -> Iterator[Row]:
 
 
 def time_rows(quick: bool) -> Iterator[Row]:
-    """How long scheduling takes."""
+    """Yield the scheduling times."""
     for operators in (400,) if quick else (400, 5000):
         problem = random_layered(0, operators, operators // 28, 2 * operators).problem(8)
         for method in ("heft", "peft", "hios-lp", "hios-mr"):
@@ -416,29 +416,29 @@ def main() -> None:
     arguments.add_argument("--pictures", type=Path, metavar="DIR", help="draw the sweep over devices there")
     arguments.add_argument("--graphs", type=int, metavar="N", help="random graphs a point (default 30, quick 2)")
     arguments.add_argument("--seconds", type=float, default=10.0, help="time limit of anytime for an instance")
-    given = arguments.parse_args()
-    folder = given.instances or (INSTANCES if INSTANCES.is_dir() else None)
+    options = arguments.parse_args()
+    folder = options.instances or (INSTANCES if INSTANCES.is_dir() else None)
     rows = []
     solve(random_layered(0, 20, 4, 30).problem(2), method="heft")  # loads what is loaded once
-    rows += time_rows(given.quick)
+    rows += time_rows(options.quick)
     if folder is None:
         print("The authors' instances are not here; name their folder with --instances.")
     else:
-        rows += instance_rows(folder, Runner(given.seconds), 2 if given.quick else given.files)
-    graphs = given.graphs or (2 if given.quick else 30)
-    seconds = min(0.5, given.seconds)  # for each of hundreds of graphs, enough to see the shape of the curves
-    rows += sweep_rows(Runner(seconds), graphs, 3 if given.quick else 7)
-    report("HIOS's simulations", rows, given.json)
-    if given.pictures:
-        draw(rows, SWEEPS, given.pictures)
-    if given.markdown:
-        where = given.pictures and Path(os.path.relpath(given.pictures, given.markdown.parent))
+        rows += instance_rows(folder, Runner(options.seconds), 2 if options.quick else options.files)
+    graphs = options.graphs or (2 if options.quick else 30)
+    seconds = min(0.5, options.seconds)  # for each of hundreds of graphs, enough to see the shape of the curves
+    rows += sweep_rows(Runner(seconds), graphs, 3 if options.quick else 7)
+    report("HIOS's simulations", rows, options.json)
+    if options.pictures:
+        draw(rows, SWEEPS, options.pictures)
+    if options.markdown:
+        where = options.pictures and Path(os.path.relpath(options.pictures, options.markdown.parent))
         told = (
-            f"`anytime` had {given.seconds:g} s for each of the authors' instances, and {seconds:g} s for each graph of the "
-            f"sweeps, which have {graphs} graphs a point for every method. Both are by the clock: what else the machine did "
-            "counts."
+            f"`anytime` had {options.seconds:g} s for each of the authors' instances, and {seconds:g} s for each graph of "
+            f"the sweeps, which have {graphs} graphs a point for every method. Both are by the clock: what else the machine "
+            "did counts."
         )
-        page(rows, SWEEPS, given.markdown, where, told).write()
+        page(rows, SWEEPS, options.markdown, where, told).write()
 
 
 if __name__ == "__main__":

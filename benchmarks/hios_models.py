@@ -75,12 +75,12 @@ Figures = dict[tuple[str, str], float]
 
 
 def case_of(name: str, size: int, model: str) -> str:
-    """What a network of a size is called in rows."""
+    """Return the name of a network and image size in rows."""
     return f"{name}, {size} pixels" + ("" if model == MODELS[0] else f", {model}")
 
 
 def page(rows: list[Row], runs: int, states: int, path: Path | None) -> Page:
-    """The page of results."""
+    """Make the page of results."""
     notes = INTRODUCTION.format(runs=runs, states=states)
     made = Page("Inception-v3 and NASNet-A large on two A40", path, predicted=True, notes=notes)
     for model in MODELS:
@@ -107,12 +107,12 @@ def page(rows: list[Row], runs: int, states: int, path: Path | None) -> Page:
 
 
 def less(ms: Figures, case: str, one: str, other: str) -> float:
-    """Per cent by which a method takes less than another."""
+    """Return the per cent by which a method is faster than another."""
     return 100 * (1 - ms[case, one] / ms[case, other])
 
 
 def by_size(ms: Figures, said: Less, model: str) -> list[float]:
-    """The figure of each size that there is."""
+    """Return the figure of each size that was planned."""
     cases = [case_of(said.network, size, model) for size in SIZES[said.network]]
     return [less(ms, case, said.method, said.other) for case in cases if (case, said.method) in ms]
 
@@ -134,7 +134,7 @@ class Gain(NamedTuple):
 
 
 def gain_of(ms: Figures, case: str) -> Gain | None:
-    """None where the case was not planned; a figure of it where there is something to divide by."""
+    """Return the gain of a case; None if it was not planned. A figure is None if its divisor is near 0."""
     if (case, "ios") not in ms:
         return None
     gain = {method: less(ms, case, method, "sequential") for method in ("ios", "hios-lp", "hios-lp-inter")}
@@ -171,7 +171,7 @@ class Minutes(NamedTuple):
 
 
 def minutes_of(rows: list[Row]) -> Iterator[Minutes]:
-    """Of each network that was planned."""
+    """Yield the minutes of each network that was planned."""
     minutes = {(row.case, row.method): row.figure for row in rows if row.unit == PROFILED}
     for name, sizes in SIZES.items():
         cases = [case for size in sizes if ((case := case_of(name, size, MODELS[0])), "ios") in minutes]
@@ -182,7 +182,7 @@ def minutes_of(rows: list[Row]) -> Iterator[Minutes]:
 
 
 def profiling(rows: list[Row]) -> Iterator[str]:
-    """How minutes to schedule compare, in words."""
+    """Compare the minutes to schedule, in words."""
     for name, most, lower, grown in minutes_of(rows):
         said = (
             f"less than {INCEPTION_MINUTES:g} minutes" if name == "inception_v3" else f"up to {NASNET_LESS} % below IOS"
@@ -195,7 +195,7 @@ def profiling(rows: list[Row]) -> Iterator[str]:
 
 
 def contradictions(ms: Figures, rows: list[Row]) -> Iterator[str]:
-    """In words, with what both cost models say, and how much of the time are launches."""
+    """Yield the contradictions in words, by both cost models."""
     for said in PAPER:
         found = {model: by_size(ms, said, model) for model in MODELS}
         here = found[MODELS[0]]
@@ -238,7 +238,7 @@ def contradictions(ms: Figures, rows: list[Row]) -> Iterator[str]:
 
 
 def why(ms: Figures, rows: list[Row]) -> Iterator[str]:
-    """What these figures say of the reasons."""
+    """Explain the differences by the share of launches."""
     launches = {row.case: row.figure for row in rows if row.unit == LAUNCHES}
     for name, sizes in SIZES.items():
         known = [size for size in sizes if case_of(name, size, MODELS[0]) in launches]
@@ -286,13 +286,13 @@ RUNS = 36
 
 
 def with_parameters_in_place() -> Topology:
-    """Two A40 as in the preset, that have their parameters already: without the buses that would bring them."""
+    """Return the preset of two A40 without buses: the parameters are resident."""
     preset = load_topology("a40x2")
     return replace(preset, devices=tuple(replace(device, bus="") for device in preset.devices), buses=())
 
 
 def schedule_of(problem: Problem, method: str, seconds: float) -> tuple[Schedule, str]:
-    """The schedule of a method, and what its limits were."""
+    """Return a method's schedule and its limits in words."""
     if method != "ios":
         return solve(problem, method=method, options={"time_limit": seconds} if method == "anytime" else {}), ""
     for block in BLOCKS:
@@ -302,14 +302,14 @@ def schedule_of(problem: Problem, method: str, seconds: float) -> tuple[Schedule
 
 
 def ios_with(problem: Problem, block: int) -> Schedule | None:
-    """IOS with the paper's groups and blocks of a size; None where one has too many states."""
+    """Run IOS with the paper's groups and a block size; None if a block has too many states."""
     with suppress(TooLargeError):
         return solve(problem, method="ios", options={"groups": 8, "group_size": 3, "block": block, "states": STATES})
     return None
 
 
 def block_rows(graph: OpGraph, case: str) -> Iterator[Row]:
-    """What larger blocks of IOS are worth, where the network's own are too large."""
+    """Yield IOS's latency by block size, if the network's own blocks are too large."""
     topology = with_parameters_in_place()
     problem = Problem(graph, topology, costs(graph, topology, MODELS[0]))
     for block in BLOCKS:
@@ -323,7 +323,7 @@ def block_rows(graph: OpGraph, case: str) -> Iterator[Row]:
 
 
 def rows_of(graph: OpGraph, case: str, model: str, seconds: float) -> Iterator[Row]:
-    """All figures of a network of one size, by one cost model."""
+    """Yield all figures of a network at one image size, by one cost model."""
     topology = with_parameters_in_place()
     problem = Problem(graph, topology, costs(graph, topology, model))
     alone = problem.costs.operator_ns[:, 0].astype(float).sum() / 1e9
@@ -348,7 +348,7 @@ def rows_of(graph: OpGraph, case: str, model: str, seconds: float) -> Iterator[R
 
 
 def profile_seconds(problem: Problem, schedule: Schedule, alone: float) -> float:
-    """Seconds that a method takes if it measures what it asks for: its own time and `RUNS` runs of each.
+    """Return the seconds of a method with profiling: its own time and `RUNS` runs of each measurement.
 
     IOS asks for the stages that its notes count, each once. HIOS asks for operators alone, for pairs of neighbours on a
     device, of which there are fewer than operators and none of which takes longer than its two one after another, and for
@@ -370,28 +370,28 @@ def main() -> None:
         "--graphs", type=Path, metavar="DIR", help="keep lowered graphs there, and take them from there"
     )
     arguments.add_argument("--resume", action="store_true", help="leave out cases that stand in the file of --json")
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     rows: list[Row] = []
-    if given.resume and given.json and given.json.exists():
-        rows = [Row(**row) for row in json.loads(given.json.read_text())]
+    if options.resume and options.json and options.json.exists():
+        rows = [Row(**row) for row in json.loads(options.json.read_text())]
     done = {row.case for row in rows}
     for name, sizes in SIZES.items():
-        for size in sizes[: 1 if given.quick else None]:
+        for size in sizes[: 1 if options.quick else None]:
             if all(case_of(name, size, model) in done for model in MODELS):
                 continue
             print(f"{name}, {size} pixels", flush=True)
-            kept = given.graphs / f"{name}-{size}.json" if given.graphs else None
+            kept = options.graphs / f"{name}-{size}.json" if options.graphs else None
             make = getattr(branched, name)
             graph = gpu_graph(
                 lambda make=make, size=size: branched.exported(make(), size), load_topology("a40x2"), kept
             )
             for model in MODELS:
-                rows += rows_of(graph, case_of(name, size, model), model, given.seconds)
+                rows += rows_of(graph, case_of(name, size, model), model, options.seconds)
             if size == sizes[0]:
                 rows += block_rows(graph, case_of(name, size, MODELS[0]))
-            if given.json:
-                given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    page(rows, RUNS, STATES, given.markdown).write()
+            if options.json:
+                options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    page(rows, RUNS, STATES, options.markdown).write()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ class _Malloc(ctypes.Structure):
 
 
 def held() -> dict[str, float]:
-    """What this process holds now."""
+    """Count this process's resources now."""
     gc.collect()
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = _Malloc
@@ -35,7 +35,7 @@ def held() -> dict[str, float]:
 
 
 def artifact(folder: Path) -> Path:
-    """Two matrix products on two devices, their weights in a file beside the artifact."""
+    """Compile two matrix products on two devices, with their weights in a file beside the artifact."""
     from tvm import relax
 
     from tvm_sched.relax import compile
@@ -53,7 +53,7 @@ def artifact(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Load and run, and write what is left."""
+    """Load and run, and report the growth."""
     arguments = parser(__doc__)
     arguments.add_argument("--loads", type=int, default=10_000)
     arguments.add_argument("--runs", type=int, default=100_000)

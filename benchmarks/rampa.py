@@ -75,7 +75,7 @@ def write(
     rows: Path | None,
     markdown: Path | None,
 ) -> None:
-    """The page with what there is for these cells and sequences; ``rows``: a file for services placed and bounds."""
+    """Write the page of these cells and sequences; ``rows`` is a file for services placed and bounds."""
     by_cell: dict[tuple[str, str], list[Measured]] = defaultdict(list)
     for one in measured:
         if one.seed < sequences:
@@ -99,7 +99,7 @@ def write(
 
 
 def _means(own: Sequence[Measured], method: str) -> dict[tuple[int, ...], float]:
-    """Services placed by combination of fixed stages, over the sequences of which there are all."""
+    """Return the mean of services placed by combination of fixed stages, if all sequences were run."""
     placed: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
     for one in own:
         if one.method == method:
@@ -152,7 +152,7 @@ def _figure_7(
 
 
 def _beside_the_authors(figures: Sequence[Row]) -> list[str]:
-    """What our RAMPA places over what the authors' code did, by cluster."""
+    """Compare our RAMPA with the authors' code, by cluster."""
     ratios: dict[str, list[float]] = defaultdict(list)
     for row in figures:
         if row.method == "rampa" and row.peer is not None:
@@ -162,7 +162,7 @@ def _beside_the_authors(figures: Sequence[Row]) -> list[str]:
 
 
 def _by_service(own: Iterable[Measured], method: str) -> dict[str, list[Placed]]:
-    """What a method without fixed stages placed, by service."""
+    """Return the placements of a method without fixed stages, by service."""
     placed: dict[str, list[Placed]] = defaultdict(list)
     for one in own:
         if one.method == method and not one.stages:
@@ -172,7 +172,7 @@ def _by_service(own: Iterable[Measured], method: str) -> dict[str, list[Placed]]
 
 
 def _figure_8(page: Page, same: dict[str, list[Measured]]) -> None:
-    """How many stages the services have, as parts of all of each."""
+    """Add the share of services with each number of stages."""
     page.text("## Stages (Figure 8)", "", "Services of each kind with 1, 2, ... stages, demand `same`.")
     figure, grid = pyplot().subplots(
         len(same), 2, figsize=(8, 1.9 * len(same)), squeeze=False, layout="constrained", sharex=True
@@ -197,7 +197,7 @@ def _figure_8(page: Page, same: dict[str, list[Measured]]) -> None:
 
 
 def _figures_9_and_10(page: Page, own: list[Measured]) -> None:
-    """Throughput and latency on the base cluster: RAMPA, ours, and PipeEdge by its number of stages."""
+    """Add throughput and latency on the base cluster: RAMPA, `anytime`, and PipeEdge by its number of stages."""
     required = {service.name: service for service in load_services()}
     best = {name: max(means, key=means.__getitem__) for name in FIXED if (means := _means(own, name))}
     for number, what, unit, take, limit in (
@@ -232,7 +232,7 @@ def _draw(
     take: Callable[[Placed], float],
     limits: dict[str, float],
 ) -> None:
-    """Means as bars, least and most as lines, what is required in red: a small picture for each service."""
+    """Draw each service: means as bars, least and largest as lines, the requirement in red."""
     figure, grid = pyplot().subplots(2, 3, figsize=(8, 4.5), layout="constrained")
     for axes, (service, limit) in zip(grid.flat, limits.items(), strict=True):
         shown = {m.replace("PipeEdge, ", "PE "): [take(p) for p in of.get(service, [])] for m, of in bars.items()}
@@ -253,7 +253,7 @@ def _draw(
 
 
 def _figure_11(page: Page, same: dict[str, list[Measured]]) -> None:
-    """Milliseconds to place a service over its number of operators, base and large cluster."""
+    """Add the milliseconds to place a service over its number of operators, base and large cluster."""
     page.text("## Time to place a service, ms (Figure 11)")
     operators = {service.name: len(service.operators) for service in load_services()}
     figure, axes = pyplot().subplots(figsize=(5, 3.2), layout="constrained")
@@ -278,7 +278,7 @@ def _figure_11(page: Page, same: dict[str, list[Measured]]) -> None:
 
 
 def _times(page: Page, found: dict[tuple[str, str], list[Measured]], scale: Sequence[Measured]) -> None:
-    """Means over all attempts, the last one that failed included, and the slowest."""
+    """Add the mean and the slowest of all attempts, including the last, which failed."""
     page.text("## All attempts, ms: mean (slowest)")
     lines = []
     for cell, own in found.items():
@@ -329,7 +329,7 @@ class Measured(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, int, str, tuple[int, ...]]:
-        """What is not measured twice."""
+        """Key of the measurement."""
         return self.cluster, self.demand, self.seed, self.method, self.stages
 
 
@@ -360,17 +360,17 @@ def main() -> None:
     arguments.add_argument("--sequences", type=int, default=3, metavar="N", help="of requests, seeds 0 to N - 1")
     arguments.add_argument("--combinations", type=int, default=288, metavar="N", help="of fixed numbers of stages")
     arguments.add_argument("--resume", type=Path, metavar="FILE", help="keep measurements there, and go on from them")
-    given = arguments.parse_args()
-    if given.quick:
-        given.sequences, given.combinations = 1, 2
-    kept = Kept(given.resume)
-    cells = list(itertools.product(given.clusters.split(","), given.demands.split(",")))
-    measure(kept, cells, given.sequences, _combinations(given.combinations))
-    write(kept.found.values(), cells, given.sequences, given.combinations, given.json, given.markdown)
+    options = arguments.parse_args()
+    if options.quick:
+        options.sequences, options.combinations = 1, 2
+    kept = Kept(options.resume)
+    cells = list(itertools.product(options.clusters.split(","), options.demands.split(",")))
+    measure(kept, cells, options.sequences, _combinations(options.combinations))
+    write(kept.found.values(), cells, options.sequences, options.combinations, options.json, options.markdown)
 
 
 def measure(kept: Kept, cells: Sequence[tuple[str, str]], sequences: int, combinations: Sequence[Any]) -> None:
-    """Whatever is missing, sequence after sequence."""
+    """Measure what is missing, sequence after sequence."""
     searches = {name: ClusterSearch(load_cluster(name)) for name, _ in cells}
     services = load_services()
     fixed = [[(method, stages) for stages in combinations] for method in FIXED]
@@ -405,7 +405,7 @@ def _measured(
     stages: dict[str, int],
     check: bool = False,
 ) -> Measured:
-    """Place requests; without fixed stages, or where it is wanted, the allocation and the bound are checked."""
+    """Place requests; check allocation and bound if stages are free or ``check`` is set."""
     allocation, *ms = _run(search, services, asked, key[3], {"stages": stages} if stages else {})
     detailed = key[:2] == DETAILED or (key[1] == DETAILED[1] and not stages)
     told = tuple(map(_told, allocation.placements)) if detailed else ()
@@ -419,7 +419,7 @@ def _told(placed: ServicePlacement) -> Placed:
 
 
 def _scale(times: int = 7) -> Measured:
-    """An allocation on as many racks as the large cluster has several times, for its switches."""
+    """Measure an allocation on several times the racks of the large cluster."""
     large, services = load_cluster("rampa-large"), load_services()
     racks = tuple(
         msgspec.structs.replace(
@@ -437,7 +437,7 @@ def _scale(times: int = 7) -> Measured:
 
 
 def _combinations(count: int) -> list[dict[str, int]]:
-    """Numbers of stages for each service: all of Table IX, or a sample of them."""
+    """Return the numbers of stages of each service: all of Table IX, or a sample."""
     ranges = [range(least, most + 1) for least, most in STAGES.values()]
     all_of_them = [dict(zip(STAGES, stages, strict=True)) for stages in itertools.product(*ranges)]
     chosen = np.random.default_rng(0).permutation(len(all_of_them))[:count]
@@ -447,7 +447,7 @@ def _combinations(count: int) -> list[dict[str, int]]:
 def _run(
     search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request], method: str, options: Any
 ) -> tuple[Allocation, float, float]:
-    """What is placed until the first failure; mean and most milliseconds of an attempt."""
+    """Place services until the first failure; return the allocation, and mean and largest milliseconds of an attempt."""
     state = ClusterState(search.cluster, services, search)
     ms = list(_attempts(state, requests, method, options))
     if not options:  # each placement was verified by itself; of 288 combinations, all placements together are not again

@@ -40,7 +40,7 @@ REASONS = {
 
 
 def write_page(path: Path, cases: dict[str, Case], results: dict[str, Any], total: int) -> None:
-    """Write the page for those cases, of ``total``, of which there are results."""
+    """Write the page of the cases with results; ``total`` counts all cases."""
     cases = {name: case for name, case in cases.items() if {PLAIN, OURS} <= results.get(name, {}).keys()}
     page = Page("ONNX conformance", path)
     page.text(
@@ -144,7 +144,7 @@ def _operators(cases: dict[str, Case], results: dict[str, Any]) -> Iterator[tupl
 
 
 def _short(reason: str) -> str:
-    """The message without the names that differ from case to case."""
+    """Return the message without the names that differ from case to case."""
     by = "TVM: " if "TVM" in reason else "tvm_sched: "
     text = reason.strip().splitlines()[-1]
     text = re.sub(r"\(node '[^']*'\)|'[^']*'", "", text.replace("TVM's", "TVM").replace("ONNX's", "ONNX"))
@@ -198,7 +198,7 @@ def run_cases(
 
 
 def warm_up() -> None:
-    """Import and compile once what the children need, so that they do not each."""
+    """Import and compile once what every child needs."""
     import onnx.backend.test.runner
     import tvm
     from tvm.relax.frontend.onnx import from_onnx

@@ -66,7 +66,7 @@ def _counts(verdicts: Iterable[str]) -> Counter[str]:
 
 
 def _warm_up() -> None:
-    """Import and compile once what the children need, so that they do not each."""
+    """Import and compile once what every child needs."""
     import torch
     import transformers  # noqa: F401
 
@@ -77,7 +77,7 @@ def _warm_up() -> None:
 
 
 def _judge(each: Any, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One of ``right``, ``imported``, ``wrong``, ``refused``, ``failed``, or of `UNFIT`, and why."""
+    """Return ``right``, ``imported``, ``wrong``, ``refused``, ``failed`` or a verdict of `UNFIT`, and why."""
     import torch
 
     from tvm_sched.errors import TvmSchedError
@@ -121,7 +121,7 @@ def _tensors(results: Any) -> list[Any]:
 
 
 def _difference(found: list[Any], right: list[Any]) -> tuple[str, float]:
-    """What is wrong, empty where nothing is, and the largest difference over the largest magnitude of its tensor."""
+    """Return what is wrong, empty if nothing is, and the largest difference over the tensor's largest magnitude."""
     if len(found) != len(right):
         return f"{len(found)} results, not {len(right)}", np.inf
     worst = 0.0
@@ -145,7 +145,7 @@ def _shown(verdict: str) -> str:
 
 
 def _page(results: dict[str, Any], about: str, path: Path) -> Page:
-    """The page: counts, and a line for each model; ``about`` says of which commit, machine and day the results are."""
+    """Make the page; ``about`` names commit, machine and day of the results."""
     import torch
     import transformers
 

@@ -70,7 +70,7 @@ def _selected(case: Case, arguments: argparse.Namespace) -> bool:
 
 
 def _warm_up() -> None:
-    """Import and compile once what the children need, so that they do not each."""
+    """Import and compile once what every child needs."""
     import torch
 
     import tvm_sched.relax
