@@ -60,8 +60,10 @@ def pictures(batch=4, height=5):
 
 def forced(problem, way):
     """A schedule in which each group that can be is computed so, on all devices in turn."""
-    choice = {group.name: way for group in problem.variants.groups if way in group.ways}
-    assert choice, f"no group can be computed as {way!r}: {[group.ways for group in problem.variants.groups]}"
+    choice = {group.name: way for group in problem.variants.groups if way in group.alternative_names}
+    assert choice, (
+        f"no group can be computed as {way!r}: {[group.alternative_names for group in problem.variants.groups]}"
+    )
     return with_choice(problem, solve(problem.resolve(choice), method="heft"), choice)
 
 

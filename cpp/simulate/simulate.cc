@@ -49,7 +49,7 @@ class Sweep {
       Frame& frame = stack_.back();
       const std::span<const EventId> before = precedence_.Before(frame.node);
       if (frame.next == before.size()) {
-        Close(frame.node, before);
+        TimeEvent(frame.node, before);
         continue;
       }
       const EventId node = precedence_.Node(before[frame.next++]);
@@ -64,14 +64,14 @@ class Sweep {
     stack_.push_back({node, 0});
   }
 
-  void Close(EventId node, std::span<const EventId> before) {
+  void TimeEvent(EventId node, std::span<const EventId> before) {
     Nanoseconds start;
     for (EventId event : before) start = std::max(start, times_.end[event]);
     times_.start[node] = start;
     const auto placements = static_cast<EventId>(schedule_.placements.size());
     if (node < placements) {
       const Placement& placement = schedule_.placements[node];
-      if (!precedence_.Members(node).empty()) return CloseStage(node, start);
+      if (!precedence_.Members(node).empty()) return TimeStage(node, start);
       times_.end[node] = start + TimeAlone(problem_, placement);
       if (placement.direct) {
         const EventId read = placements + arrivals_.host_read[node];
@@ -88,7 +88,7 @@ class Sweep {
     Done(node, times_.end[node]);
   }
 
-  void CloseStage(EventId leader, Nanoseconds start) {
+  void TimeStage(EventId leader, Nanoseconds start) {
     const Nanoseconds end = start + precedence_.StageTime(leader);
     for (int32_t p : precedence_.Members(leader)) {
       times_.start[p] = start;

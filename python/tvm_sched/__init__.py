@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "export_plan": "plans",
+    "export_plan": "external_plans",
     "Problem": "problem",
     "Topology": "problem",
     "load_topology": "problem",

@@ -121,10 +121,10 @@ def use_cores(count: int | None) -> Iterator[None]:
 def function(name: str) -> Callable[..., Any]:
     """Return a function that the library registers, such as ``"tvm_sched.make_module"``."""
     load_library()
-    found = ffi().get_global_func(name, allow_missing=True)
-    if found is None:
+    registered = ffi().get_global_func(name, allow_missing=True)
+    if registered is None:
         raise RuntimeError(
             f"{library_path()} registers no function {name!r}. It is probably older than this "
             "Python package: build it again."
         )
-    return found
+    return registered

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .caching import caches_allowed
 from .errors import InputError
-from .files import cache_directory
+from .files import cache_directory, caches_allowed
 from .sqlite_file import SqliteFile
 
 T = TypeVar("T")

@@ -19,9 +19,8 @@ from typing import Any
 
 import msgspec
 
-from .caching import caches_allowed
 from .errors import InputError
-from .files import cache_directory
+from .files import cache_directory, caches_allowed
 
 DEFAULT_LIMIT = 4 << 30
 """Bytes of a cache where ``TVM_SCHED_CACHE_LIMIT`` says nothing else."""
@@ -92,32 +91,32 @@ class FileCache:
             return False
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            made = Path(tempfile.mkdtemp(prefix=".", suffix=".new", dir=self.folder))
+            folder = Path(tempfile.mkdtemp(prefix=".", suffix=".new", dir=self.folder))
         except OSError:
             return False
         try:
             for name, path in files.items():
-                shutil.copyfile(path, made / name)
-            digests = {name: file_digest(made / name) for name in files}
-            (made / _MANIFEST).write_bytes(msgspec.json.encode(_Manifest(dict(about), digests)))
-            os.rename(made, self.folder / key)
+                shutil.copyfile(path, folder / name)
+            digests = {name: file_digest(folder / name) for name in files}
+            (folder / _MANIFEST).write_bytes(msgspec.json.encode(_Manifest(dict(about), digests)))
+            os.rename(folder, self.folder / key)
         except OSError:  # no room; or another process was faster, and its entry is as good
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             return (self.folder / key).is_dir()
         self._evict()
         return True
 
     def entries(self) -> list[Entry]:
         """All entries, the last used first."""
-        found = []
+        entries = []
         for folder in self._folders():
             manifest = _read_manifest(folder)
             try:
                 size, used = sum(file.stat().st_size for file in folder.iterdir()), folder.stat().st_mtime
             except OSError:
                 continue
-            found.append(Entry(folder.name, size, used, manifest.about if manifest else {}))
-        return sorted(found, key=lambda entry: -entry.used)
+            entries.append(Entry(folder.name, size, used, manifest.about if manifest else {}))
+        return sorted(entries, key=lambda entry: -entry.used)
 
     def clear(self) -> int:
         """Remove all entries; returns how many there were."""

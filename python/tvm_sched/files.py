@@ -39,7 +39,7 @@ def convert(data: Any, kind: type[T], where: str) -> T:
 
 
 def _value_or_allowed_fields(message: str, data: Any, kind: Any) -> str:
-    """The value at the position that a message of msgspec names, or the fields allowed there, for the error message."""
+    """Return the value at the position in a message of msgspec, or the fields allowed there."""
     place = re.search(r"at `(\$[^`]*)`", message)
     steps = re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", place.group(1)) if place else []
     if "unknown field" in message:
@@ -55,7 +55,7 @@ def _value_or_allowed_fields(message: str, data: Any, kind: Any) -> str:
 
 
 def _fields_at(kind: Any, names: list[str]) -> tuple[str, ...]:
-    """Fields of the record that lies at the end of a path of field names below ``kind``."""
+    """Return the fields of the record at the end of a path of field names below ``kind``."""
     for name in names:
         hint = get_type_hints(kind).get(name)
         while hint is not None and not hasattr(hint, "__struct_fields__"):
@@ -68,7 +68,7 @@ def _fields_at(kind: Any, names: list[str]) -> tuple[str, ...]:
 
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding a document raises where it is none, or not of the fields that are asked for."""
+"""Errors of decoding a document."""
 
 
 def why_unreadable(error: BaseException) -> str:
@@ -79,7 +79,7 @@ def why_unreadable(error: BaseException) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file, decompressed where it is called ``.gz``; an unreadable one is a `FormatError` that says so."""
+    """Read a file, and decompress it if its name ends with ``.gz``; raise `FormatError` if it is unreadable."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -93,10 +93,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def decode_document(text: bytes | str, format: str, version: int, where: str) -> dict[str, Any]:
-    """Parse a JSON document and check its ``format`` and ``version``; returns the rest of it.
-
-    One version of each format is read: a document of another one is refused.
-    """
+    """Parse a JSON document, check its ``format`` and ``version``, and return its other fields."""
     try:
         data = msgspec.json.decode(text)
     except UNREADABLE as error:
@@ -140,7 +137,7 @@ def _pretty(value: Any, depth: int) -> str:
 
 
 def content_digest(content: bytes) -> str:
-    """Names a document by its content: its SHA-256, first 16 hexadecimal digits."""
+    """Return the first 16 hexadecimal digits of the content's SHA-256."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -162,10 +159,9 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
 
 @contextmanager
 def folder_beside(target: Path) -> Iterator[Path]:
-    """An empty folder in the folder of ``target``, so that what is made in it can be moved there at once.
+    """Make an empty folder beside ``target``, from which files can be moved to it atomically; remove it at the end.
 
-    It is removed in the end. One that a process left behind when it was killed is removed by the next that writes to the
-    same target.
+    Also remove folders that killed processes left behind for the same target.
 
     Raises
     ------
@@ -192,7 +188,7 @@ def _process_exists(process: int) -> bool:
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Give each of two files or folders of one file system the other's name, where Linux can, with no moment without either.
+    """Exchange the names of two files or folders of one file system, atomically if Linux can.
 
     Raises
     ------
@@ -208,8 +204,13 @@ def exchange(new: Path, old: Path) -> None:
 
 
 def cache_directory() -> Path:
-    """The folder of files that can be made again: ``TVM_SCHED_CACHE``, or the user's cache."""
+    """Return the cache folder: ``TVM_SCHED_CACHE``, or the user's cache."""
     named = os.environ.get("TVM_SCHED_CACHE")
     if named:
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tvm_sched"
+
+
+def caches_allowed() -> bool:
+    """Whether the disk caches may be used: ``TVM_SCHED_NO_CACHE`` is not set, empty or 0."""
+    return os.environ.get("TVM_SCHED_NO_CACHE", "0") in ("", "0")

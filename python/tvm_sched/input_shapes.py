@@ -70,8 +70,8 @@ def one_shape(sets: Sequence[ShapeSet], why: str) -> ShapeSet | None:
     """Return the only set; ``why`` is what a message says of several: what has one shape."""
     several = any(
         isinstance(size, frozenset)
-        for given in sets
-        for sizes in given.values()
+        for shapes in sets
+        for sizes in shapes.values()
         for size in (sizes if isinstance(sizes, tuple) else (sizes,))
     )
     if len(sets) > 1 or several:
@@ -115,11 +115,11 @@ def _value(text: str, value: str) -> Any:
         return read_array(f"--constant {text}", Path(value))
     for candidate in (value.lower(), f"[{value.lower()}]"):
         try:
-            found = msgspec.json.decode(candidate)
+            decoded = msgspec.json.decode(candidate)
         except UNREADABLE:
             continue
-        if isinstance(found, (bool, int, float, list)):
-            return found
+        if isinstance(decoded, (bool, int, float, list)):
+            return decoded
     raise InputError(
         f"--constant {text}: {value!r} is no number; expected numbers (16000 or 1,2,3), true or false, nested lists "
         "([[1,0],[0,1]]) or a .npy file"

@@ -48,10 +48,10 @@ class _LateFinder(MetaPathFinder):
         self.names: set[str] = set()
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
-        found = PathFinder.find_spec(name, path) if name in self.names else None
-        if found is not None and found.loader is not None:
-            found.loader = _LateLoader(found.loader)
-        return found
+        spec = PathFinder.find_spec(name, path) if name in self.names else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _LateLoader(spec.loader)
+        return spec
 
 
 _finder = _LateFinder()

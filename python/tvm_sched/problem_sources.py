@@ -87,7 +87,7 @@ class SourceOptions:
 
 
 def is_problem(path: Path) -> bool:
-    """Whether a file is to be read as one of ours: JSON, whole or damaged, but no Relax module saved as JSON."""
+    """Whether a file is a problem file: JSON, whole or damaged, but no Relax module saved as JSON."""
     if path.suffix.lower() != ".json" or not path.is_file():
         return False
     try:
@@ -99,33 +99,33 @@ def is_problem(path: Path) -> bool:
 
 
 class _Head(msgspec.Struct):
-    """What a graph of objects has that ``tvm.ir.save_json`` wrote."""
+    """Field of a graph of objects by ``tvm.ir.save_json``."""
 
     root_index: Any = None
 
 
 def decoder_config(path: Path) -> DecoderConfig | None:
-    """The language model that a name or a ``config.json`` stands for; None for all other files."""
+    """Return the language model of a name or a ``config.json``; None for other files."""
     if path.is_file():
         return read_config(path) if is_config(path) else None
     return PRESETS.get(str(path))
 
 
 def load_problem(sources: Sequence[Path], topology: str | None, options: SourceOptions, progress: Progress) -> Problem:
-    """The problem of models and problem files on a machine; several of them run at once (`merge_problems`).
+    """Make the problem of models and problem files on a machine; several of them run at once (`merge_problems`).
 
     Topology and costs beside a problem file replace its own.
 
     Raises
     ------
     InputError
-        A model without a topology, shapes for what has none, and all that reading can find wrong.
+        A model without a topology, shapes for a source that takes none, or a source that cannot be read.
     """
     configs = {path: config for path in sources if (config := decoder_config(path)) is not None}
     named = [path for path in sources if path in configs or path.is_dir()]
     tokens = [text for text in options.shape or () if is_token_shape(text)]
     others = [text for text in options.shape or () if not is_token_shape(text)]
-    given = one_shape(parse_shapes(others), "a problem has one")
+    shapes = one_shape(parse_shapes(others), "a problem has one")
     _check_options(options, sources, tokens if not named else [], others, bool(configs))
     sizes = iter(token_shapes(tokens, len(named)) if tokens or configs else [])
     problems = []
@@ -135,7 +135,7 @@ def load_problem(sources: Sequence[Path], topology: str | None, options: SourceO
             graph_of = partial(_decoder_graph, config, next(sizes), options, progress)
             problems.append(_on_machine(path, topology, graph_of, options))
             continue
-        own: ShapeSet | None = given
+        own: ShapeSet | None = shapes
         if path in named and tokens:
             own = dict(zip(("batch", "tokens"), next(sizes), strict=True))
         problems.append(_load_file(path, topology, own, options, progress))
@@ -155,8 +155,8 @@ def _check_options(
         raise InputError("--phase is for language models given by name or config.json")
     if options.rows and not options.variants:
         raise InputError("--rows offers more variants, and --no-variants none; one of them is allowed")
-    for option, given in ((f"--shape {next(iter(named_shapes), '')}", named_shapes), ("--constant", options.constant)):
-        if given and len(sources) > 1:
+    for option, texts in ((f"--shape {next(iter(named_shapes), '')}", named_shapes), ("--constant", options.constant)):
+        if texts and len(sources) > 1:
             raise InputError(
                 f"{option} is for one model; make a problem file of each model first (`tvm-sched problem`)"
             )
@@ -182,7 +182,6 @@ def _on_machine(
     graph_of: Callable[[Topology], tuple[OpGraph, tuple[Group, ...]]],
     options: SourceOptions,
 ) -> Problem:
-
     machine = _machine_for(path, topology)
     cost_model = get_cost_model(options.costs or default_cost_model(machine))
     graph, groups = graph_of(machine)
@@ -216,7 +215,6 @@ def _load_file(
     if topology is None and options.costs is None:
         return problem
     machine = problem.topology if topology is None else load_topology(topology)
-
     chosen = options.costs or default_cost_model(machine)
     if options.costs is None:
         text = f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the {chosen} model"
@@ -243,10 +241,9 @@ def _import(
 
 
 def packages_for(model: Path) -> AbstractContextManager[None]:
-    """Within it, tvm is imported without PyTorch, which takes seconds, unless the model is one of PyTorch's.
+    """Return a context that imports tvm without PyTorch, which takes seconds, unless the model is one of PyTorch's.
 
-    For other models sympy is imported when it is first used: onnx_ir imports it for arithmetic on symbols in shapes, which
-    few models have, and so does the module of it that reads such arithmetic.
+    For other models sympy is imported at its first use: onnx_ir needs it for symbolic shapes alone.
     """
     if model.is_dir() or model.suffix.lower() in (".pt2", ".py"):
         return nullcontext()
@@ -258,15 +255,15 @@ def parse_carried(texts: list[str] | None) -> dict[str, str] | None:
     """Read ``OUTPUT=TENSOR`` texts: outputs of the prefill by tensors of the decode."""
     if not texts:
         return None
-    found: dict[str, str] = {}
+    carried: dict[str, str] = {}
     for text in texts:
         output, mark, tensor = text.partition("=")
         if not (mark and output and tensor):
             raise InputError(f"--carry {text}: expected OUTPUT=TENSOR")
-        if tensor in found:
-            raise InputError(f"--carry {text}: {tensor} stands for {found[tensor]} already")
-        found[tensor] = output
-    return found
+        if tensor in carried:
+            raise InputError(f"--carry {text}: {tensor} stands for {carried[tensor]} already")
+        carried[tensor] = output
+    return carried
 
 
 def device_names(option: str, text: str | None) -> list[str]:

@@ -70,13 +70,13 @@ class Method(Generic[Function]):
                 f"options of {self.what} {self.name!r} are a {type(options).__name__}; a mapping or "
                 f"{self.options.__name__} is expected"
             )
-        given = dict(options or {})
-        for key in given:
+        named = dict(options or {})
+        for key in named:
             if key not in self.option_names:
                 known = ", ".join(self.option_names) or "none"
                 raise InputError(f"{self.what} {self.name!r} has no option {key!r}; it has {known}")
         try:
-            return msgspec.convert(given, self.options, strict=False)
+            return msgspec.convert(named, self.options, strict=False)
         except msgspec.ValidationError as error:
             raise InputError(f"options of {self.what} {self.name!r}: {error}") from None
 

@@ -65,12 +65,12 @@ EXECUTORS: Registry[Callable[[str], Executor]] = Registry("kind of workers", "tv
 """What makes a `concurrent.futures.Executor` of an address, by kind of workers."""
 
 
-def _executor_of(given: str) -> Executor:
-    kind, _, address = given.partition(":")
+def _executor_of(text: str) -> Executor:
+    kind, _, address = text.partition(":")
     offered = EXECUTORS.names()
     if kind not in offered:
         raise InputError(
-            f"--workers {given}: no installed package offers workers of the kind {kind!r}; there are "
+            f"--workers {text}: no installed package offers workers of the kind {kind!r}; there are "
             f"{', '.join(offered) or 'none'}. Those of a cluster come with tvm-sched-cluster: pip install tvm-sched-cluster"
         )
     return EXECUTORS.get(kind)(address)

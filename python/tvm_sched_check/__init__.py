@@ -1,6 +1,7 @@
-"""An independent check that a schedule's latency is true and that no schedule is faster than its lower bound.
+"""Check independently that a schedule takes the latency it claims and that no schedule is faster than its lower bound.
 
-It reads the three files itself and shares no code with the package ``tvm_sched``. Read in this order:
+The checker reads the files of problem, schedule and evidence itself and shares no code with the package ``tvm_sched``. Read
+its modules in this order:
 
 - `document`: the problem;
 - `alternatives`: the problem of a choice, if there are variants, and the check of the relaxed problem;
@@ -8,8 +9,8 @@ It reads the three files itself and shares no code with the package ``tvm_sched`
 - `derivation`: the evidence, a list of lemmas, each proved from those before it;
 - `placement`: the one rule that needs a search.
 
-The proof of each rule is under ``docs/proofs/``. All that is compared are integers; only durations of transfers are rounded,
-as the model defines. Pipelines, partitions and clusters have checkers of their own in the folders of these names.
+The proof of each rule is under ``docs/proofs/``. The checker compares only integers. It rounds only the durations of
+transfers, as ``docs/model.md`` defines. The folders `pipelines`, `partitions` and `clusters` hold checkers of their own.
 """
 
 from .document import Refused

@@ -5,8 +5,8 @@ tvm-sched-check pipelines problem.json plan.json evidence.json
 tvm-sched-check partitions instance.json partition.json [evidence.json]
 tvm-sched-check clusters allocation.json evidence.json
 
-Status 0: what the files say is true and the bound that is claimed is proved; 1: less is proved, or no bound is claimed; 2: a
-file is wrong. ``python -m tvm_sched_check.pipelines`` and so on are the same.
+Status 0: what the files claim is true, and the claimed bound is proved. 1: the evidence proves less, or no bound is claimed.
+2: a file is wrong. ``tvm-sched-check pipelines`` is the same as ``python -m tvm_sched_check.pipelines``; so are the others.
 """
 
 import sys
@@ -21,11 +21,11 @@ _CHECKS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "partitions": (partitions.check, (2, 3)),
     "clusters": (clusters.check, (2,)),
 }
-"""Function and numbers of files of each check, but for that of a schedule, by its first word."""
+"""Function and allowed numbers of files of each check, by the first word of its command; schedules have no such word."""
 
 
 def main() -> NoReturn:
-    """Check what the first word of the command line names; without such a word, a schedule."""
+    """Run the check that the first word of the command line names; without such a word, that of a schedule."""
     if sys.argv[1:2] in (["-h"], ["--help"]):
         sys.exit(print(__doc__))
     function, files = _CHECKS.get(sys.argv[1] if len(sys.argv) > 1 else "", (check, (3,)))

@@ -36,7 +36,7 @@ class Alternative(NamedTuple):
         return found
 
     def leading(self, tensor: str, end: str, sizes: dict[str, int]) -> set[str]:
-        """Return the operators that a tensor leads to and that lead to ``end``, with ``end``."""
+        """Return the operators on paths from a tensor to ``end``, with ``end``; none if the tensor does not lead to it."""
         waits, found = self.led_to(self.named("inputs", {tensor}), 0, sizes), set[str]()
         while more := ({end} if not found else self._makers(found)) & waits - found:
             found |= more

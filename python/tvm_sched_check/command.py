@@ -1,4 +1,4 @@
-"""What the commands of the three checkers share: they take files, print a verdict's lines, and end with a status."""
+"""Run a checker as a command: take files, print the lines of the verdict, and exit with a status."""
 
 import sys
 from collections.abc import Callable
@@ -8,7 +8,10 @@ from .document import Refused
 
 
 def run(usage: str | None, check: Callable[..., Any], *files: int) -> NoReturn:
-    """Check as many files of the command line: status 0 where all is proved, 1 where less is, 2 where a file is wrong."""
+    """Check the files that the command line names and exit: 0 if all is proved, 1 if less is, 2 if a file is wrong.
+
+    ``files`` are the allowed numbers of files. With another number print ``usage`` and exit with 2.
+    """
     if len(sys.argv) - 1 not in files:
         sys.exit(print(usage, file=sys.stderr) or 2)
     try:

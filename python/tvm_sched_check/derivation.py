@@ -1,4 +1,6 @@
-"""The evidence of a lower bound: lemmas ``last ends at least ns after first has ended``, in every schedule.
+"""Check the evidence of a lower bound, a list of lemmas.
+
+A lemma says that in every schedule ``last`` ends at least ``ns`` nanoseconds after ``first`` has ended.
 
 A lemma without ``first`` begins at the start of the run, one without ``last`` ends at its end. Each lemma may use those
 before it; the last one has neither and is the bound. The proofs of the rules are under ``docs/proofs/``.
@@ -17,7 +19,7 @@ from .placement_bound import Placements
 
 Times = dict[int, int]
 Side = tuple[Times, Times, int]
-"""Heads, or tails: on any device, and on a device that runs no seed; the number of seeds."""
+"""Heads (or tails) on any device, the same on a device that runs no seed, and the number of seeds."""
 
 
 def bound_of(problem: Problem, lemmas: list[dict[str, Any]], through: Callable[..., int] | None = None) -> int:
@@ -40,7 +42,7 @@ def bound_of(problem: Problem, lemmas: list[dict[str, Any]], through: Callable[.
 
 
 class Derivation:
-    """The lemmas proved so far, and the rules. Times are integers, or infinite for what never happens."""
+    """The lemmas proved so far, and a method for each rule. Times are integers; infinite where an operator cannot run."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.devices = problem, range(len(problem.devices))
@@ -235,7 +237,7 @@ class Derivation:
 
 
 def multipliers(weights: Any, number: int) -> list[int]:
-    """Integers from 0, not all 0: only their ratios matter."""
+    """Return the weights; refuse them unless they are ``number`` integers from 0, not all 0. Only their ratios matter."""
     if len(weights) != number or sum(map(count, weights)) == 0:
         raise Refused(f"multipliers are {weights!r}; {number} integers from 0 are allowed, not all 0")
     return list(weights)

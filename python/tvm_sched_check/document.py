@@ -1,4 +1,4 @@
-"""The problem of a file: operators, tensors, devices, routes and times in integers (``docs/formats/problem.md``)."""
+"""Read a problem file: operators, tensors, devices, routes, and times in integers (``docs/formats/problem.md``)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ HOST = -1
 
 
 class Refused(Exception):
-    """A file is wrong, or says what this checker does not cover; the message is one line."""
+    """A file is wrong, or uses something that this checker does not cover; the message is one line."""
 
 
 class Route(NamedTuple):
-    """The channels that a copy occupies from start to end, bytes a second, seconds."""
+    """The channels that a copy occupies from start to end, the bandwidth in bytes a second, the latency in seconds."""
 
     channels: tuple[str, ...]
     bandwidth: float
     latency: float
 
     def ns(self, size: int) -> int:
-        """Duration of a copy: in double precision, rounded up, by definition; from here on all times are integers."""
+        """Return the duration of a copy: computed in double precision and rounded up, as the model defines."""
         return math.ceil(self.latency * 1e9 + size * 1e9 / self.bandwidth)
 
 
 def read(path: str | Path, format: str) -> tuple[dict[str, Any], str]:
-    """A document of a format, and its digest."""
+    """Read a JSON document of a format; return it with its digest. Raise `Refused` if it is of another format."""
     try:
         content = Path(path).read_bytes()
         document = json.loads(content, object_pairs_hook=_object)
@@ -45,14 +45,14 @@ def read(path: str | Path, format: str) -> tuple[dict[str, Any], str]:
 
 
 def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; other readers may take the first of two equal keys, so neither is taken."""
+    """Make a dict of a JSON object; refuse a key that occurs twice, since readers differ in which value they take."""
     if len(found := dict(fields)) < len(fields):
         raise ValueError(f"an object has the key {Counter(key for key, _ in fields).most_common(1)[0][0]!r} twice")
     return found
 
 
 def count(value: Any) -> int:
-    """An integer from 0, of a file."""
+    """Return a value of a file if it is an integer from 0; raise `Refused` otherwise."""
     if type(value) is not int or value < 0:
         raise Refused(f"found {value!r} where an integer from 0 is allowed")
     return value
@@ -102,19 +102,19 @@ class Problem:
             raise Refused("the graph has a cycle") from None
 
     def is_host(self, t: int) -> bool:
-        """Whether a tensor lies in host memory at the start."""
+        """Return whether a tensor lies in host memory at the start."""
         return self.kind[t] != "activation"
 
     def times(self, o: int, d: int) -> list[int]:
-        """Times of an operator on a device, in the modes in which it runs there."""
+        """Return the times of an operator on a device, in the modes in which it can run there."""
         return [ns for ns in (self.normal[o][d], self.direct[o][d]) if ns is not None]
 
     def host_read(self, o: int, d: int) -> int:
-        """For how long a direct read of an operator occupies the bus of its device."""
+        """Return for how many nanoseconds the direct read of an operator occupies the bus of its device."""
         return self.routes[HOST, d].ns(sum(self.host_bytes[o].values()))
 
     def taken(self, o: int, t: int) -> float:
-        """Bytes that an operator takes of a host tensor, all it can where it reads none of them directly."""
+        """Return the bytes of a host tensor that an operator reads directly; infinite if it cannot read directly."""
         return math.inf if self.direct[o].count(None) == len(self.direct[o]) else self.host_bytes[o][t]
 
 
@@ -126,7 +126,7 @@ def _numbered(items: list[Any]) -> tuple[list[str], dict[str, int]]:
 
 
 def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
-    """Routes by (source, target): a link; without one, a switch; without one, the buses (docs/formats/topology.md)."""
+    """Return the routes by (source, target): a link, else a switch, else the buses (``docs/formats/topology.md``)."""
     known, switches = topology.get("buses", []), topology.get("switches", [])
     (_, number), (_, of_bus), _ = map(_numbered, (topology["devices"], known, switches))
     on = {d: known[of_bus[device["bus"]]] for d, device in enumerate(topology["devices"]) if device.get("bus")}
@@ -153,7 +153,7 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
 
 
 def _channel(way: dict[str, Any], name: str, direction: str) -> Route:
-    """A route of one channel: one for each direction where the way is duplex."""
+    """Return a route of one channel; a duplex bus or link has a channel for each direction."""
     return _route(way, f"{name} {direction}" if way.get("duplex", True) else name)
 
 

@@ -10,7 +10,7 @@ from .document import Problem, Refused
 
 
 class Groups:
-    """Checks lemmas of the rule ``alternatives``; equal alternatives are checked once."""
+    """Check lemmas of the rule ``alternatives``; equal alternatives are checked once."""
 
     def __init__(self, relaxed: Relaxed) -> None:
         self.relaxed, self.devices = relaxed, len(relaxed.problem.devices)

@@ -1,4 +1,4 @@
-"""The rule ``placement``: least time through a region, over all placements (``docs/proofs/regions.md``, Lemma 2)."""
+"""The rule ``placement``: least time through a region over all placements (``docs/proofs/regions.md``, Lemma 2)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from .document import Problem, Refused
 
 NODES = 1_000_000
+"""Largest number of placements, complete or partial, that the search visits for all lemmas together."""
 DECIDED = 100
 """Largest number of operators whose placements are tried in one lemma."""
 
@@ -15,7 +16,11 @@ Table = list[list[Any]]
 
 
 class Operator(NamedTuple):
-    """Times by device; whether places are tried; operators before it by position, each with what copies from it take."""
+    """An operator of a region: its times by device; whether its devices are tried; its predecessors.
+
+    ``before`` has the position of each predecessor and the table of the least times of copies from it, by source and target
+    device.
+    """
 
     times: list[Any]
     decided: bool
@@ -23,7 +28,7 @@ class Operator(NamedTuple):
 
 
 class Placements:
-    """Branch and bound over places; equal regions are searched once. Times are integers of any size, or infinite."""
+    """Branch and bound over the devices of operators; equal regions are searched once."""
 
     def __init__(self, problem: Problem, best: list[list[Any]]) -> None:
         self.problem, self.best, self.nodes = problem, best, NODES
@@ -31,7 +36,10 @@ class Placements:
         self.known: dict[str, bool] = {}
 
     def least(self, first: int, between: list[int], decided: set[int], ns: int) -> int:
-        """``ns`` if no placement of the decided operators takes less, else 0. ``between`` is in order, the last included."""
+        """Return ``ns`` if no placement of the ``decided`` operators takes less, else 0.
+
+        ``between`` are all operators of the region in topological order, the last one included.
+        """
         if between[-1] not in decided or len(decided) > DECIDED:
             raise Refused(
                 f"a lemma of rule 'placement' leaves out its last operator, or names more than at most {DECIDED}"
@@ -46,7 +54,7 @@ class Placements:
         return 0 if self.known[key] else ns
 
     def _copy(self, size: int) -> Table:
-        """Least time from device to device, through others where that is faster."""
+        """Return the least times of copies of ``size`` bytes between devices, through other devices if that is faster."""
         if size not in self.copies:
             routes, devices = self.problem.routes, range(len(self.problem.devices))
             to = [
@@ -59,7 +67,7 @@ class Placements:
 
 
 class _Search:
-    """A region: an operator that ends at 0, and those between it and the last one."""
+    """The search of one region. Its first operator ends at time 0; the others follow in topological order."""
 
     def __init__(self, known: Placements, ns: int, region: list[Operator]) -> None:
         self.known, self.ns, self.region, self.devices = known, ns, region, range(len(region[0].times))
@@ -77,7 +85,7 @@ class _Search:
         self.end: list[dict[int, Any]] = [{} for _ in region]  # of each operator, by the devices where it may run
 
     def _are_twins(self, a: int, b: int) -> bool:
-        """Whether two devices could change names."""
+        """Return whether exchanging two devices changes no number of the region."""
         names = list(self.devices)
         names[a], names[b] = b, a
         tables = [copy for operator in self.region for _, copy in operator.before]
@@ -85,9 +93,10 @@ class _Search:
         return same and all(operator.times[a] == operator.times[b] for operator in self.region)
 
     def takes_less(self, i: int, here: list[tuple[int, Any, Any, Any]]) -> bool:
-        """Whether some places of the operators from ``i`` on take less; ``here``: device, start, time, tail of those placed.
+        """Return whether some devices of the operators from position ``i`` on give a time below ``ns``.
 
-        Operators whose places are not tried run between their neighbours on the best device, and disturb nobody.
+        ``here`` has device, start, time and tail of each operator already placed. An operator that is not ``decided`` runs
+        on its best device for each path and occupies no device.
         """
         while i < len(self.region) and not self.region[i].decided:
             self.end[i] = {d: self._ready(i, d) + self.region[i].times[d] for d in self.devices}
@@ -109,15 +118,16 @@ class _Search:
         return False
 
     def _ready(self, i: int, d: int) -> Any:
-        """When all that an operator reads is on a device."""
+        """Return the time at which everything that an operator reads has arrived on a device."""
         came = (min(end + copy[e][d] for e, end in self.end[b].items()) for b, copy in self.region[i].before)
         return max(came, default=0)
 
 
 def _in_turn(placed: list[list[Any]]) -> Any:
-    """Least end of a region by the operators of one device, which run one after another: start, time, tail of each.
+    """Return the least end of a region that the operators of one device force, since they run one after another.
 
-    Those with at least some start and at least some tail take that start, their work and that tail.
+    ``placed`` has start, time and tail of each. The operators with at least some start and some tail take together that
+    start, the sum of their times and that tail. The result is the largest such sum.
     """
     longest: Any = 0
     for _, _, least in placed:

@@ -1,4 +1,4 @@
-"""A schedule by the rules of ``docs/model.md``: that it obeys them, and when it ends."""
+"""Replay a schedule by the rules of ``docs/model.md``: check that it obeys them, and compute when it ends."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ IN_PLACE = -1  # in host memory that the device shares: there from the start
 
 
 class Replay:
-    """Start and end of each event: placements first, in launch order, then transfers, in channel order.
+    """The events of a schedule, with start and end in nanoseconds; the constructor raises `Refused` at a broken rule.
 
-    A host_read is one event with its placement: the bus is busy for its first part.
+    Events are numbered: first the placements in launch order, then the transfers in channel order. A host_read and its
+    placement are one event, during whose first part the bus is busy.
     """
 
     def __init__(self, problem: Problem, placements: list[Any], transfers: list[Any]) -> None:
@@ -62,7 +63,7 @@ class Replay:
         return o, d, direct
 
     def _transfer(self, transfer: dict[str, Any]) -> tuple[str, int, int, int, bool]:
-        """Kind, tensor (or operator), source, target, evict."""
+        """Return kind, tensor (operator, for a host_read), source, target, and whether the tensor is evicted."""
         problem, kind, evict = self.problem, transfer["kind"], transfer.get("evict", False)
         d = problem.d[transfer["device"]]
         if kind == "host_read":
@@ -76,7 +77,10 @@ class Replay:
         return kind, t, source, d, evict
 
     def _take_times(self) -> None:
-        """Rule 4, and a longest path through the events; a wait may be for the part of an event that is on the bus."""
+        """Compute start and end of all events as longest paths; refuse a cycle (rule 4).
+
+        A transfer waits only for the part of a direct read that occupies the bus, not for the operator.
+        """
         problem, bus_free = self.problem, dict[int, int]()
         durations = [(problem.direct if direct else problem.normal)[o][d] or 0 for o, d, direct in self.placements]
         waits: list[set[tuple[int, bool]]] = [set() for _ in (*self.placements, *self.transfers)]
@@ -102,7 +106,7 @@ class Replay:
             raise Refused(f"rule 4: {len(error.args[1]) - 1} events wait for each other: a deadlock") from None
 
     def _check_memory(self) -> None:
-        """Rule 5: what each device holds; what ends at a moment is freed before what begins then is taken."""
+        """Check rule 5. What is released at a moment is freed before what begins at that moment takes its bytes."""
         problem, last = self.problem, dict[tuple[int, int], int]()
         for at, event in self.reads:
             last[at] = max(last.get(at, 0), self.end[event])

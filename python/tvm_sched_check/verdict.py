@@ -1,4 +1,4 @@
-"""The check of the three files together."""
+"""Check problem, schedule and evidence together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .replay import Replay
 
 
 class Verdict(NamedTuple):
-    """Nanoseconds: replayed, proved, and the bound that the certificate claims, if there is one."""
+    """The replayed latency, the bound that the evidence proves, and the certificate's bound, in nanoseconds.
+
+    ``certified_ns`` is None if the schedule has no certificate.
+    """
 
     latency_ns: int
     proved_ns: int
@@ -26,7 +29,7 @@ class Verdict(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """What is found, in words."""
+        """The result as lines of text."""
         gap = 1 - self.proved_ns / self.latency_ns if self.latency_ns else 0.0
         claim = f"certificate claims the bound {self.certified_ns} ns"
         proof = f"the {claim if self.certified_ns is not None else 'schedule has no certificate'}, "
@@ -39,7 +42,7 @@ COLD = "143f1eeea6807ac3"
 
 
 def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: str | Path) -> Verdict:
-    """Replay the schedule and prove the bound; raises `Refused` where one of the files is wrong."""
+    """Replay the schedule and prove the bound; raise `Refused` if one of the files is wrong."""
     document, digest = read(problem_file, "tvm_sched.problem")
     schedule, _ = read(schedule_file, "tvm_sched.schedule")
     evidence, _ = read(evidence_file, "tvm_sched.evidence")

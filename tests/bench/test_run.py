@@ -6,8 +6,20 @@ import time
 import msgspec
 import pytest
 
-from tvm_sched.bench import BestKnown, Limits, Result, Run, Standings, check_kept, keep, load_suite, page, run, score
-from tvm_sched.bench import bench_summaries as summaries
+from tvm_sched.bench import (
+    BestKnown,
+    Limits,
+    Result,
+    Run,
+    Standings,
+    check_kept,
+    keep,
+    load_suite,
+    page,
+    run,
+    score,
+    summaries,
+)
 from tvm_sched.errors import InputError
 from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
 

@@ -44,7 +44,7 @@ def test_no_schedule_of_any_choice_is_faster(problem, seed):
     problem = random_variants(problem, seed, groups=4)
     assume(problem.variants is not None)
     bounds = all_bounds(problem)
-    choices = [{}, *({group.name: way} for group in problem.variants.groups for way in group.ways[1:])]
+    choices = [{}, *({group.name: way} for group in problem.variants.groups for way in group.alternative_names[1:])]
     for k, choice in enumerate(choices[:6]):
         chosen = problem.resolve(choice)
         latency = simulate(chosen, random_schedule(chosen, seed + k)).latency_ns

@@ -38,7 +38,7 @@ from variant_cases import gated
 def with_any_choice(problem, seed):
     """A random schedule of a random choice, certified with the bound of all."""
     random = Random(seed)
-    choice = {group.name: random.choice(group.ways) for group in problem.variants.groups}
+    choice = {group.name: random.choice(group.alternative_names) for group in problem.variants.groups}
     choice = {
         group.name: choice[group.name] for group in problem.variants.groups if choice[group.name] != group.graph_way
     }

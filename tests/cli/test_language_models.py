@@ -58,7 +58,7 @@ def test_parts_by_rows_are_offered_for_warm_runs(run, config, tmp_path, monkeypa
 
     def noted(*arguments, **named):
         graph, groups = decoder_variants(*arguments, **named)
-        ways.extend(way for group in groups for way in group.ways)
+        ways.extend(way for group in groups for way in group.alternative_names)
         return graph, groups
 
     monkeypatch.setattr("tvm_sched.relax.decoders.decoder_variants", noted)

@@ -55,7 +55,7 @@ def test_a_runtime_of_others_that_lacks_something_is_told_so(monkeypatch):
     with pytest.raises(InputError, match=r"'half' \(.*Half\) lacks defaults, write, file, which"):
         get_runtime("half")
     monkeypatch.setitem(RUNTIMES.entries, "none", print)
-    with pytest.raises(InputError, match=r"not a subclass of tvm_sched\.plans\.Runtime"):
+    with pytest.raises(InputError, match=r"not a subclass of tvm_sched\.external_plans\.Runtime"):
         get_runtime("none")
 
 

@@ -13,7 +13,7 @@ from tvm_sched.problem import (
     Problem,
     Tensor,
     Variants,
-    all_ways,
+    all_alternatives,
     merge_problems,
     problem_of,
 )
@@ -52,7 +52,7 @@ def test_two_models_with_variants_are_one_problem():
     assert chosen.costs.operator_ns[:, 0].tolist() == [100, 100, 100, 95, 10]
 
 
-def test_a_cost_model_sees_all_ways_and_gets_its_rows_back():
+def test_a_cost_model_sees_all_alternatives_and_gets_its_rows_back():
     problem = gated()
     seen = []
 
@@ -145,7 +145,7 @@ def test_a_choice_of_what_is_not_there_is_refused(choice):
         gated().resolve(choice)
 
 
-def test_all_ways_makes_each_tensor_once():
+def test_all_alternatives_make_each_tensor_once():
     problem = gated()
-    graph = all_ways(problem.graph, problem.variants.groups)
+    graph = all_alternatives(problem.graph, problem.variants.groups)
     assert sorted(t.name for t in graph.tensors) == ["a", "b", "x", "y", "y (apart)"]

@@ -138,7 +138,7 @@ def test_bounds_of_warm_problems_with_variants_hold_for_every_choice(seed, opera
         (request,) = requests_of(problem, part) or (Request(()),)
         warm = Scenario(problem, request.resident)
         bound = lower_bound(warm)
-        ways = problem.variants.groups[0].ways if problem.variants else ("",)
+        ways = problem.variants.groups[0].alternative_names if problem.variants else ("",)
         for way in ways:
             choice = {problem.variants.groups[0].name: way} if problem.variants else {}
             chosen = warm.resolve(choice)

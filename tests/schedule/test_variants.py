@@ -241,7 +241,9 @@ def test_no_bound_exceeds_a_schedule_of_any_choice(seed, operators, devices, gro
     if problem.variants is None:
         return
     bound = lower_bound(problem).ns
-    for ways in itertools.islice(itertools.product(*(group.ways for group in problem.variants.groups)), 16):
+    for ways in itertools.islice(
+        itertools.product(*(group.alternative_names for group in problem.variants.groups)), 16
+    ):
         chosen = problem.resolve({g.name: way for g, way in zip(problem.variants.groups, ways, strict=True)})
         for schedule in (solve(chosen, method="peft"), random_schedule(chosen, seed)):
             assert bound <= simulate(chosen, schedule).latency_ns
@@ -254,7 +256,7 @@ def test_no_bound_exceeds_the_optimum_over_all_choices(seed, operators, devices)
     if problem.variants is None:
         return
     bound, (group,) = lower_bound(problem).ns, problem.variants.groups
-    for way in group.ways:
+    for way in group.alternative_names:
         try:
             least = least_latency(problem.resolve({group.name: way}), most_states=250)
         except TooLarge:
@@ -467,7 +469,7 @@ def test_no_bound_exceeds_a_schedule_of_operators_in_parts(seed, operators, devi
     if problem is None:
         return
     bound, (group,) = lower_bound(problem).ns, problem.variants.groups
-    for way in group.ways:
+    for way in group.alternative_names:
         chosen = problem.resolve({group.name: way})
         for schedule in (
             solve(chosen, method="peft"),

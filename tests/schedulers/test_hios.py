@@ -16,7 +16,7 @@ from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Pro
 from tvm_sched.schedule import Schedule, simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.starts import quick_methods
-from tvm_sched.schedulers.batch import solve_many
+from tvm_sched.schedulers.solver import solve_many
 from tvm_sched.testing.hios_problems import LayeredGraph, random_layered
 
 MS = 10**6

@@ -12,13 +12,13 @@ from thorough import examples
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
 from tvm_sched.schedule import simulate, verify
-from tvm_sched.schedule.papers_critical_path import critical_path
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import Instance, place
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
 from tvm_sched.schedulers.efficient_mip.program import build, hint
+from tvm_sched.schedulers.scheduler_registry import critical_path
 from tvm_sched.schedulers.sortinghat import program
 from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
 from tvm_sched.schedulers.sortinghat.handover import State

@@ -85,7 +85,7 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
 
 
 def _single_device_bound(problem: Problem) -> Bound | None:
-    """Return the work of a single device that loads nothing and runs one operator at a time; None for other problems.
+    """Bound the latency by all work, if one device loads nothing and runs one operator at a time; None for other problems.
 
     No other bound is above it (``docs/proofs/device_work.md``, "One device"). The others would take seconds for thousands of
     operators.
@@ -137,7 +137,10 @@ def relaxation_of(problem: Problem | Scenario) -> Relaxation:
 
 
 def strongest(problem: Problem) -> int:
-    """Return the strongest bound in nanoseconds; 0 if no schedule exists, for a part of a problem that may be left out."""
+    """Return the strongest bound in nanoseconds; 0 if no schedule exists.
+
+    Group delays use it for an alternative that may have no schedule: 0 claims nothing.
+    """
     try:
         return max(bound.ns for bound in all_bounds(problem))
     except InfeasibleError:

@@ -50,7 +50,7 @@ def group_delays(problem: Problem, relaxed: Relaxed, least: Callable[[Problem], 
     problem : Problem
         With variants.
     relaxed : Relaxed
-        Its relaxation, the problem below every choice.
+        The relaxed problem of ``problem``, which is no harder than any choice.
     least : callable
         Computes a lower bound in nanoseconds for a problem without variants.
 
@@ -89,7 +89,7 @@ class _Finder:
     def delays(self, group: Group) -> Iterator[GroupDelay]:
         """Yield the delays of one group. `_alternatives` counts rows, so groups must come in the order of the problem."""
         index, graph = self.relaxed.problem.graph.index, self.problem.graph
-        alternatives = dict(zip(group.ways, self._alternatives(group), strict=True))
+        alternatives = dict(zip(group.alternative_names, self._alternatives(group), strict=True))
         last = index.operator_id.get(group.operators[0])
         if last is None or max(len(alternative.operators) for alternative in alternatives.values()) > LARGEST:
             return

@@ -30,12 +30,12 @@ class HostTraffic:
 
     @cached_property
     def shortest(self) -> Array:
-        """(operators,): on the best device."""
+        """(operators,): least time, on the best device and in the faster mode."""
         return self.best.min(axis=1)
 
     @cached_property
     def arrival(self) -> list[float]:
-        """Return the least time of a load of each host tensor into a device with a bus; infinite if no device has a bus."""
+        """(tensors,): least time of a load over any bus; infinite without a bus, 0 if a link leads past one (`bypass`)."""
         if self.bypass:
             return [0.0] * len(self.problem.graph.index.size)
         return least_times(self._host_routes, self.problem.graph.index.size).tolist()
@@ -99,7 +99,7 @@ class HostTraffic:
 
     @cached_property
     def transfer_latency(self) -> float:
-        """Least time that the latency of one transfer counts in the weighted mean of the buses."""
+        """Least nanoseconds that the latency of one transfer adds to the weighted mean of the buses' busy times."""
         total = sum({route.channels: route.bandwidth for route in self._host_routes}.values())
         return min((route.bandwidth / total * route.latency * 1e9 for route in self._host_routes), default=0.0)
 

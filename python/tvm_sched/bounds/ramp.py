@@ -1,4 +1,7 @@
-"""Heads and tails on devices that run no first, or no last, operator (``docs/proofs/device_work.md``, Lemma 4)."""
+"""Heads and tails on devices that run no seed (``docs/proofs/device_work.md``, Lemma 4).
+
+Seeds are the operators without predecessors for heads, and those without successors for tails.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,11 @@ def _side(
     passed: Array,
     copy: Callable[[int, int], float],
 ) -> Side:
-    """Compute the times on devices without a seed, from the seeds on. Proof: Lemma 4 of ``docs/proofs/device_work.md``."""
+    """Compute the times on devices that run no seed, in ``order``, which begins with seeds.
+
+    ``passed`` are least ends (tails: least times from the start of each operator to the end of the run). Proof: Lemma 4 of
+    ``docs/proofs/device_work.md``.
+    """
     elsewhere, seeds = anywhere.copy(), 0
     for o in order:
         if not neighbours[o]:

@@ -42,7 +42,7 @@ class _Region:
     Attributes
     ----------
     time : list of array, (devices,)
-        Of each operator on each device.
+        Least time of each operator on each device.
     lag : dict of (from, to) to array, (devices, devices)
         Least time between the end of one operator and the start of another, by the devices on which they run; ``from`` is
         -1 for the operator before the region.
@@ -53,7 +53,7 @@ class _Region:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for equal regions."""
+        """A key that is equal for two regions if their times and lags are."""
         return tuple(t.tobytes() for t in self.time), tuple((e, w.tobytes()) for e, w in sorted(self.lag.items()))
 
 

@@ -1,6 +1,6 @@
 """Delays by sharing: least times through a region, over all sets of operators that share one device.
 
-It serves if operators of a device may run together, or if there are too many devices to enumerate placements.
+This argument is used if operators of a device may run together, or if there are too many devices to enumerate placements.
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ def _region(problem: Problem, u: int, members: list[int], times: tuple[Array, Ar
 
 
 def _least_time(region: _Region) -> float:
-    """Return the least over all sets on the first one's device; rows of the arrays are operators, columns sets."""
+    """Return the least time through a region over all sets of operators on the device of the operator before it.
+
+    Rows of the arrays are operators, columns are sets.
+    """
     count = len(region.shortest)
     here = np.array([(np.arange(2**count) >> i) & 1 for i in range(count)], dtype=bool)
     start = np.zeros(here.shape)

@@ -25,7 +25,7 @@ EFFORT = 6_400_000
 
 
 WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, TURNS = "work", "work before ends", "work on ramps", "turns"
-"""Kinds of `Argument`; work on ramps is about whole runs only."""
+"""Kinds of `Argument`. `WORK_ON_RAMPS` (Lemma 4 of ``docs/proofs/device_work.md``) is for whole runs only."""
 
 
 class Argument(NamedTuple):
@@ -38,7 +38,7 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """Least times of operators, wherever they run.
+    """Least times of operators, and whether a device runs them one at a time.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class Region:
 
     @property
     def key(self) -> bytes:
-        """Equal for regions with equal times."""
+        """A key that is equal for two regions if their times are."""
         parts = (self.start, self.end, self.after, *(busy[self.members] for busy in self.work.busy))
         return b"|".join(part.tobytes() for part in parts)
 

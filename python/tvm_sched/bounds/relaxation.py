@@ -1,4 +1,4 @@
-"""`Relaxation`: the quantities that all bounds share, such as heads and tails of operators."""
+"""`Relaxation`: least times that all bounds share: ends, heads and tails of operators, and delays between them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Relaxation:
 
     @cached_property
     def shortest(self) -> Array:
-        """(operators,): on the best device."""
+        """(operators,): least time, on the best device and in the faster mode."""
         return self.best.min(axis=1)
 
     @cached_property
@@ -116,7 +116,7 @@ class Relaxation:
 
     @property
     def work(self) -> Work:
-        """Least times of operators, wherever they run."""
+        """The least times of operators, in the form that bounds of regions take."""
         return Work(self.shortest, self.busy, self.problem.costs.concurrency is None)
 
     @cached_property
@@ -167,7 +167,7 @@ class Relaxation:
 
     @cached_property
     def share(self) -> Array:
-        """(operators,): least occupancy time, of the resource with the most work."""
+        """(operators,): least occupancy time over the devices, for the resource with the most work in all."""
         return max(self.busy, key=lambda work: float(work.min(axis=1).sum())).min(axis=1)
 
     @cached_property

@@ -158,7 +158,7 @@ class _RelaxationBuilder:
         nobody reads from becomes nothing.
         """
         if not needed:
-            return _Replacement([], [], [], [], (), {alternative: {} for alternative in group.ways})
+            return _Replacement([], [], [], [], (), {alternative: {} for alternative in group.alternative_names})
         makers = max(sum(not set(needed).isdisjoint(o.outputs) for o in alternative) for alternative in alternatives)
         made = needed if makers == 1 else needed[:1]
         runs = [
@@ -169,7 +169,7 @@ class _RelaxationBuilder:
         operator = Operator(group.operators[0], outputs=tuple(made))
         gone = [name for name in needed if name not in made]
         times = [np.ones(devices, np.int64)], [np.full(devices, FORBIDDEN)]
-        return _Replacement([operator], [], *times, gone, dict(zip(group.ways, runs, strict=True)))
+        return _Replacement([operator], [], *times, gone, dict(zip(group.alternative_names, runs, strict=True)))
 
     def _reduced(
         self, operators: Sequence[Operator], rows: Sequence[int], own: Iterable[Tensor], needed: Sequence[str]
@@ -273,7 +273,7 @@ class _RelaxationBuilder:
         part.normal.append(times)
         part.direct.append(np.full_like(times, FORBIDDEN))
         rows.append([alternative.tail.name for alternative in alternatives])
-        for alternative, names in zip(group.ways, zip(*rows, strict=True), strict=True):
+        for alternative, names in zip(group.alternative_names, zip(*rows, strict=True), strict=True):
             part.runs[alternative] = dict(zip((operator.name for operator in part.operators), names, strict=True))
         return part
 

@@ -59,7 +59,7 @@ def _root(
     """
 
 
-command(app, "schema", panel=RESEARCH)(schema)  # the module of which registration needs
+command(app, "schema", panel=RESEARCH)(schema)  # registration imports that module, so it cannot use registration
 app.add_typer(topology, rich_help_panel=MACHINE)
 app.add_typer(cache, rich_help_panel=MACHINE)
 app.add_typer(bench, rich_help_panel=RESEARCH)

@@ -11,33 +11,33 @@ from typer.core import TyperGroup
 from ..registry import Registry
 
 COMMAND_SETS: Registry[Callable[[typer.Typer], None]] = Registry("set of commands", "tvm_sched.commands")
-"""What adds the commands of each installed distribution to an app."""
+"""Functions that add the commands of an installed distribution to an app."""
 
 DEPLOY, PLAN, SERVE, RESEARCH, MACHINE = PANELS = ("Deploy", "Plan", "Serve", "Research", "Machine")
-"""Panels of ``tvm-sched --help``: what a command is for."""
+"""Panels of ``tvm-sched --help``, by the purpose of the commands."""
 FIRST = ("doctor", "inspect", "schedule", "compile", "run")
-"""What a reader needs first."""
+"""Commands that are listed first in their panel."""
 DISTRIBUTIONS = dict.fromkeys(("cluster", "serve", "status", "request", "undeploy"), "tvm-sched-cluster")
-"""Commands of our other distributions, for the message where these are not installed."""
+"""Distribution of each command of our other distributions, for the message if it is not installed."""
 
 
 class AttachedCommands(TyperGroup):
     """The commands of this package, and those that other distributions attach.
 
-    Looking for entry points takes milliseconds, so it waits until a command is asked for that this package does not
-    have, or until all commands are listed.
+    Looking for entry points takes milliseconds. It is done only to list all commands, or for a command that this
+    package does not have.
     """
 
     _attached = False
 
     # Some releases of typer contain click and others require it, so its types are not named.
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands, by panel and in each panel in the order of its tasks."""
+        """Return the names of all commands, by panel."""
         self._attach(ctx)
         return sorted(super().list_commands(ctx), key=self._place)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; raise a usage error that names the distribution to install where that is known."""
+        """Return a command; for one of our other distributions, raise a usage error that names it."""
         if cmd_name not in self.commands:
             self._attach(ctx)
         if cmd_name not in self.commands and cmd_name in DISTRIBUTIONS:
@@ -56,7 +56,7 @@ class AttachedCommands(TyperGroup):
         for name in COMMAND_SETS.names():
             attached = typer.Typer()
             COMMAND_SETS.get(name)(attached)
-            for command, found in typer.main.get_group(attached).commands.items():
+            for command, callback in typer.main.get_group(attached).commands.items():
                 if command in self.commands:
                     ctx.fail(f"the entry point {name!r} brings a command {command!r}, but there is one already")
-                self.add_command(found)
+                self.add_command(callback)

@@ -25,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-HOME = ".bench.summaries"
+HOME = ".bench.bench_summaries"
 SuitePath = Annotated[
     Path, typer.Argument(metavar="SUITE", help="Suite of instances: suite.toml, or the folder that holds it.")
 ]
@@ -56,8 +56,8 @@ def list_instances(
     from ..bench.bench_summaries import list_instances as summarise
     from ..report.tables import table
 
-    found = load_suite(suite)
-    cases = found.chosen(only or ())
+    loaded = load_suite(suite)
+    cases = loaded.chosen(only or ())
     for case in cases:
         if output is not None and (document := case.kind.document(case.task)):
             file = output / f"{case.name}.json"
@@ -65,7 +65,7 @@ def list_instances(
             write_atomically(file, document)
     if output is not None:
         out.wrote(output, "instances")
-    listed = summarise(BestKnown(found), cases, with_digests=output is not None)
+    listed = summarise(BestKnown(loaded), cases, with_digests=output is not None)
     head = ("instance", "kind", "unit", "best known", "bound", "checked by", "digest")
     out.show(table(head, [each.cells for each in listed.instances], text_columns=3))
     out.result(listed)
@@ -168,15 +168,15 @@ def check_kept(out: Output, suite: SuitePath, only: Only = None) -> None:
     from ..bench.bench_summaries import CheckedSolutions
     from ..report.tables import table
 
-    found = load_suite(suite)
-    kept = list(checked(BestKnown(found), found.chosen(only or ())))
-    told = CheckedSolutions(
+    instances = load_suite(suite)
+    kept = list(checked(BestKnown(instances), instances.chosen(only or ())))
+    summary = CheckedSolutions(
         {case.name: known.checked for case, known, _ in kept}, [claim for _, _, claim in kept if claim]
     )
-    out.show(table(("family", "checked by", "instances"), told.rows(), text_columns=2))
-    out.show(*map(escape, told.unproved))
-    out.result(told)
-    if told.unproved:
+    out.show(table(("family", "checked by", "instances"), summary.rows(), text_columns=2))
+    out.show(*map(escape, summary.unproved))
+    out.result(summary)
+    if summary.unproved:
         raise typer.Exit(FAILURE)
 
 
@@ -201,8 +201,8 @@ def prove_kept(
     from ..bench import prove_kept as proved
     from ..bench.bench_summaries import ProvedBound, ProvedBounds
 
-    found, changed, refused = load_suite(suite), {}, {}
-    for each in proved(BestKnown(found), found.chosen(only or ()), iterations):
+    instances, changed, refused = load_suite(suite), {}, {}
+    for each in proved(BestKnown(instances), instances.chosen(only or ()), iterations):
         name, before, now = each.case.name, each.before, each.now
         if each.refused:
             out.say(f"{each.refused}; {'replaced' if each.replaced else 'it stays as it is'}")
@@ -242,13 +242,13 @@ def show_table(
     """
     from ..bench import BestKnown, Run, Standings, load_suite, page, raise_bounds
 
-    found, loaded = load_suite(suite), [Run(folder) for folder in runs]
+    instances, loaded = load_suite(suite), [Run(folder) for folder in runs]
     if empty := [run.folder for run in loaded if not run.results]:
         raise InputError(f"{empty[0]} holds no results; make some with `tvm-sched bench run`")
-    best, results = BestKnown(found), [result for run in loaded for result in run.results]
+    best, results = BestKnown(instances), [result for run in loaded for result in run.results]
     if keep_bounds:
-        out.say(f"{len(raise_bounds(best, found, results))} bounds kept")
-    standings = Standings(found, results, best)
+        out.say(f"{len(raise_bounds(best, instances, results))} bounds kept")
+    standings = Standings(instances, results, best)
     if output is not None:
         circumstances = [run.circumstances for run in loaded if run.circumstances is not None]
         write_atomically(output, page(standings, circumstances, _command(sys.argv[1:]), note).encode())
@@ -261,14 +261,14 @@ def _show(out: Output, standings: Standings) -> None:
     from ..bench.standings import HEADER, cells, summaries
     from ..report.tables import table
 
-    found = summaries(standings)
+    rows = summaries(standings)
     for kind in standings.kinds:
-        out.show(table(HEADER, [cells(each) for each in found if each.kind == kind], title=kind))
+        out.show(table(HEADER, [cells(each) for each in rows if each.kind == kind], title=kind))
     if standings.left_out:
         out.say(f"left out, since they have changed or are not there: {', '.join(sorted(standings.left_out))}")
-    out.result(MethodSummaries(found, sorted(standings.left_out)))
+    out.result(MethodSummaries(rows, sorted(standings.left_out)))
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """The command as a page may show it: without folders of this machine."""
+    """Return the command without the folders of this machine, for a page."""
     return " ".join(["tvm-sched", *(Path(text).name if text.startswith(("/", "..")) else text for text in arguments)])

@@ -26,9 +26,9 @@ def show(out: Output) -> None:
     """
     from ..report.disk_cache import cache_contents
 
-    found = cache_contents()
-    out.show(*found.tables())
-    out.result(found)
+    contents = cache_contents()
+    out.show(*contents.tables())
+    out.result(contents)
 
 
 @command(app, "clear", f"{HOME}:ClearedCache")

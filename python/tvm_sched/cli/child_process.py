@@ -1,7 +1,7 @@
-"""Commands that import and compile models work in a child process, so that a crash in there ends with a message.
+"""Run commands that import and compile models in a child process, so that its crash ends with a message.
 
-The compiler is C++: a broken model, or one that is nested too deep, can end its process by a signal, which Python cannot
-catch. The child is forked before anything heavy is imported, so it costs milliseconds, and it writes to the same terminal.
+The compiler is C++: a broken or too deeply nested model can end its process by a signal, which Python cannot catch. The
+child is forked before anything heavy is imported, which costs milliseconds. It writes to the same terminal.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import sys
 CRASHES = tuple(
     getattr(signal, name) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL") if hasattr(signal, name)
 )
-"""Signals by which a fault of the program ends it."""
+"""Signals that end a process after a fault of its program."""
 _NOTE_BYTES = 1024
 _PARENT_DEATH_SIGNAL = 1
-"""Of Linux' ``prctl``."""
+"""``PR_SET_PDEATHSIG`` of Linux' ``prctl``."""
 
 
 class Note:
-    """What the child is doing, for its parent to read when the child has crashed."""
+    """Text in shared memory: the child's current work, which its parent reads after a crash."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _NOTE_BYTES)  # shared with children
@@ -32,20 +32,20 @@ class Note:
         self._memory[: len(content) + 1] = content + b"\0"
 
     def read(self) -> str:
-        """The last note."""
+        """Return the last note."""
         return bytes(self._memory).partition(b"\0")[0].decode(errors="replace")
 
 
 def can_fork() -> bool:
-    """Whether this system has what `fork_child` needs."""
+    """Return whether `fork_child` works on this system."""
     return hasattr(os, "fork") and hasattr(signal, "sigwaitinfo")
 
 
 def fork_child() -> int | None:
-    """Fork; returns None in the child, and in the parent, when the child has ended, its wait status.
+    """Fork; return None in the child, and the child's wait status in the parent when the child has ended.
 
-    Ctrl-C reaches both where it comes from the terminal, and only the parent where somebody sends it to that process:
-    then the child gets it, too. It also gets SIGTERM and SIGHUP, and ends when its parent does.
+    Ctrl-C on the terminal reaches both processes. The parent passes on a SIGINT that only it received, SIGTERM and
+    SIGHUP. The child ends when its parent does.
     """
     passed_on = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*passed_on, signal.SIGCHLD})
@@ -61,14 +61,14 @@ def fork_child() -> int | None:
         if ended:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             return status
-        found = signal.sigwaitinfo({*passed_on, signal.SIGCHLD})
-        from_terminal = found.si_signo == signal.SIGINT and found.si_code > 0
-        if found.si_signo in passed_on and not from_terminal:
-            os.kill(child, found.si_signo)
+        received = signal.sigwaitinfo({*passed_on, signal.SIGCHLD})
+        from_terminal = received.si_signo == signal.SIGINT and received.si_code > 0
+        if received.si_signo in passed_on and not from_terminal:
+            os.kill(child, received.si_signo)
 
 
 def _end_with(parent: int) -> None:
-    """Have this process killed when its parent is gone, however that happens."""
+    """Have the system kill this process when its parent ends."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes

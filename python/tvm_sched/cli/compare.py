@@ -21,12 +21,14 @@ from .registration import app, command
 if TYPE_CHECKING:
     from ..problem import Problem, Workload
     from ..schedule import Schedule
-    from ..schedulers.batch import SolveCall
+    from ..schedulers.solver import SolveCall
+
+HOME = ".report.scheduler_comparison"
 
 
 @dataclass(frozen=True)
 class SeveralMethodOptions(MethodOptions):
-    """Options of several schedulers, each of which takes those that it knows."""
+    """Options of several schedulers; each takes the ones that it knows."""
 
     option: Annotated[
         list[str] | None,
@@ -34,12 +36,12 @@ class SeveralMethodOptions(MethodOptions):
     ] = None
 
     def of_each(self, names: list[str]) -> dict[str, dict[str, Any]]:
-        """Options of each scheduler: ``KEY=VALUE`` if it knows the key, ``NAME.KEY=VALUE`` if the name is its.
+        """Return the options of each scheduler: ``KEY=VALUE`` if it knows the key, ``NAME.KEY=VALUE`` if that is its name.
 
         Raises
         ------
         InputError
-            An option that none of them takes.
+            No scheduler takes one of the options.
         """
         from ..schedulers import get
 
@@ -55,9 +57,7 @@ class SeveralMethodOptions(MethodOptions):
         return options
 
 
-@command(
-    app, "compare", (".report.comparison:Comparison", ".report.comparison:Comparisons"), panel=RESEARCH, apart=True
-)
+@command(app, "compare", (f"{HOME}:Comparison", f"{HOME}:Comparisons"), panel=RESEARCH, apart=True)
 def compare(
     out: Output,
     *,
@@ -104,15 +104,15 @@ def compare(
     for n, made in enumerate(problems):
         own = dict(zip(names, answers[n * len(names) :], strict=False))
         failed = {name: str(error) for name, error in own.items() if isinstance(error, TvmSchedError)}
-        found = {name: answer for name, answer in own.items() if not isinstance(answer, TvmSchedError)}
+        solved = {name: answer for name, answer in own.items() if not isinstance(answer, TvmSchedError)}
         for name, message in failed.items():
             out.say(f"error: {name}: {message}")
-        if report and found:
+        if report and solved:
             from ..report.html import Entry, write_report
 
-            write_report(report, made, [Entry(name, chosen) for name, chosen in found.items()], title="")
+            write_report(report, made, [Entry(name, chosen) for name, chosen in solved.items()], title="")
             out.wrote(report, "report")
-        comparisons.append(Comparison.of(made, found, failed))
+        comparisons.append(Comparison.of(made, solved, failed))
         out.show(comparisons[-1].table())
         complete &= not failed
     out.result(Comparisons(comparisons) if each else comparisons[0])
@@ -121,8 +121,8 @@ def compare(
 
 
 def _solve_all(out: Output, solves: list[SolveCall]) -> list[Schedule | TvmSchedError]:
-    """The schedule of each problem and scheduler, or why there is none; all at once where there are workers."""
-    from ..schedulers.batch import solve_many
+    """Return the schedule of each call, or the error that prevented it; with workers, all calls run at once."""
+    from ..schedulers.solver import solve_many
     from ..worker_pool import have_workers
 
     if not have_workers():
@@ -143,7 +143,7 @@ def _solve_here(
 
 
 def _names(text: str) -> list[str]:
-    """The schedulers asked for, `single` first where it is among them."""
+    """Return the schedulers' names, `single` first if it is among them."""
     from .. import schedulers
 
     names = [name.strip() for name in text.split(",") if name.strip()] or schedulers.names()

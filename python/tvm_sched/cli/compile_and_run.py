@@ -16,12 +16,10 @@ from .evidence import EvidenceFolder, store_all
 from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
 from .interrupt import interruptible
 from .methods import SchedulerOptions
-from .model_options import COMPILE_OPTIONS, model_warnings
+from .model_options import COMPILE_OPTIONS, ResidentParameters, ShapeOptions, model_warnings, resident_of
 from .option_groups import FromApi
 from .output import Output
 from .registration import app, command
-from .resident_option import ResidentParameters, resident_of
-from .shape_options import ShapeOptions
 from .value_files import ValueOptions
 from .view_files import store_trace
 
@@ -32,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def _states(texts: list[str]) -> dict[str, int]:
-    """What ``--state`` says."""
-    found: dict[str, int] = {}
+    """Return the result's position of each input in ``--state``."""
+    states: dict[str, int] = {}
     for text in texts:
         name, _, position = text.rpartition("=")
-        if not name or not position.isdecimal() or name in found:
+        if not name or not position.isdecimal() or name in states:
             raise InputError(f"--state {text}: expected an input, each once, and a result's position: --state keys=1")
-        found[name] = int(position)
-    return found
+        states[name] = int(position)
+    return states
 
 
 CompileSettings = Annotated[
@@ -137,35 +135,31 @@ def compile_model(
 
     options = method.of(get(method.scheduler), out)
     chosen = CompileOptions.of(topology, scheduler=method.scheduler, options=options, cache=not no_cache, **settings)
-    chosen.check_methods()  # a wrong name is said before the long work
+    chosen.check_methods()  # before the long work
     if stop_after is not None:
         return _store_module(out, model, output, chosen, stop_after, {"input_shapes": sets, "constants": constants})
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
-    with (
-        interruptible(out),
-        out.step(f"Compiling {model.name}") as step,
-        model_warnings(out),
-    ):
+    with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
         cache = None if no_cache else compiled_models()
         key = compilation_key(model, asked | vars(chosen)) if cache else None
         made = restore(cache, key, output) if cache and key else None
         if made:
             out.say(f"{model} was compiled before: taken from the cache (--no-cache compiles it anew)")
         else:
-            with warnings.catch_warnings(record=True) as said:
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("default")
                 made = _compile(model, output, asked, step)
-            for warning in said:
+            for warning in caught:
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
             if cache and key:
-                keep(cache, key, str(model), made, said)
+                keep(cache, key, str(model), made, caught)
     _show_compiled(out, model, made, files, chosen.parameters)
 
 
 def _store_module(
     out: Output, model: Path, path: Path, options: CompileOptions, stop_after: str, given: dict[str, Any]
 ) -> None:
-    """Write the module as it is behind one of the compiler's passes."""
+    """Write the module after one of the compiler's passes."""
     sets = given["input_shapes"]
     if len(sets) > 1:
         raise InputError(f"--stop-after takes one set of shapes, not {len(sets)}")
@@ -194,7 +188,7 @@ def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Co
 
 
 def _show_compiled(out: Output, model: Path, made: CompilationResult, files: ArtifactFiles, parameters: str) -> None:
-    """Say what was written, write report and evidence, and print the result."""
+    """Write report and evidence, and print the result."""
     from ..report.compilation import CompilationSummary, compilation_views, slow_sentence, write_compilation_report
 
     for path in made.written:
@@ -287,6 +281,6 @@ def run(
         measured.timeline.save(timeline)
         out.wrote(timeline, "timeline")
     store_trace(out, trace, [measured.predicted, measured.timeline])
-    found = RunSummary.of(module, measured)
-    out.show(*found.tables(module, measured.plan, warm=bool(configured.get("resident"))))
-    out.result(found)
+    summary = RunSummary.of(module, measured)
+    out.show(*summary.tables(module, measured.plan, warm=bool(configured.get("resident"))))
+    out.result(summary)

@@ -12,12 +12,12 @@ from ..input_shapes import one_shape, parse_shapes
 from .attached_commands import MACHINE
 from .inputs import Writes
 from .interrupt import interruptible
+from .model_options import Shapes
 from .output import Output
 from .registration import app, command
-from .shape_options import Shapes
 
 KERNELS = "kernels"
-"""Word for the random networks where a model is expected."""
+"""Name of the random networks in place of a model."""
 
 
 @command(app, "profile", ".report.profiles:ProfileSummary", panel=MACHINE, apart=True)
@@ -72,17 +72,17 @@ def profile(
     with interruptible(out), out.step("Profiling") as step:
         from ..relax.profile_models import profile_models
 
-        found = profile_models(
+        measured = profile_models(
             models, "cpu1" if device == "cpu" else device, input_shapes=shapes,
             database=Database(), again=no_cache, alone=not in_run_only, pairs=0 if in_run_only else pairs, progress=step,
         )  # fmt: skip
-    found.save(output)
+    measured.save(output)
     out.wrote(output, "profile")
-    about = ProfileSummary.of(found)
-    out.show(*profile_tables(found))
-    if about.contention:
-        out.say(about.sentence())
-    out.result(about)
+    summary = ProfileSummary.of(measured)
+    out.show(*profile_tables(measured))
+    if summary.contention:
+        out.say(summary.sentence())
+    out.result(summary)
 
 
 def _models(source: list[Path], networks: int, seed: int) -> dict[str, Any]:

@@ -62,10 +62,10 @@ def doctor(
 
     machine = load_topology(topology) if topology else None
     with out.step("doctor") as step:
-        found = diagnose(artifact, parameters, against, machine, cuda, _numbers(gpus), seed, step)
-    out.show(*found.lines())
-    out.result(found)
-    if not found.healthy:
+        diagnosis = diagnose(artifact, parameters, against, machine, cuda, _numbers(gpus), seed, step)
+    out.show(*diagnosis.lines())
+    out.result(diagnosis)
+    if not diagnosis.healthy:
         out.finish()
         raise typer.Exit(FAILURE)
 

@@ -39,23 +39,23 @@ VERDICTS = tuple(f"tvm_sched_check.{of}verdict:Verdict" for of in ("", "pipeline
 
 
 def store_evidence(out: Output, problem: Problem, path: Path) -> None:
-    """Write the evidence of a schedule's lower bound, and say how much of the bound it proves."""
+    """Write the evidence of a schedule's lower bound, and print how much of the bound it proves."""
     from ..bounds.schedule_evidence import evidence
 
-    found = evidence(problem)
-    found.save(path)
+    proof = evidence(problem)
+    proof.save(path)
     out.wrote(path, "evidence")
     of = "" if problem.variants is None else ", for every choice among the variants"
-    out.say(f"the certificate claims {found.certified.ns} ns, this evidence proves {found.proved_ns} ns{of}")
+    out.say(f"the certificate claims {proof.certified.ns} ns, this evidence proves {proof.proved_ns} ns{of}")
 
 
 def store_pipeline_evidence(
     out: Output, problem: Problem, plan: PipelinePlan, stages: int | str, path: Path
 ) -> tuple[PipelinePlan, int]:
-    """The same of a pipeline's bound, for at most that number of stages on all devices; ``"auto"``: one for each.
+    """Write the evidence of a pipeline's bound; return the plan with its certificate and the proved bound in nanoseconds.
 
-    The search for multipliers ends by the partitioner's time limit and work. The plan returned is certified by what the
-    multipliers prove that are stored, where the bound is of such; with it, the nanoseconds that are proved.
+    ``stages`` is the largest number of stages; ``"auto"``: one for each device. The search for multipliers ends by the
+    partitioner's time limit and work. A bound from multipliers is certified by the stored ones.
     """
     from ..bounds.partitions.semidefinite_evidence import Effort
     from ..pipeline.pipeline_evidence import certified, evidence
@@ -63,13 +63,13 @@ def store_pipeline_evidence(
     count = stages if isinstance(stages, int) else len(problem.topology.devices)
     with interruptible(out), out.step("Finding evidence"):
         seconds, work = (_limit(plan.options.get(name)) for name in ("time_limit", "work"))
-        found = evidence(problem, plan, count, effort=Effort(seconds=seconds), work=work)
-    found.save(path)
+        proof = evidence(problem, plan, count, effort=Effort(seconds=seconds), work=work)
+    proof.save(path)
     out.wrote(path, "evidence")
     out.say(
-        f"the certificate claims {found.certified_ns} ns ({found.certified_by}), this evidence proves {found.ns} ns"
+        f"the certificate claims {proof.certified_ns} ns ({proof.certified_by}), this evidence proves {proof.ns} ns"
     )
-    return certified(plan, found), found.ns
+    return certified(plan, proof), proof.ns
 
 
 def _limit(value: float | None) -> float:
@@ -143,14 +143,14 @@ def check(
 
 
 def show_verdict(out: Output, check: Callable[..., Any], *files: Path) -> None:
-    """Show what an independent check says of files; status 1 where less is proved than claimed, 2 where one is refused."""
+    """Show the verdict of an independent check of files; status 1 if less is proved than claimed, 2 if a file is refused."""
     from tvm_sched_check import Refused
 
     try:
-        found = check(*files)
+        verdict = check(*files)
     except Refused as error:
         raise InputError(str(error)) from None
-    out.show(*(escape(line) for line in found.lines))
-    out.result(found)
-    if not found.all_proved:
+    out.show(*(escape(line) for line in verdict.lines))
+    out.result(verdict)
+    if not verdict.all_proved:
         raise typer.Exit(FAILURE)

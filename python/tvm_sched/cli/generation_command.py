@@ -11,12 +11,11 @@ import typer
 from ..errors import InputError
 from .attached_commands import PLAN
 from .inputs import JSON, OptionalCosts, OptionalTopology
-from .model_options import COMPILE_OPTIONS, load_problem
+from .model_options import COMPILE_OPTIONS, Shapes, load_problem
 from .option_groups import FromApi
 from .output import Output
 from .registration import app, command
 from .schedule_commands import write_problem
-from .shape_options import Shapes
 
 if TYPE_CHECKING:
     from ..problem import Problem
@@ -33,7 +32,7 @@ Sources = Annotated[
 
 @dataclass(frozen=True)
 class PhaseOptions:
-    """The decode steps, where they and the prefill run, and what the prefill hands on."""
+    """The decode steps, the devices of both phases, and the tensors that the prefill hands on."""
 
     steps: Annotated[int, typer.Option("--steps", metavar="N", help="Tokens after the first, a decode step each.")] = 1
     prefill_on: Annotated[
@@ -101,7 +100,7 @@ def generation(
 
 
 def _phases(out: Output, sources: list[Path], topology: str | None, options: SourceOptions) -> tuple[Problem, Problem]:
-    """The problems of the two phases: of two files, or of a language model."""
+    """Make the problems of the two phases from two files or from one language model."""
     from ..problem_sources import decoder_config
 
     if len(sources) == 1 and decoder_config(sources[0]) is not None:

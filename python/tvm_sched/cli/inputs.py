@@ -1,4 +1,4 @@
-"""What commands are given: files, topologies, options, and the files that they are to write."""
+"""Arguments and options that several commands share, and checks of the files they name."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ class Writes:
     Attributes
     ----------
     endings : tuple of str
-        Allowed endings of its name; none: any.
+        Allowed endings of the name; none: any.
     folder : bool
-        Whether it is a folder, which may be made.
+        Whether it is a folder, which may be missing.
     charts : bool
-        Whether the file has charts, for which plotly is needed.
+        Whether the file has charts, which need plotly.
     replaces : bool
-        Whether it may be one of the inputs.
+        Whether the file may be one of the inputs.
     """
 
     endings: tuple[str, ...] = ()
@@ -117,12 +117,7 @@ EvidenceFile = Annotated[
 def check_files(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> None:
     """Refuse files that cannot be written, before the long work begins.
 
-    Parameters
-    ----------
-    parameters : iterable of Parameter
-        Of a command; an option marked with `Writes` names a file to write, any other path is an input.
-    values : mapping
-        The values given, by parameter.
+    An option marked with `Writes` names a file to write; any other path in ``values`` is an input.
     """
     outputs: list[tuple[str, Path, Writes]] = []
     taken: dict[Path, str] = {}
@@ -177,20 +172,21 @@ def check_directory(option: str, directory: Path) -> None:
 
 
 def load_schedule(problem: Problem, path: Path) -> Schedule:
-    """A schedule file; one of another problem is refused."""
+    """Load a schedule file of a problem."""
     from ..schedule import Schedule
 
     return _of_problem(problem, Schedule.load(path), "schedule", path)
 
 
 def load_timeline(problem: Problem, path: Path) -> Timeline:
-    """A timeline file; one of another problem is refused."""
+    """Load a timeline file of a problem."""
     from ..schedule import Timeline
 
     return _of_problem(problem, Timeline.load(path), "timeline", path)
 
 
 def _of_problem(problem: Problem, loaded: Loaded, what: str, path: Path) -> Loaded:
+    """Refuse a file of another problem."""
     if loaded.problem != problem.digest:
         raise InputError(f"{path} is a {what} of problem {loaded.problem}; the problem given is {problem.digest}")
     return loaded

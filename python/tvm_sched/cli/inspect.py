@@ -10,9 +10,9 @@ from rich.markup import escape
 
 from ..errors import InputError
 from .attached_commands import DEPLOY
+from .model_options import ShapeOptions
 from .output import Output
 from .registration import app, command
-from .shape_options import ShapeOptions
 
 
 @command(app, "inspect", ".relax.inspection:Inspection", panel=DEPLOY, apart=True)
@@ -46,15 +46,15 @@ def inspect(
             raise InputError(f"{model} is {kind}, whose shapes are fixed: --shape and --constant are for models")
         from ..report.contents import inspect_artifact, inspect_problem
 
-        found = inspect_artifact(model) if is_artifact else inspect_problem(model)
+        inspection = inspect_artifact(model) if is_artifact else inspect_problem(model)
     else:
         with out.step(f"Inspecting {model.name}"):
             from ..relax.inspection import inspect_model
 
-            found = inspect_model(model, sets[0] if sets else None, constants)
+            inspection = inspect_model(model, sets[0] if sets else None, constants)
     from ..report.contents import inspection_tables, verdict
 
-    for note in found.notes:
+    for note in inspection.notes:
         out.say(note)
-    out.show(*inspection_tables(found), *map(escape, verdict(found)))
-    out.result(found)
+    out.show(*inspection_tables(inspection), *map(escape, verdict(inspection)))
+    out.result(inspection)

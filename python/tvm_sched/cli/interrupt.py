@@ -1,7 +1,7 @@
-"""Ctrl-C that works while C++ computes: solvers and compilers keep Python's own handler from running.
+"""Handle Ctrl-C while C++ code computes, which keeps Python's own handler from running.
 
-Some solvers take the signal for themselves, and fail when another thread than the solving one gets it. So the command line
-blocks the signal before any other thread begins, and one thread waits for it.
+Some solvers handle the signal themselves, and fail if another thread than the solving one receives it. So the command
+line blocks the signal before any other thread begins, and one thread waits for it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from .output import INTERRUPTED, Output
 
 _at_once: Output | None = None
-"""Where to say goodbye, while the process may end at any moment."""
+"""Where to print the last message, while Ctrl-C may end the process at once."""
 
 
 def watch() -> None:
-    """Take Ctrl-C over; call it once, before anything heavy is imported.
+    """Handle Ctrl-C; call this once, before anything heavy is imported.
 
-    The first one raises ``KeyboardInterrupt`` in the main thread, or ends the process inside of `interruptible`; the
-    second ends it in any case.
+    The first Ctrl-C raises ``KeyboardInterrupt`` in the main thread; inside `interruptible` it ends the process. The
+    second one always ends it.
     """
     if not hasattr(signal, "sigwait"):
         return
@@ -47,10 +47,7 @@ def _wait() -> None:
 
 @contextmanager
 def interruptible(out: Output) -> Iterator[None]:
-    """Let Ctrl-C end the process with status 130 at once, wherever the work is.
-
-    No file may be written inside: it could be left half-written.
-    """
+    """Let Ctrl-C end the process with status 130 at once. Write no file inside: it could be left half-written."""
     global _at_once
     _at_once = out
     try:
@@ -60,5 +57,5 @@ def interruptible(out: Output) -> Iterator[None]:
 
 
 def stoppable(out: Output, answers_interrupt: bool) -> AbstractContextManager[None]:
-    """`interruptible`, but for a method that answers Ctrl-C with what it has; a second one ends the process all the same."""
+    """Return `interruptible`, unless the method answers Ctrl-C with its best result so far."""
     return nullcontext() if answers_interrupt else interruptible(out)

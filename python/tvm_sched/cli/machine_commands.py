@@ -113,29 +113,29 @@ def detect_topology(
     from ..problem import write_topology
     from ..report.tables import devices_table, matrix_table
 
-    found = Recording.load(recording) if recording else _measured(out, record()) if measure else record()
+    recorded = Recording.load(recording) if recording else _measured(out, record()) if measure else record()
     if save_recording:
-        found.save(save_recording)
+        recorded.save(save_recording)
         out.wrote(save_recording, "recording")
-    machine, comments = describe(found, name)
+    machine, comments = describe(recorded, name)
     if output:
         write_topology(output, machine, comments)
         out.wrote(output, "topology")
     out.show(f"[bold]{escape(machine.name)}[/bold]", devices_table(machine), matrix_table(machine))
-    out.result(DetectedTopology(machine, comments, found))
+    out.result(DetectedTopology(machine, comments, recorded))
 
 
-def _measured(out: Output, found: Recording) -> Recording:
-    """What was recorded of this machine with its copies measured; without, and a word why, where that cannot be done."""
+def _measured(out: Output, recorded: Recording) -> Recording:
+    """Add measured copies to a recording of this machine; print why if they cannot be measured."""
     from ..cost_model.detect import measure
     from ..errors import InputError
 
     try:
         with out.step("copies") as step:
-            return measure(found, step)
+            return measure(recorded, step)
     except InputError as error:
         out.say(f"bandwidths are from the specification: {error}")
-        return found
+        return recorded
 
 
 @command(app, "schedulers", ".docstrings:MethodDescription[]", panel=RESEARCH)

@@ -38,13 +38,13 @@ class MethodOptions:
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the method.")] = None
 
     def of(self, method: Method[Any], out: Output | None = None) -> dict[str, Any]:
-        """Options for a method; with ``out``, a message says if the method has no time limit or seed."""
+        """Return the options of a method; with ``out``, print a message if the method has no time limit or seed."""
         return {**self.limits(method, out), **parse_options(self.option)}
 
     def limits(self, method: Method[Any], out: Output | None = None) -> dict[str, Any]:
-        """Only ``--time-limit`` and ``--seed``, if they are given and the method has them.
+        """Return ``--time-limit`` and ``--seed`` if they are given and the method has them.
 
-        The time limit is that of the whole run: ``total_time_limit`` of methods that also have one for each submodel.
+        The time limit is that of the whole run: ``total_time_limit`` if the method also has one for each submodel.
         """
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise InputError(f"--time-limit {self.time_limit}: a number of seconds above 0 is allowed")
@@ -82,7 +82,7 @@ def solve_with_progress(
 
 
 def parse_options(texts: Iterable[str] | None) -> dict[str, str]:
-    """``KEY=VALUE`` texts as a dictionary; ``-`` in a key is ``_``."""
+    """Return ``KEY=VALUE`` texts as a dictionary; ``-`` in a key becomes ``_``."""
     options = {}
     for text in texts or ():
         key, mark, value = text.partition("=")

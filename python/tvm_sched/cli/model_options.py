@@ -1,23 +1,61 @@
-"""The options that make a problem of models and problem files."""
+"""Options of commands that read models: ``--shape``, ``--constant``, ``--resident``, and the making of problems."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from ..input_shapes import ShapeSet, parse_constants, parse_shapes
 from .inputs import OptionalCosts
 from .option_groups import FromApi
 from .output import Output
-from .resident_option import ResidentRequests
-from .shape_options import Constants, Shapes
 
 if TYPE_CHECKING:
     from ..problem import Problem
     from ..problem_sources import SourceOptions
 
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME:DIMS|SYMBOL=SIZE|BATCHxTOKENS",
+        help="Shape of an input, e.g. data:1,3,224,224; size of a symbol that the model declares, e.g. batch=8; or, of a "
+        "language model, e.g. 1x32. `compile` takes sets, 'data:{1,8},3,224,224' or 'batch={1,8}': an artifact with a plan "
+        "for each combination. May be repeated.",
+    ),
+]
+Constants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constant",
+        metavar="NAME=VALUE",
+        help="Freeze an input, e.g. sr=16000, size=224,224, flag=true, mask='[[1,0]]' or table=file.npy. May be repeated.",
+    ),
+]
+ResidentParameters = Annotated[
+    str | None,
+    typer.Option(
+        "--resident",
+        metavar="PART|NAMES|@FILE",
+        help="Parameters that remain on devices between runs: a fraction of their bytes, 0 to 1, comma-separated names, or "
+        "a file with one a line.",
+    ),
+]
+ResidentRequests = Annotated[
+    str | None,
+    typer.Option(
+        "--resident",
+        metavar="PART|NAMES|@FILE|PART:WEIGHT,...",
+        help="Parameters that are on the devices when a run begins: a fraction of their bytes, 0 to 1, comma-separated "
+        "names, or a file with one name per line. Several kinds of requests have weights: 0:1,1:9 is one cold, nine warm.",
+    ),
+]
 COMPILE_OPTIONS = "tvm_sched.relax.options:CompileOptions"
 OfferedVariants = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("variants", "rows"))]
 _SOURCE = "tvm_sched.problem_sources:SourceOptions"
@@ -31,8 +69,31 @@ RequestOptions = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ShapeOptions:
+    """Shapes and values of a model's inputs."""
+
+    shape: Shapes = None
+    constant: Constants = None
+
+    def sets(self) -> list[ShapeSet]:
+        """Return the sets of shapes of ``--shape``."""
+        return parse_shapes(self.shape)
+
+    def constants(self) -> dict[str, Any]:
+        """Return the values of frozen inputs."""
+        return parse_constants(self.constant)
+
+
+def resident_of(text: str | None) -> float | list[str] | None:
+    """Return the fraction or the names in ``--resident`` of a command with one kind of runs."""
+    from ..resident_texts import resident_of
+
+    return resident_of(text)
+
+
 def load_problem(out: Output, sources: Sequence[Path], topology: str | None, options: SourceOptions) -> Problem:
-    """The problem of models and problem files on a machine, with progress and warnings on standard error."""
+    """Make the problem of models and problem files on a machine; progress and warnings go to standard error."""
     from ..problem_sources import load_problem
 
     with out.step("Making the problem") as step, model_warnings(out):
@@ -45,11 +106,11 @@ def model_warnings(out: Output) -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         yield
-    said: set[str] = set()
+    printed: set[str] = set()
     for warning in caught:
         text = str(warning.message)
         if warning.category.__name__ not in ("CostWarning", "ModelWarning", "EmulationWarning", "ProblemWarning"):
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-        elif text not in said:
-            said.add(text)
+        elif text not in printed:
+            printed.add(text)
             out.say(f"warning: {text}" if warning.category.__name__ == "CostWarning" else text)

@@ -1,9 +1,8 @@
 """Option groups: several options of a command that its function takes as one object.
 
-A group is a frozen dataclass whose fields are annotated with `typer.Option` or `typer.Argument`; a field without such an
-annotation is not on the command line and keeps its default. Or it is a set of fields of a class of the API, `FromApi`: their
-types, defaults and descriptions are those of the class, and the function is given a dictionary of those that differ from
-the default.
+A group is a frozen dataclass whose fields are annotated with `typer.Option` or `typer.Argument`; any other field keeps its
+default. Or it is a set of fields of a class of the API, `FromApi`, with the types, defaults and descriptions of the class;
+the function gets a dictionary of the values that differ from the default.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ class FromApi:
     names : tuple of str
         Its fields, in the order of the options.
     own : mapping of str to annotated type
-        Options for fields that a text on the command line cannot give directly, or with another name than the field.
+        Options for fields that need another name, or a text that is not the value itself.
     read : mapping of str to callable
-        What makes the value of such a field from the option's value.
+        Function from the option's value to the value of such a field.
     makes : bool
-        Whether the function is given an object of the class in place of a dictionary.
+        Whether the function gets an object of the class instead of a dictionary.
     """
 
     where: str
@@ -54,7 +53,7 @@ class FromApi:
         return getattr(import_module(module), name)
 
     def parameters(self) -> dict[str, Parameter]:
-        """The options by the names of their fields."""
+        """Return the options by the names of their fields."""
         source = self._source
         hints, texts = get_type_hints(source), parameter_texts(source)
         defaults = {each.name: each.default for each in _fields(source)}
@@ -66,10 +65,10 @@ class FromApi:
         }
 
     def collect(self, offered: Mapping[str, Parameter], /, **given: Any) -> Any:
-        """The fields whose options differ from the default, or an object with them."""
+        """Return the fields whose options differ from the default, or an object with them."""
         changed = {name: value for name, value in given.items() if value != offered[name].default}
-        found = {name: self.read[name](value) if name in self.read else value for name, value in changed.items()}
-        return self._source(**found) if self.makes else found
+        values = {name: self.read[name](value) if name in self.read else value for name, value in changed.items()}
+        return self._source(**values) if self.makes else values
 
 
 def _fields(source: type[Any]) -> Any:
@@ -81,21 +80,21 @@ def _fields(source: type[Any]) -> Any:
 
 
 def _option(name: str, hint: Any, texts: Mapping[str, tuple[str, str]]) -> Any:
-    """An option with the description of the field: its first sentence, and what is said of the default."""
+    """Return an option with the field's description: its first sentence and those that begin with ``Default``."""
     kind, text = texts.get(name, ("", ""))
     flag = f"--{name.replace('_', '-')}"
     sentences = re.sub(r" \(`tvm_sched[^)]*\)", "", text.replace("``", "`")).split(". ")
-    said = ". ".join(s for n, s in enumerate(sentences) if n == 0 or s.startswith("Default")).rstrip(".") + "."
+    shown = ". ".join(s for n, s in enumerate(sentences) if n == 0 or s.startswith("Default")).rstrip(".") + "."
     if bool in (hint, *getattr(hint, "__args__", ())):
-        return typer.Option(f"{flag}/--no-{flag[2:]}", help=said)
+        return typer.Option(f"{flag}/--no-{flag[2:]}", help=shown)
     choices = [choice.strip(" \"'") for choice in kind.partition("{")[2].partition("}")[0].split(",")]
     plain = next((each for each in getattr(hint, "__args__", (hint,)) if each in _METAVARS), str)
-    return typer.Option(flag, metavar="|".join(choices) if choices != [""] else _METAVARS[plain], help=said)
+    return typer.Option(flag, metavar="|".join(choices) if choices != [""] else _METAVARS[plain], help=shown)
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a command: what typer parses, and how the groups are rebuilt from it.
+    """The parameters of a command: those that typer parses, and the groups made of them.
 
     Attributes
     ----------
@@ -103,14 +102,14 @@ class Parameters:
         Options and arguments in the order of the function's parameters, a group replaced by its fields; the parameters
         common to all commands come last.
     groups : mapping of str to (callable, list of str)
-        For each parameter of the function that is a group: what makes it of its fields, and their names in ``listed``.
+        For each parameter that is a group: the function that makes it, and the names of its fields in ``listed``.
     """
 
     listed: tuple[Parameter, ...]
     groups: Mapping[str, tuple[Callable[..., Any], list[str]]]
 
     def collect(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for the function: the parsed ``values``, with those of each group collected in its object."""
+        """Return the function's keyword arguments: the parsed ``values``, those of a group as one object."""
         own = dict(values)
         made = {
             name: group(**{field: own.pop(field) for field in listed}) for name, (group, listed) in self.groups.items()
@@ -119,7 +118,7 @@ class Parameters:
 
 
 def parameters_of(function: Callable[..., None], common: Mapping[str, Parameter]) -> Parameters:
-    """The command-line parameters of a function ``(out, ...)``, followed by those common to all commands.
+    """Return the command-line parameters of a function ``(out, ...)``, followed by those of all commands.
 
     Raises
     ------
@@ -131,12 +130,12 @@ def parameters_of(function: Callable[..., None], common: Mapping[str, Parameter]
     listed: dict[str, Parameter] = {}
     owners: dict[str, str] = {}
 
-    def add(owner: str, found: Mapping[str, Parameter]) -> list[str]:
-        for name, parameter in found.items():
+    def add(owner: str, added: Mapping[str, Parameter]) -> list[str]:
+        for name, parameter in added.items():
             if name in listed:
                 raise TypeError(f"command {function.__name__}: {name!r} is in {owners[name]} and in {owner}")
             listed[name], owners[name] = parameter, owner
-        return list(found)
+        return list(added)
 
     groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
     for parameter in list(signature(function).parameters.values())[1:]:
@@ -154,7 +153,7 @@ def parameters_of(function: Callable[..., None], common: Mapping[str, Parameter]
 
 
 def group_parameters(group: type[Any]) -> dict[str, Parameter]:
-    """The fields of a group that are options or arguments, as parameters of a command.
+    """Return the fields of a group that are options or arguments as parameters of a command.
 
     Raises
     ------
@@ -162,14 +161,16 @@ def group_parameters(group: type[Any]) -> dict[str, Parameter]:
         A field is neither an option nor has a default.
     """
     hints = get_type_hints(group, include_extras=True)
-    found = {}
+    parameters = {}
     for each in fields(group):
         hint = hints[each.name]
         if any(isinstance(mark, ParameterInfo) for mark in getattr(hint, "__metadata__", ())):
-            found[each.name] = _listed(each.name, hint, Parameter.empty if each.default is MISSING else each.default)
+            parameters[each.name] = _listed(
+                each.name, hint, Parameter.empty if each.default is MISSING else each.default
+            )
         elif each.default is MISSING:
             raise TypeError(f"group {group.__name__}: {each.name!r} is not an option and has no default")
-    return found
+    return parameters
 
 
 def _listed(name: str, annotation: Any, default: Any) -> Parameter:

@@ -36,9 +36,9 @@ class Output:
     Attributes
     ----------
     files : dict
-        Files that were written, by what they hold; a list of several.
+        Written files by their content; a list if several hold the same.
     note : Note
-        What the process is doing.
+        The current work of the process.
     """
 
     note = Note()
@@ -58,8 +58,8 @@ class Output:
     def result(self, data: Any) -> None:
         """Print the result, and the names of the files written, for programs; nothing without ``--json``."""
         if self.json:
-            named = data._asdict() if hasattr(data, "_asdict") else data  # else a tuple would be a list
-            plain = msgspec.to_builtins(named, enc_hook=float)  # of a fraction
+            named = data._asdict() if hasattr(data, "_asdict") else data  # a tuple would become a list
+            plain = msgspec.to_builtins(named, enc_hook=float)  # the hook is for fractions
             if isinstance(plain, dict) and self.files:
                 plain["files"] = self.files
             self.document(plain)
@@ -69,24 +69,24 @@ class Output:
         self._results.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
 
     def finish(self) -> None:
-        """Make sure that results have gone where they should."""
+        """Flush the results."""
         self._results.flush()
 
     def say(self, text: str) -> None:
-        """A message, on standard error."""
+        """Print a message on standard error."""
         self.aside.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def step(self, title: str) -> Step:
-        """Progress of a piece of work, see `Step`."""
+        """Return the progress display of a piece of work."""
         return Step(self.aside, title, self.note.write)
 
     def interrupted(self) -> None:
-        """Say that Ctrl-C was pressed, and what result there is."""
+        """Print that Ctrl-C was pressed, and which files were saved."""
         saved = f"saved before: {', '.join(self.saved)}" if self.files else "nothing was saved"
         self.say(f"interrupted; {saved}")
 
     def wrote(self, path: Path, what: str, key: str = "") -> None:
-        """Say that a file was written; results name it under ``key``, or under what it holds."""
+        """Print that a file was written; results name it under ``key``, by default ``what``."""
         key = key or what
         before = self.files.get(key)
         self.files[key] = (
@@ -96,13 +96,10 @@ class Output:
 
     @property
     def saved(self) -> list[str]:
-        """All files that were written."""
+        """All written files."""
         return [name for each in self.files.values() for name in ([each] if isinstance(each, str) else each)]
 
 
 def _console(file: TextIO) -> Console:
-    """A console; what goes into a file or a pipe is wider than the 80 columns of an unknown terminal.
-
-    Names such as ``:a:`` stand as they are, and are no emoji.
-    """
+    """Return a console without emoji, so that names such as ``:a:`` stay; files and pipes have 120 columns."""
     return Console(file=file, emoji=False, width=None if file.isatty() or "COLUMNS" in os.environ else 120)

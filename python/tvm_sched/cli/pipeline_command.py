@@ -160,7 +160,7 @@ def pipeline(
 
 
 def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
-    """Refuse, before the long work, what cannot be compiled or written."""
+    """Refuse, before the long work, a model that cannot be compiled or a folder that cannot be written."""
     from ..pipeline.pipeline_artifact import check_target
 
     check_target(artifact)
@@ -199,14 +199,14 @@ def run_artifact(
     counts: tuple[int, int],
     trace: Path | None,
 ) -> None:
-    """Run an artifact's pipeline here: batches that follow each other without a pause.
+    """Run a pipeline artifact on this machine: batches follow each other without a pause.
 
     Parameters
     ----------
     given : dict
         Values of inputs, by name.
     counts : (int, int)
-        Batches to warm up, and batches that are measured.
+        Batches to warm up, and measured batches.
     """
     from ..pipeline import load
     from ..report.measurement import OutputType
@@ -225,12 +225,12 @@ def run_artifact(
     values.save(out, outputs)
     predicted = ready.predict(repeat)
     store_trace(out, trace, [predicted.timeline, ran.timeline])
-    found = PipelineRunSummary(
+    summary = PipelineRunSummary(
         source=ran.timeline.source, batches=repeat, steady_ns=ran.steady_ns, predicted_ns=predicted.steady_ns,
         outputs=OutputType.of_all(outputs),
     )  # fmt: skip
-    out.show(found.table(ready.problem.graph.name, len(ready.stages)))
-    out.result(found)
+    out.show(summary.table(ready.problem.graph.name, len(ready.stages)))
+    out.result(summary)
 
 
 def _partition_graph(
@@ -247,12 +247,12 @@ def _partition_graph(
     method : (str, dict)
         The partitioner and its options.
     given : mapping
-        Options that are for models and problems only, with their values.
+        Values of the options that only models and problems take.
 
     Raises
     ------
     InputError
-        One of these is there, several files are, or the number of stages is not.
+        One of these options or a second file is given, or the number of stages is missing.
     """
     path = sources[0]
     if len(sources) > 1:
@@ -270,6 +270,6 @@ def _partition_graph(
     graph = load_graph(path)
     stopping = stoppable(out, get(partitioner).answers_interrupt)
     with stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
-        found = PartitionSummary.of(graph, partition(graph, stages, partitioner, options, step), partitioner, options)
-    out.show(found.table(), found.sentence())
-    out.result(found)
+        summary = PartitionSummary.of(graph, partition(graph, stages, partitioner, options, step), partitioner, options)
+    out.show(summary.table(), summary.sentence())
+    out.result(summary)

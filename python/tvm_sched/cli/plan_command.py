@@ -12,10 +12,10 @@ from ..input_shapes import is_token_shape, one_shape, parse_shapes, token_shapes
 from .attached_commands import PLAN
 from .inputs import CostsName, TopologyName, Writes
 from .interrupt import interruptible
+from .model_options import Shapes
 from .option_groups import FromApi
 from .output import Output
 from .registration import app, command
-from .shape_options import Shapes
 
 Workload = Annotated[
     dict[str, Any],

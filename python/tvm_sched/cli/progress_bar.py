@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 PATIENCE = 2.0
-"""Seconds for which work may go on silently at first; the pauses between plain lines grow from this to `LONGEST`."""
+"""Seconds of silence at first; the pauses between plain lines grow from this to `LONGEST` seconds."""
 LONGEST = 15.0
 
 
 class Step:
-    """One long piece of work; call it with what is being done, how many parts are done and how many there are.
+    """Progress of a long piece of work, a context manager; call it with the current work, parts done and parts in all.
 
-    Use it as a context manager around the work. It says nothing for the first two seconds, so that short work stays
-    quiet, and goes on reporting the time also while nobody calls it. ``note`` is called with each text.
+    It prints nothing in the first two seconds, and then reports the time even if nobody calls it. ``note`` is called
+    with each text.
     """
 
     def __init__(self, console: Console, title: str, note: Callable[[str], None] = lambda text: None) -> None:

@@ -1,4 +1,4 @@
-"""Register functions as commands: examples, results, exit statuses, and parameters that are made when they are needed."""
+"""Register functions as commands: options, examples, results and exit statuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .output import BAD_INPUT, FAILURE, INTERRUPTED, Debug, Json, Output
 from .schema import RESULTS, ResultType
 
 _WRONG_NAMES = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
-"""What the system says of a file's name that the user gave."""
+"""Errors of the system that mean a wrong file name from the user."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ COMMON = group_parameters(CommonOptions)
 
 
 class LateCommand(TyperCommand):
-    """A command that makes its parameters when they are first needed: the types behind them may take long to import."""
+    """A command that makes its parameters at first use: importing their types may take long."""
 
     make: Callable[[], TyperCommand]
     apart: bool
     _made = False
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Parse the arguments, in a child process where the command works in one."""
+        """Parse the arguments; a command that works apart does so in its child process."""
         _begin(self.apart)
         try:
             self._complete()
@@ -104,7 +104,7 @@ def command(
     panel : str, optional
         Where ``tvm-sched --help`` lists the command.
     apart : bool
-        Whether it works in a child process, whose crash becomes status 2.
+        Whether the command works in a child process. A crash of the child becomes status 2.
     """
     full_name = f"{app.info.name} {name}" if isinstance(app.info.name, str) else name
     if result:
@@ -143,10 +143,10 @@ def command(
 
 
 def own_process() -> None:
-    """Say that this process is the command's alone: it may fork, take Ctrl-C over, and collect cycles seldom.
+    """Let the command fork, handle Ctrl-C and collect cycles seldom: the process runs nothing else.
 
-    Importing TVM and PyTorch makes a million objects that stay; looking through them again and again for garbage takes a
-    fifth of a compilation, and the last look, when the process ends, half a second.
+    Importing TVM and PyTorch makes a million objects that stay. Searching them for garbage again and again takes a fifth
+    of a compilation, and the last search, when the process ends, half a second.
     """
     global _own_process
     _own_process = True
@@ -158,7 +158,7 @@ _own_process = False
 
 
 def _begin(apart: bool) -> None:
-    """Continue in a child process if ``apart``; the parent ends with the child's status."""
+    """Continue in a child process if ``apart``; the parent then ends with the child's status."""
     if not _own_process:
         return
     if apart and can_fork():
@@ -187,7 +187,7 @@ def _end_as_child(out: Output, status: int) -> NoReturn:
 
 
 def epilog(examples: Iterable[str]) -> str:
-    """Examples under a command's help."""
+    """Return the examples under a command's help."""
     lines = [f"[dim]$[/dim] {escape(example)}" for example in examples]
     return "\n\n".join(["[bold]Examples[/bold]", *lines])
 

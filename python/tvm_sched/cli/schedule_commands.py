@@ -27,11 +27,19 @@ from .inputs import (
 )
 from .interrupt import interruptible, stoppable
 from .methods import SchedulerOptions, solve_with_progress
-from .model_options import COMPILE_OPTIONS, ModelOptions, OfferedVariants, RequestOptions, load_problem
+from .model_options import (
+    COMPILE_OPTIONS,
+    ModelOptions,
+    OfferedVariants,
+    RequestOptions,
+    ResidentParameters,
+    ResidentRequests,
+    load_problem,
+    resident_of,
+)
 from .option_groups import FromApi
 from .output import BAD_INPUT, Output
 from .registration import app, command
-from .resident_option import ResidentParameters, ResidentRequests, resident_of
 from .view_files import ViewOptions
 
 if TYPE_CHECKING:
@@ -63,24 +71,24 @@ def problem(
     write_problem(out, load_problem(out, models, topology, replace(given, **offered)), output)
 
 
-def write_problem(out: Output, made: Problem, output: Path) -> None:
-    """Write a problem's file and say what is in it."""
+def write_problem(out: Output, problem: Problem, output: Path) -> None:
+    """Write a problem file and print a summary of it."""
     from ..report.summaries import ProblemSummary
     from ..report.units import format_bytes
 
-    made.save(output)
+    problem.save(output)
     out.wrote(output, "problem")
-    about = ProblemSummary.of(made)
+    summary = ProblemSummary.of(problem)
     out.say(
-        f"{about.model} on {about.topology}: {about.operators:,} operators, {about.flops / 1e9:.3g} Gflop, "
-        f"parameters of {format_bytes(about.parameter_bytes)}"
+        f"{summary.model} on {summary.topology}: {summary.operators:,} operators, {summary.flops / 1e9:.3g} Gflop, "
+        f"parameters of {format_bytes(summary.parameter_bytes)}"
     )
-    out.result(about)
+    out.result(summary)
 
 
 @dataclass(frozen=True)
 class SeveralModels:
-    """What several models that run at once are scheduled for."""
+    """Objective and weights of several models that run at once."""
 
     alone: Annotated[
         bool,
@@ -107,12 +115,12 @@ class SeveralModels:
     def solve(
         self, out: Output, made: Problem, scheduler: str, options: dict[str, Any], requests: tuple[Request, ...]
     ) -> tuple[Schedule, Fairness | None]:
-        """Schedule a problem for the objective; return also how its models share the machine if that is the objective.
+        """Schedule a problem; for the objective ``slowdown`` also return how its models share the machine.
 
         Raises
         ------
         InputError
-            There is no such objective, or weights are no numbers or for another objective.
+            The objective is unknown, weights are not numbers, or the objective takes no weights.
         """
         if self.objective == "slowdown":
             from ..problem import Workload
@@ -133,7 +141,7 @@ class SeveralModels:
     def describe(
         self, out: Output, made: Problem, chosen: Schedule, options: dict[str, Any], fairness: Fairness | None
     ) -> dict[str, Any]:
-        """Show when each model ends; the same as fields of `ScheduledModels`. Nothing of one model."""
+        """Show when each of several models ends; return that as fields of `ScheduledModels`."""
         from ..problem import Workload
         from ..report.summaries import ModelEnd
         from ..report.tables import models_table
@@ -152,8 +160,8 @@ class SeveralModels:
         if in_turn:
             return {"models": models}
         slowdowns = [each.slowdown for each in known if each.slowdown is not None]
-        said = {"models": models, "largest_slowdown": max(slowdowns, default=None)}
-        return said | ({} if fairness is None else _fairness(out, fairness, known))
+        shown = {"models": models, "largest_slowdown": max(slowdowns, default=None)}
+        return shown | ({} if fairness is None else _fairness(out, fairness, known))
 
 
 def _numbers(weights: str | None) -> list[float]:
@@ -164,28 +172,28 @@ def _numbers(weights: str | None) -> list[float]:
 
 
 def _fairness(out: Output, fairness: Fairness, known: list[ModelLatency]) -> dict[str, Any]:
-    """The largest slowdown in the schedule as it is now, whose streams may differ from those that were solved for."""
-    now = replace(fairness, latency_ns=[each.latency_ns for each in known])
-    what = "slowdown" if set(now.weights) == {1.0} else "weighted slowdown"
+    """Print and return the largest slowdown of the final schedule, whose streams may differ from the solver's."""
+    final = replace(fairness, latency_ns=[each.latency_ns for each in known])
+    what = "slowdown" if set(final.weights) == {1.0} else "weighted slowdown"
     out.say(
-        f"largest {what} {now.largest:.3f}; no schedule has less than {now.lower_bound:.3f} by these latencies alone"
+        f"largest {what} {final.largest:.3f}; no schedule has less than {final.lower_bound:.3f} by these latencies alone"
     )
-    return {"weights": now.weights, "objective": now.largest, "objective_lower_bound": now.lower_bound}
+    return {"weights": final.weights, "objective": final.largest, "objective_lower_bound": final.lower_bound}
 
 
 def _compare_with_alone(
     out: Output, made: Problem, chosen: Schedule, known: list[ModelLatency], options: dict[str, Any]
 ) -> list[ModelLatency]:
-    """The models' latencies together and alone."""
+    """Schedule each model alone as well; return the latencies with the times alone."""
     from ..problem import problems_of_models
     from ..schedule import requests_of_part
 
-    found = []
+    latencies = []
     for each, part in zip(known, problems_of_models(made), strict=True):
         solved = solve_with_progress(out, part, chosen.scheduler, options, requests_of_part(part, _requests(chosen)))
         assert solved.certificate is not None
-        found.append(each._replace(alone_ns=solved.certificate.latency_ns))
-    return found
+        latencies.append(each._replace(alone_ns=solved.certificate.latency_ns))
+    return latencies
 
 
 @dataclass(frozen=True)
@@ -237,8 +245,8 @@ def schedule(
         given = replace(given, costs=default_cost_model(load_topology(topology), together=True))
     made = load_problem(out, sources, topology, given)
     solved, fairness = several.solve(out, made, method.scheduler, options, given.requests(made))
-    without, inner = resolved(made, solved)  # streams know nothing of variants
-    chosen = choose_launch_order(without, choose_streams(without, inner, streams), launch_order)
+    plain, inner = resolved(made, solved)  # stream assignment takes problems without variants
+    chosen = choose_launch_order(plain, choose_streams(plain, inner, streams), launch_order)
     if made.variants:
         chosen = _certified(made, with_choice(made, chosen, solved.choice), _requests(solved))
     if files.output:
@@ -259,7 +267,7 @@ def _requests(schedule: Schedule) -> tuple[Request, ...]:
 
 
 def _show_schedule(out: Output, made: Problem, chosen: Schedule, files: ViewOptions) -> Timeline:
-    """Show a schedule and write its files; return its first run."""
+    """Show a schedule, write its files and return its first simulated run."""
     from ..report.summaries import remarks
     from ..report.tables import certificate_table, lanes_table
     from ..schedule.simulator import simulate
@@ -273,7 +281,7 @@ def _show_schedule(out: Output, made: Problem, chosen: Schedule, files: ViewOpti
 
 
 def _kinds(schedule: Schedule) -> list[tuple[str, ...]]:
-    """What is resident in the runs that a schedule is for; nothing in a cold one."""
+    """Return the resident parameters of each kind of run that a schedule is for; none in a cold run."""
     return [request.resident for request in _requests(schedule)] or [()]
 
 
@@ -342,14 +350,14 @@ def simulate(
     chosen = load_schedule(made, schedule_file)
     verify(made, chosen)
     chosen = _certified(made, chosen, requests_for(made, chosen, resident))
-    verify(made, chosen)  # in the runs that are asked for, too
+    verify(made, chosen)  # also in the runs of --resident
     price = simulate_blocks if device_model == "blocks" else simulate_operators
     runs = [price(made, chosen, kind) for kind in _kinds(chosen)]
     predicted = runs[0]
     for sentence in remarks(made, chosen):
         out.say(sentence)
-    without, inner = resolved(made, chosen)  # timelines are of what was chosen
-    real = [load_timeline(without, path) for path in measured or ()]
+    plain, inner = resolved(made, chosen)  # timelines are of the chosen variants
+    real = [load_timeline(plain, path) for path in measured or ()]
     if timeline:
         predicted.save(timeline)
         out.wrote(timeline, "timeline")
@@ -358,9 +366,8 @@ def simulate(
         for each in runs:
             out.say(f"latency by the blocks of kernels: {format_ns(each.latency_ns)}")
     out.show(certificate_table(chosen, real), *(lanes_table(made.topology, each) for each in runs))
-    sampled = _sample(out, without, inner, samples, seed) if samples else None
-    useful = most_useful(without, inner)
-    if useful:
+    sampled = _sample(out, plain, inner, samples, seed) if samples else None
+    if useful := most_useful(plain, inner):
         out.show(useful_table(useful))
     more = {} if sampled is None else msgspec.structs.asdict(sampled)
     if device_model == "blocks":
@@ -369,19 +376,19 @@ def simulate(
 
 
 def _sample(out: Output, made: Problem, chosen: Schedule, samples: int, seed: int) -> LatencySample:
-    """Percentiles of the latency over draws of the operators' times."""
+    """Print and return percentiles of the latency over draws of the operators' times."""
     from ..cost_model.uncertainty import sample_latencies
     from ..report.summaries import LatencySample
     from ..report.tables import sample_table
 
     with interruptible(out), out.step("Sampling") as step:
-        found = LatencySample.of(sample_latencies(made, chosen, samples, seed, step), seed)
-    out.show(sample_table(found))
-    return found
+        percentiles = LatencySample.of(sample_latencies(made, chosen, samples, seed, step), seed)
+    out.show(sample_table(percentiles))
+    return percentiles
 
 
 def _certified(made: Problem, chosen: Schedule, requests: tuple[Request, ...]) -> Schedule:
-    """The schedule with a certificate computed here: what its file says may be wrong, or of an older bound."""
+    """Return the schedule with a new certificate: that of its file may be wrong, or use an older bound."""
     import msgspec
 
     from ..problem import Workload
@@ -410,10 +417,10 @@ def verify(
     from ..schedule.verifier import violations
 
     made = Problem.load(problem_file)
-    found = violations(made, Schedule.load(schedule_file), contiguous, resident=resident_of(resident) or 0.0)
-    out.show(*(escape(violation.message) for violation in found))
-    if not found:
+    broken = violations(made, Schedule.load(schedule_file), contiguous, resident=resident_of(resident) or 0.0)
+    out.show(*(escape(violation.message) for violation in broken))
+    if not broken:
         out.show(escape(f"{schedule_file} obeys every rule"))
-    out.result(Verdict(not found, found))
-    if found:
+    out.result(Verdict(not broken, broken))
+    if broken:
         raise typer.Exit(BAD_INPUT)

@@ -33,25 +33,25 @@ def schema(
     $ tvm-sched schema topology show
     """
     name, known = " ".join(command or ()), all_results()
-    found = {each: schema_of(each) for each in known if not name or each == name or each.startswith(f"{name} ")}
-    if not found:
+    schemas = {each: schema_of(each) for each in known if not name or each == name or each.startswith(f"{name} ")}
+    if not schemas:
         raise InputError(f"no command {name!r} prints a result; there are {', '.join(known)}")
-    out.document(found.get(name, found))
+    out.document(schemas.get(name, schemas))
 
 
 def all_results() -> dict[str, ResultType]:
-    """`RESULTS`, with those of the commands that other distributions attach."""
+    """Return `RESULTS` with the commands of other distributions."""
     for name in COMMAND_SETS.names():
         COMMAND_SETS.get(name)(typer.Typer())  # registers its commands
     return RESULTS
 
 
 def schema_of(command: str) -> dict[str, Any]:
-    """JSON Schema (2020-12) of what a command prints with ``--json``."""
+    """Return the JSON Schema (2020-12) of what a command prints with ``--json``."""
     named = RESULTS[command]
     kinds = tuple(map(_type, (named,) if isinstance(named, str) else named))
-    found, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
-    for each in found:
+    schemas, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    for each in schemas:
         if "$ref" in each:  # the command adds the files that it wrote
             components[each["$ref"].rpartition("/")[2]]["properties"]["files"] = {
                 "type": "object", "additionalProperties": {"type": ["string", "array"], "items": {"type": "string"}},
@@ -60,17 +60,17 @@ def schema_of(command: str) -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"tvm-sched {command}",
-        **(found[0] if len(found) == 1 else {"anyOf": list(found)}),
+        **(schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}),
         "$defs": components,
     }
 
 
 def _type(name: str) -> Any:
-    """The type of ``"module:Type"``; ``Type[]`` is a list of them, and a named tuple becomes a struct of its fields."""
+    """Return the type of ``"module:Type"``; ``Type[]`` is a list of it, and a named tuple becomes a struct."""
     module, _, kind = name.partition(":")
-    found = getattr(import_module(module, "tvm_sched"), kind.removesuffix("[]"))
-    if issubclass(found, tuple):
-        fields = [(key, hint if hint is not Fraction else float) for key, hint in get_type_hints(found).items()]
+    named = getattr(import_module(module, "tvm_sched"), kind.removesuffix("[]"))
+    if issubclass(named, tuple):
+        fields = [(key, hint if hint is not Fraction else float) for key, hint in get_type_hints(named).items()]
         fields = [(key, float | None if hint == Fraction | None else hint) for key, hint in fields]
-        return msgspec.defstruct(found.__module__.replace(".", "_"), fields)
-    return list[found] if kind.endswith("[]") else found  # type: ignore[valid-type]
+        return msgspec.defstruct(named.__module__.replace(".", "_"), fields)
+    return list[named] if kind.endswith("[]") else named  # type: ignore[valid-type]

@@ -30,14 +30,14 @@ OutputFolder = Annotated[
 
 @dataclass(frozen=True)
 class ValueOptions:
-    """Values of a model's inputs, and where those of its outputs go."""
+    """Values of a model's inputs, and the folder of its outputs."""
 
     input: InputValues = None
     seed: InputSeed = 0
     output: OutputFolder = None
 
     def read(self) -> dict[str, Any]:
-        """Arrays of ``--input``; refuses a wrong seed."""
+        """Return the arrays of ``--input``; refuse a wrong seed."""
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: 0 or more is allowed")
         from ..runtime.values import read_inputs
@@ -45,7 +45,7 @@ class ValueOptions:
         return read_inputs(self.input or ())
 
     def save(self, out: Output, outputs: list[Any]) -> None:
-        """Write the outputs as ``output_0.npy``, ..., and say so; makes the folder."""
+        """Write the outputs as ``output_0.npy``, ...; make the folder if it is missing."""
         if self.output is None:
             return
         from ..runtime.values import save_outputs

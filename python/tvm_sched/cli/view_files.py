@@ -23,7 +23,7 @@ class ViewOptions:
     trace: TraceFile = None
 
     def write(self, out: Output, made: Problem, chosen: Schedule, timelines: list[Timeline]) -> None:
-        """Write what was asked for."""
+        """Write the files that the options name."""
         if self.report:
             from ..report.html import Entry, write_report
 
@@ -42,7 +42,7 @@ def store_trace(
     problem: Problem | None = None,
     schedule: Schedule | None = None,
 ) -> None:
-    """Write the trace of some timelines, where a file was given."""
+    """Write the trace of some timelines if ``path`` is given."""
     if path:
         from ..report.trace import write_trace
 

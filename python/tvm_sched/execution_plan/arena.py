@@ -10,7 +10,7 @@ from functools import partial
 from .steps import Step
 
 ALIGNMENT = 64
-"""Offsets are multiples of this; the runtime asks for it."""
+"""Offsets are multiples of this, as the runtime requires."""
 FOREVER = 1 << 62
 
 
@@ -29,7 +29,7 @@ class Block:
 
     @property
     def users(self) -> list[Step]:
-        """The step that writes it and those that read it."""
+        """The steps that write and read it."""
         return [self.writer, *self.readers]
 
     @property
@@ -44,28 +44,22 @@ class Block:
 
 
 class Order:
-    """Which steps have certainly ended when another begins, from queues and waits alone, whatever the durations.
-
-    Parameters
-    ----------
-    steps : list of Step
-        Of the whole plan, in its order.
-    """
+    """Which steps of a plan have ended when another begins, by queues and waits, whatever the durations."""
 
     def __init__(self, steps: list[Step]) -> None:
-        self._before: list[int] = []  # of each step, a set of steps as bits
+        self._before: list[int] = []  # for each step, a set of steps as bits
         last: dict[str, int] = {}
         for step in steps:
             known = last.get(step.queue, 0)
             for other in (*step.waits, *step.after):
-                # A warm run may leave out an optional step, and what that waits for.
+                # A warm run may leave out an optional step and its waits.
                 known |= 1 << other.index | (0 if other.optional else self._before[other.index])
             self._before.append(known)
             if not step.optional:
                 last[step.queue] = known | 1 << step.index
 
     def over(self, former: Block, block: Block) -> bool:
-        """Whether all users of a block have certainly ended when another block is written."""
+        """Whether all users of a block have ended when another block is written."""
         if former.pinned:
             return False
         before = self._before[block.writer.index]
@@ -73,18 +67,14 @@ class Order:
 
 
 def lay_out(blocks: list[Block], limit: int, warm: bool = False, order: Order | None = None) -> int:
-    """Give every block its offset; returns the bytes of the arena.
+    """Set the offset of every block; return the bytes of the arena.
 
-    Where ``warm`` runs are to be expected, which leave out some transfers and so have other times, only blocks that no
-    transfer touches share bytes, as long as that fits: the order of their kernels is the same in every run, so sharing
-    makes nobody wait, and parameters can remain.
+    First-fit in order of time; if that takes more than ``limit``, also largest first, and the better of both. Two blocks
+    share bytes only if the users of one end before the other begins, in planned time and in the order of the plan.
 
-    First-fit in order of time, which packs well where lifetimes are short; if that takes more than ``limit``, the
-    blocks are packed largest first, and the better of both stands. Two blocks share bytes only if the users of one end
-    before the other begins, in planned time and in the order of the plan.
-
-    ``order`` is given for a device whose streams overlap. There blocks share bytes only where that makes no stream wait
-    for another, as long as that fits: planned times are no order between streams.
+    If it fits, sharing is restricted further. With ``warm`` runs, which leave out transfers and so have other times, only
+    blocks that no transfer touches share bytes. With ``order``, for a device whose streams overlap, blocks share bytes only
+    if no stream then waits for another.
     """
     blocks.sort(key=lambda block: block.writer.index)
     fit = _first_fit if order is None else partial(_place, over=order.over)
@@ -131,7 +121,7 @@ def _first_fit(blocks: list[Block]) -> int:
 
 
 def _place(blocks: list[Block], over: Callable[[Block, Block], bool]) -> int:
-    """Each block at the lowest offset that no former one takes which is not over for it."""
+    """Place each block at the lowest offset free of earlier blocks that are not ``over`` when it begins."""
     arena = 0
     placed: list[Block] = []
     for block in blocks:
@@ -143,7 +133,7 @@ def _place(blocks: list[Block], over: Callable[[Block, Block], bool]) -> int:
 
 
 def _apart(a: Block, b: Block) -> bool:
-    """Whether one of two blocks is over before the other begins, in planned time and in the order of the plan."""
+    """Whether one of two blocks ends before the other begins, in planned time and in the order of the plan."""
     first, second = (a, b) if a.writer.index < b.writer.index else (b, a)
     return first.end_ns <= second.writer.start_ns and first.last < second.writer.index
 
@@ -159,10 +149,9 @@ def _gap(taken: list[tuple[int, int]], size: int) -> int:
 
 
 def _wait_for_former_owners(blocks: list[Block]) -> None:
-    """Make each writer wait for the users of what lay in its bytes before.
+    """Make each writer wait for the users of the former blocks in its bytes, which may run longer than planned.
 
-    Planned times say that they have ended; real ones may say otherwise. The bytes are kept as a list of segments with
-    the users of the last block that lay there: those of earlier blocks ended before its writer began.
+    Segments of bytes have the users of their last block; users of earlier blocks ended before its writer began.
     """
     starts: list[int] = []
     segments: list[tuple[int, int, list[Step]]] = []

@@ -13,8 +13,8 @@ from .states import States
 from .steps import RESULTS, BufferKey, Step, StepMaker, order_steps, plan_waits
 
 WORKSPACE = 32 << 20
-"""Most bytes of a library's workspace on a stream; ``cpp/kernels/cuda/call.cc`` has one for kernels that no plan calls."""
-_UNIT = 1 << 16  # of which workspaces are multiples
+"""Most bytes of a library's workspace on a stream; ``cpp/kernels/cuda/call.cc`` has one for kernels outside of plans."""
+_UNIT = 1 << 16  # workspaces are multiples of it
 
 
 def emit_plan(
@@ -37,19 +37,18 @@ def emit_plan(
     problem, schedule
         ``schedule`` is a feasible schedule of ``problem``, whose graph is ``extraction.graph``.
     name : str
-        Of the plan, unique in its artifact.
+        Name of the plan, unique in its artifact.
     backend : {"cpu", "emulated", "cuda"}
     functions : mapping of str to str
         Name in the artifact of each function that it holds; others are global functions.
     values : sequence of str
         Parameters whose values the artifact or its file of parameters holds; the others are arguments of each call.
     cores : mapping of str to (int, int), optional
-        By operator, the part of the cores that compute it (`core_shares`); default: all of them.
+        By operator, its share of the cores (`core_shares`); default: all.
     states : mapping of str to str, optional
-        Inputs that the plan keeps from run to run, each with the tensor that takes its place (`check_states`).
+        Inputs that the plan keeps from run to run, and the tensors that replace them (`check_states`).
     workspaces : collection of str
-        Operators that a library computes which takes a workspace on each stream: up to `WORKSPACE` bytes, and no more than
-        the device has left.
+        Operators of libraries that need a workspace on each stream: up to `WORKSPACE` bytes, within the free memory.
     """
     kept = dict(states or {})
     emitter = _Emitter(problem, schedule, extraction, functions, set(values), dict(cores or {}), kept, backend)
@@ -58,7 +57,7 @@ def emit_plan(
 
 
 def output_tensors(extraction: Calls, states: Mapping[str, str] | None = None) -> list[str]:
-    """Tensors that a run has to return, each once: results that are not just inputs handed back, nor kept as ``states``."""
+    """Return the tensors that a run returns, each once: results that are neither arguments nor kept as ``states``."""
     kept = (states or {}).values()
     return [tensor for tensor in extraction.graph.outputs if tensor not in extraction.arguments and tensor not in kept]
 
@@ -89,7 +88,7 @@ class _Emitter:
         self.parameters = [p for p in extraction.parameters if p in values and p in used]
         self.parameters.sort(key=lambda p: moved.get(p, len(moved)))
         self.outputs = [t for t in output_tensors(extraction, states) if t not in unset]
-        self.sources: dict[BufferKey, dict[str, Any]] = {}  # of buffers that lie in no arena
+        self.sources: dict[BufferKey, dict[str, Any]] = {}  # of buffers outside of arenas
         self.keys: dict[BufferKey, int] = {}  # buffers in the order of first use
         self.blocks: dict[BufferKey, Block] = {}
 
@@ -103,9 +102,8 @@ class _Emitter:
         queues = list(dict.fromkeys([*(d.name for d in self.problem.topology.devices), *(s.queue for s in steps)]))
         queue_id = {queue: q for q, queue in enumerate(queues)}
         waits = plan_waits(steps)
-        written = [
-            self._step(step, queue_id[step.queue], waits[k]) for k, step in enumerate(steps)
-        ]  # registers buffers
+        # Registers the buffers, so it comes before them.
+        written = [self._step(step, queue_id[step.queue], waits[k]) for k, step in enumerate(steps)]
         devices = [self._device(k, size) for k, size in enumerate(sizes)]
         return {
             "format": "tvm_sched.plan",
@@ -130,22 +128,22 @@ class _Emitter:
         return [{"name": queue, **({"device": device[queue]} if queue in device else {})} for queue in queues]
 
     def _spec(self, tensor: str) -> dict[str, Any]:
-        found = self.tensors[self.tensor_id[tensor]]
-        return {"name": found.name, "shape": list(found.shape), "dtype": found.dtype}
+        entry = self.tensors[self.tensor_id[tensor]]
+        return {"name": entry.name, "shape": list(entry.shape), "dtype": entry.dtype}
 
     def _device(self, device: int, arena: int) -> dict[str, Any]:
-        """A device with what lies there beside the arena: states, and the workspace of each stream that takes one."""
-        found = self.problem.topology.devices[device]
+        """Describe a device: arena, workspace of each stream, states, memory."""
+        properties = self.problem.topology.devices[device]
         extra = self.states.bytes_on(device)
         streams = {s.queue for s in self.maker.kernels if s.device == device and s.name in self.workspaces}
-        about: dict[str, Any] = {"name": found.name, "arena_bytes": arena}
+        about: dict[str, Any] = {"name": properties.name, "arena_bytes": arena}
         if streams:
-            room = max(found.memory - arena - extra, 0) // len(streams)
+            room = max(properties.memory - arena - extra, 0) // len(streams)
             about["workspace_bytes"] = min(WORKSPACE, room // _UNIT * _UNIT)
             extra += len(streams) * about["workspace_bytes"]
         if extra:
             about["extra_bytes"] = extra
-        return {**about, "memory_bytes": found.memory}
+        return {**about, "memory_bytes": properties.memory}
 
     def _states(self) -> list[dict[str, Any]]:
         return [{**self._spec(self.tensors[state].name), "device": home} for state, home in self.states.home.items()]
@@ -154,7 +152,7 @@ class _Emitter:
         return self.states.location(tensor, device) or self.maker.location(tensor, device, direct)
 
     def _assign_buffers(self) -> None:
-        """Inputs and outputs of each kernel, in the order of its call."""
+        """Set the inputs and outputs of each kernel, in the order of its call."""
         at = self.maker.at
         for position, step in enumerate(self.maker.kernels):
             call = self.calls[step.name]
@@ -163,7 +161,7 @@ class _Emitter:
             step.outputs = [BufferKey(self.tensor_id[t], device) for t in call.outputs]
 
     def _results(self) -> list[Step]:
-        """Outputs: written in place where the producer's memory is the host's, copied there otherwise."""
+        """Return the copies of outputs; a producer in host memory writes in place instead."""
         home = {key.tensor: key for step in self.maker.kernels for key in step.outputs}
         copies = []
         for k, tensor in enumerate(self.outputs):
@@ -183,7 +181,7 @@ class _Emitter:
         return copies
 
     def _lay_out(self, steps: list[Step]) -> list[int]:
-        """Find the arena buffers and their lives, and lay them out; returns the bytes of each arena."""
+        """Lay out the buffers of each arena by their lifetimes; return the bytes of each arena."""
         index = self.problem.graph.index
         for step in steps:
             for key in step.outputs:

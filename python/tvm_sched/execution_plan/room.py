@@ -55,20 +55,20 @@ def wait_for_room(problem: Problem, at: ScheduleIndex, kernels: list[Step]) -> N
 
 
 def _parts(problem: Problem, at: ScheduleIndex) -> list[npt.NDArray[np.float64]]:
-    """Of each placement: what it takes of its device's cores, or of each resource."""
+    """Return for each placement its share of its device's cores, or of each resource."""
     together = problem.costs.concurrency
     assert together is not None, "stages need it"
-    found = []
+    parts = []
     for o, d, used in zip(at.operator, at.device, at.threads(), strict=True):
         threads = together.threads[d] if together.threads else 0
-        found.append(np.array([used / threads]) if threads else together.utilisation[o, d])
-    return found
+        parts.append(np.array([used / threads]) if threads else together.utilisation[o, d])
+    return parts
 
 
 def _waited_for(
     rest: dict[str, list[int]], parts: list[npt.NDArray[np.float64]], own: npt.NDArray[np.float64], kernels: list[Step]
 ) -> list[int]:
-    """The last kernels of streams after which a kernel that takes ``own`` has room beside the other streams."""
+    """Return the last kernels of streams to wait for until ``own`` fits beside the other streams."""
     largest = {queue: np.max([parts[k] for k in steps], axis=0) for queue, steps in rest.items()}
     chosen = []
     for queue in sorted(rest, key=lambda queue: (kernels[rest[queue][-1]].end_ns, rest[queue][-1])):

@@ -64,22 +64,22 @@ class States:
         return self._copies[key]
 
     def sources(self) -> dict[BufferKey, dict[str, Any]]:
-        """The buffers of states, and of what comes after them."""
-        found: dict[BufferKey, dict[str, Any]] = {}
+        """Return the buffers of states and next states."""
+        sources: dict[BufferKey, dict[str, Any]] = {}
         for k, (state, tensor) in enumerate(self.next.items()):
             home = self.home[state]
-            found[BufferKey(state, home)] = {"kind": "state", "index": k}
-            found[BufferKey(tensor, home)] = {"kind": "next_state", "index": k}
-        return found
+            sources[BufferKey(state, home)] = {"kind": "state", "index": k}
+            sources[BufferKey(tensor, home)] = {"kind": "next_state", "index": k}
+        return sources
 
     def bytes_on(self, device: int) -> int:
-        """Memory that states take on a device: each is stored twice, old and new."""
+        """Bytes of states on a device; each is stored twice, old and new."""
         size = self.problem.graph.index.size
         return sum(2 * size[state] for state, home in self.home.items() if home == device)
 
 
 def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: Mapping[str, int]) -> dict[str, str]:
-    """By input that is a state, the tensor that takes its place.
+    """Return for each input that is a state the tensor that replaces it.
 
     Parameters
     ----------
@@ -91,12 +91,12 @@ def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: 
     Raises
     ------
     InputError
-        No such input or result, one that is not computed or is there twice, or of another type; a state that is a result
-        itself; no result that a run computes remains.
+        Unknown input or result; a result that is not computed, is listed twice or has another type; a state that is also a
+        result; no computed result remains.
     """
     tensors = {tensor.name: tensor for tensor in graph.tensors}
-    made = {name for operator in graph.operators for name in operator.outputs}
-    found: dict[str, str] = {}
+    computed = {name for operator in graph.operators for name in operator.outputs}
+    next_of: dict[str, str] = {}
     for state, position in states.items():
         if state not in inputs:
             raise InputError(
@@ -112,7 +112,7 @@ def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: 
                 f"states names result {position} for {state!r}; the model has {len(results)} results, counted from 0"
             )
         name = results[position]
-        if name not in made or results.count(name) > 1:
+        if name not in computed or results.count(name) > 1:
             raise InputError(
                 f"result {position} cannot be the next {state!r}: it is an input or a parameter, or another result, too; "
                 "a state needs a result of its own that the model computes"
@@ -123,14 +123,14 @@ def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: 
                 f"state {state!r} is {old.dtype}{list(old.shape)}, and result {position}, which should take its place, is "
                 f"{new.dtype}{list(new.shape)}"
             )
-        if name in found.values():
+        if name in next_of.values():
             raise InputError(f"states names result {position} twice")
-        found[state] = name
-    if found and not made.intersection(results).difference(found.values()):
+        next_of[state] = name
+    if next_of and not computed.intersection(results).difference(next_of.values()):
         raise InputError(
             "states names all results that the model computes, so that a run would have nothing to return; leave one out"
         )
-    return found
+    return next_of
 
 
 def _outputs(maker: StepMaker, step: Step) -> list[BufferKey]:
@@ -138,7 +138,7 @@ def _outputs(maker: StepMaker, step: Step) -> list[BufferKey]:
 
 
 def _without(after: list[Step], moved: Mapping[int, Step]) -> list[Step]:
-    """Steps before one, where those that are gone stand for the steps before them."""
+    """Replace moved steps by the steps before them."""
     kept: list[Step] = []
     for step in after:
         kept += _without(step.after, moved) if id(step) in moved else [step]

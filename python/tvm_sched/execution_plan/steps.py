@@ -1,4 +1,4 @@
-"""Steps of a plan: kernels and transfers of a schedule with the steps that each waits for, in an order without deadlock."""
+"""Steps of a plan: kernels and transfers of a schedule, the steps that each waits for, and an order without deadlock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..schedule import Schedule, ScheduleIndex
 from .room import wait_for_room
 
 RESULTS = "results"
-"""Queue of the copies that carry outputs out of devices that do not share host memory; no part of the model's time."""
+"""Queue of the copies of outputs to host memory; they do not count in the model's time."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Step:
     size: int = 0
     event: str = ""
     operator: int = -1
-    optional: bool = False  # it moves a parameter, which may be there already
+    optional: bool = False  # it moves a parameter that may be resident
     evict: bool = False  # it moves a parameter that does not stay
     device: int = HOST  # of a kernel
     inputs: list[BufferKey] = field(default_factory=list)
@@ -54,8 +54,8 @@ class StepMaker:
     ----------
     problem, schedule
     barriers : bool
-        Whether the operators of a stage start together and after all before it, as the model has it. Without, each starts
-        when its inputs are there, the operator before it on its stream has ended, and the device has room for it.
+        Whether the operators of a stage start together, after all earlier ones, as in the model. Without barriers each
+        starts when its inputs have arrived, its stream is free, and the device has room for it.
     """
 
     def __init__(self, problem: Problem, schedule: Schedule, barriers: bool = True) -> None:
@@ -70,7 +70,7 @@ class StepMaker:
         self.stages = _stages(self.at)
 
     def make(self) -> list[Step]:
-        """All steps but those that carry results, in the plan's order."""
+        """Return all steps but the copies of results, in the plan's order."""
         self._make_kernels()
         self._make_transfers()
         self._connect_devices()
@@ -102,7 +102,7 @@ class StepMaker:
             self._share_stage(members)
 
     def _share_stage(self, members: list[int]) -> None:
-        """Each stream of a stage takes the stage's time, its operators parts in the ratio of their times alone."""
+        """Give each stream the stage's time, and its operators shares in proportion to their times alone."""
         streams: dict[str, list[Step]] = {}
         for step in (self.kernels[position] for position in members):
             streams.setdefault(step.queue, []).append(step)
@@ -122,41 +122,35 @@ class StepMaker:
             lanes = tuple(channels[c] for c in route.channels)
             start, end = int(self.times.transfer_start_ns[j]), int(self.times.transfer_end_ns[j])
             if kind == ScheduleIndex.HOST_READ:
-                size, name, step_kind, event = (
-                    self.problem.host_bytes(item),
-                    graph.operators[item].name,
-                    "host_read",
-                    "host_read",
-                )
+                size, name = self.problem.host_bytes(item), graph.operators[item].name
+                step_kind = event = "host_read"
             else:
                 size, name, step_kind = graph.index.size[item], graph.tensors[item].name, "copy"
                 event = "load" if kind == ScheduleIndex.LOAD else "copy"
             queue = f"channel {lanes[0] if lanes else f'from {source} to {target}'}"
             step = Step(step_kind, name, queue, start, end, end - start, lanes, size, event)
             self.transfers.append(step)
-            step.evict = kind != ScheduleIndex.HOST_READ and (item, target) in self.at.evicted
-            step.optional = (
-                kind != ScheduleIndex.HOST_READ and graph.tensors[item].kind == "parameter" and item not in gone
-            )
             if kind != ScheduleIndex.HOST_READ:
+                step.evict = (item, target) in self.at.evicted
+                step.optional = graph.tensors[item].kind == "parameter" and item not in gone
                 self.arrival[BufferKey(item, target)] = step
                 step.outputs = [BufferKey(item, target)]
                 step.inputs = [self.location(item, source)]
 
     def location(self, tensor: int, device: int, direct: bool = False) -> BufferKey:
-        """Where a reader on ``device`` finds a tensor."""
+        """Return where a reader on ``device`` finds a tensor."""
         host = self.problem.graph.index.producer[tensor] < 0
         if host and (device == HOST or direct or self.problem.reads_host_in_place(device)):
             return BufferKey(tensor, HOST)
         return BufferKey(tensor, device)
 
     def _connect_devices(self) -> None:
-        """Kernels of a queue follow each other; with barriers, each stage follows all that is before it on its device."""
+        """Order the kernels of each queue; with barriers, also each stage after all earlier kernels of its device."""
         staged = {self.at.device[members[0]] for members in self.stages if self.barriers}
         stage_of = {position: s for s, members in enumerate(self.stages) for position in members}
         last: dict[str, Step] = {}
-        before: dict[int, list[Step]] = {}  # on devices with stages: what the stage at hand follows
-        at_hand: dict[int, list[Step]] = {}  # its operators
+        before: dict[int, list[Step]] = {}  # on devices with stages: steps before the current stage
+        at_hand: dict[int, list[Step]] = {}  # steps of the current stage
         number: dict[int, int] = {}
         for position, step in enumerate(self.kernels):
             d = step.device
@@ -171,9 +165,9 @@ class StepMaker:
             last[step.queue] = step
 
     def _connect_channels(self) -> None:
-        """Each transfer follows the one before it on each lane, also where a warm run leaves out some between them.
+        """Order the transfers of each lane, also if a warm run leaves out some between them.
 
-        So a lane's list holds the last transfer that every run does, and those after it that a warm run may not.
+        So a lane's list holds the last transfer of every run, and the optional ones after it.
         """
         lanes: dict[str, list[Step]] = {}
         for step in self.transfers:
@@ -185,7 +179,7 @@ class StepMaker:
                 lanes[lane] = [*before, step] if step.optional else [step]
 
     def _connect_tensors(self) -> None:
-        """Kernels and copies wait for what they read."""
+        """Let kernels and copies wait for the arrival of what they read."""
         index = self.problem.graph.index
         for position, step in enumerate(self.kernels):
             for t in index.inputs[step.operator]:
@@ -196,9 +190,8 @@ class StepMaker:
             for key in step.inputs:
                 if key.device != HOST:
                     step.waits.append(self._arrival(key, step))
-        for members in (
-            self.stages if self.barriers else ()
-        ):  # they start together: each waits for what any of them needs
+        # Operators of a stage start together, so each waits for the inputs of all.
+        for members in self.stages if self.barriers else ():
             steps = [self.kernels[position] for position in members]
             within = {id(step) for step in steps}
             needed = [other for step in steps for other in step.waits if id(other) not in within]
@@ -216,9 +209,9 @@ class StepMaker:
         return step
 
     def _connect_host_reads(self) -> None:
-        """A kernel with direct host access and the time it takes its bus start together: each waits for what both need.
+        """Start a kernel with direct host access and its time on the bus together.
 
-        A step waits for ends only, so neither can wait for the other; the same conditions start both at one time.
+        A step waits for ends only, so neither can wait for the other; both wait for the same steps.
         """
         kernel_of = {step.operator: step for step in self.kernels}
         for j, read in enumerate(self.transfers):
@@ -230,7 +223,7 @@ class StepMaker:
 
 
 def overlapping_devices(problem: Problem, at: ScheduleIndex) -> set[int]:
-    """Devices whose streams run in parallel, by the rules of ``docs/model.md``: costs know how long that takes."""
+    """Return the devices whose streams run in parallel by the rules of ``docs/model.md``."""
     together = problem.costs.concurrency
     if together is None:
         return set()
@@ -239,11 +232,11 @@ def overlapping_devices(problem: Problem, at: ScheduleIndex) -> set[int]:
         streams.setdefault(d, set()).add(stream)
     only_stages = {d for d, threads in enumerate(together.threads) if threads}
     staged = {d for d, stage in zip(at.device, at.stage, strict=True) if stage}
-    return {d for d, found in streams.items() if len(found) > 1 and (d in staged or d not in only_stages)}
+    return {d for d, used in streams.items() if len(used) > 1 and (d in staged or d not in only_stages)}
 
 
 def _stages(at: ScheduleIndex) -> list[list[int]]:
-    """Placements of each stage, in launch order."""
+    """Return the placements of each stage, in launch order."""
     stages: dict[tuple[int, int], list[int]] = {}
     for position, (d, stage) in enumerate(zip(at.device, at.stage, strict=True)):
         if stage:
@@ -252,7 +245,7 @@ def _stages(at: ScheduleIndex) -> list[list[int]]:
 
 
 def order_steps(steps: list[Step]) -> list[Step]:
-    """Order steps so that each comes after all that it waits for; among free ones the earlier in time comes first."""
+    """Sort steps topologically; among free ones the earlier in time comes first."""
     waiting: dict[int, int] = {}
     followers: dict[int, list[Step]] = {id(step): [] for step in steps}
     number = {id(step): k for k, step in enumerate(steps)}
@@ -278,10 +271,9 @@ def order_steps(steps: list[Step]) -> list[Step]:
 
 
 def plan_waits(steps: list[Step]) -> list[list[int]]:
-    """The steps that each step has to wait for, without those that its queue and the others imply; in the plan's order.
+    """Return the steps that each step waits for in the plan's order, without those that its queue or other waits imply.
 
-    What a step implies is all that had ended when it began. Steps that a warm run leaves out imply nothing, and are
-    named each.
+    A step implies all steps that ended before it began. Steps that a warm run leaves out imply nothing.
     """
     before: list[dict[str, int]] = []  # of each step: the last step of each queue that had ended when it began
     queue_end: dict[str, dict[str, int]] = {}

@@ -1,6 +1,6 @@
 """Pipelines: a model cut into stages on several devices, so that the slowest stage is as fast as possible.
 
-Partitioners and what needs a solver are imported when they are asked for: to load and run an artifact takes neither.
+Partitioners and solvers are imported at first use: loading and running an artifact needs neither.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Partitioner `anytime`: searches for partitions and relaxations for bounds, within one budget."""
+"""Partitioner `anytime`: search for partitions, and relaxations for bounds, within one budget."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .partition_state import MOST_MOVES, Annealing, Ideals, Neighbours, Partitio
 from .partitioner_registry import Partition, register
 
 TIME_LIMIT = 60.0
-"""Seconds, where neither time nor work is limited."""
+"""Default time limit in seconds, if neither time nor work is limited."""
 
 WORK_SHARE = 0.9
-"""Part of the time limit for which there is work."""
+"""Fraction of the time limit that is counted as work."""
 
 SMALL_PROGRAM = 200
 """Nodes times stages up to which the exact program is tried before anything else."""
 
 PRICED_SHARE = 0.6
-"""Part of the long searches' time for bounds that is left to prices where they pay: after the semidefinite bound."""
+"""Fraction of the long searches' time for the bound from prices, after the semidefinite bound."""
 
 FIRST_SHARE = 0.4
-"""Share of the work for what may prove a small graph before the long searches begin."""
+"""Fraction of the work for the methods that may prove a small graph before the long searches begin."""
 
 
 class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,17 +36,17 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     time_limit : float, optional
-        Seconds by the clock, after which the best so far is the answer; 60, or no limit where ``work`` is given.
+        Wall-clock seconds; default: 60, or no limit if ``work`` is given.
     work : float, optional
-        Seconds of work on an idle core. Then the integer programs, which only the clock can limit, take no part, and the
-        same work and seed give the same partition and bound again, unless a time limit ends the search first.
+        Seconds of work on an idle core. The integer programs, which only the clock can limit, are then left out, and the
+        same work and seed give the same partition and bound, unless a time limit ends the search first.
     seed : int
     threads : int
         0: all cores. The answer does not depend on it.
     solver : {"highs", "scip", "gurobi"}
-        Of the integer programs.
+        Solver of the integer programs.
     moves : int
-        Most moves of an annealing run.
+        Largest number of moves of an annealing run.
     """
 
     time_limit: float | None = None
@@ -63,18 +63,18 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         self.budget()
 
     def budget(self) -> Budget:
-        """The budget, counted from now."""
+        """Return the budget, which starts now."""
         return budget_of(self.time_limit, self.work, TIME_LIMIT, WORK_SHARE)
 
 
 @register("anytime", options=AnytimeOptions, answers_interrupt=True)
 def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> Partition:
-    """The best partition that searches and relaxations find together within a budget, with the strongest bound.
+    """Find the best partition and the strongest bound that searches and relaxations give within a budget.
 
-    Where the graph has few ideals, the program over them comes first, and nothing else where it proves its answer. Then
-    bounds from formulas, small programs; annealing, neighbouring stages cut anew, and the integer programs of Archer et al.
-    (ICML 2024), while the semidefinite bound has a thread of its own, and after it, where stages have few nodes, the bound
-    from prices.
+    If the graph has few ideals, the program over ideals runs first; if it proves its answer, nothing else runs. Then come
+    bounds from formulas and small programs. The long searches are annealing, cutting neighbouring stages again, and the
+    integer programs of Archer et al. (ICML 2024). The semidefinite bound runs beside them on a thread of its own; the
+    bound from prices follows it if stages have few nodes.
     """
     budget, state = options.budget(), PartitionState(problem, stages, options.seed, options.threads, options.solver)
     counted = options.work is not None
@@ -83,35 +83,31 @@ def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> 
         beside = not counted and state.threads > 1
         searches = turns(counted, beside, options.moves, Prices.pays(state, PRICED_SHARE * budget.left))
         later = _beside(state, searches, budget) if beside else improve(state, searches, budget)
-        status = status if later == "no better found" else later  # the first ones may have been cut off
-    found = state.found
-    return Partition(found.stage_of, state.bound, state.bound_name, status=status, order=found.order)
+        status = status if later == "no better found" else later  # the first methods may have been cut off
+    best = state.found
+    return Partition(best.stage_of, state.bound, state.bound_name, status=status, order=best.order)
 
 
 def first_turns(counted: bool) -> list[Turn[PartitionState]]:
-    """What is there in no time."""
+    """Return the quick methods."""
     chosen = [Turn(Ideals(), 0.2), Turn(Formulas(), 0.1)]
     return chosen if counted else [*chosen, Turn(ExactProgram(SMALL_PROGRAM), 0.3)]
 
 
 def turns(counted: bool, beside: bool, moves: int, priced: bool = False) -> list[Turn[PartitionState]]:
-    """The long searches; bounds without a solver take their turns where they have no thread of their own."""
-    found: list[Turn[PartitionState]] = [] if beside else [Turn(Semidefinite(), 1.0)]
-    found.append(Turn(Annealing(moves), 0.35))
+    """Return the long searches, with the bounds without a solver unless these run ``beside`` on a thread of their own."""
+    searches: list[Turn[PartitionState]] = [] if beside else [Turn(Semidefinite(), 1.0)]
+    searches.append(Turn(Annealing(moves), 0.35))
     if not counted:
-        found += [
-            Turn(Neighbours(), 0.22),
-            Turn(Bottleneck(), 0.06),
-            Turn(BottleneckGuess(), 0.12),
-            Turn(ExactProgram(), 0.25),
-        ]
+        searches += [Turn(Neighbours(), 0.22), Turn(Bottleneck(), 0.06), Turn(BottleneckGuess(), 0.12)]
+        searches.append(Turn(ExactProgram(), 0.25))
     if priced and not beside:
-        found.append(Turn(Prices(), 1.0))
-    return found
+        searches.append(Turn(Prices(), 1.0))
+    return searches
 
 
 def _beside(state: PartitionState, searches: Sequence[Turn[PartitionState]], budget: Budget) -> Status:
-    """Let bounds without a solver work on one thread while the other improvers take their turns."""
+    """Run the bounds without a solver on one thread while the other improvers take their turns."""
     with ThreadPoolExecutor(1) as pool:
         own = Budget(deadline=budget.deadline)
         running = pool.submit(_bounds, state, own)
@@ -123,14 +119,14 @@ def _beside(state: PartitionState, searches: Sequence[Turn[PartitionState]], bud
             status = "interrupted"
         finally:
             state.ended = True
-        running.result()  # a fault of the bound is a fault, interrupted or not
+        running.result()  # raises an error of the bound, interrupted or not
     if status == "interrupted" or state.proved:
         return status
     return "time limit" if own.too_small else status
 
 
 def _bounds(state: PartitionState, budget: Budget) -> None:
-    """The semidefinite bound; where stages hold few nodes, prices after a part of the time."""
+    """Compute the semidefinite bound and, if stages hold few nodes, the bound from prices after it."""
     if not Prices.pays(state, PRICED_SHARE * budget.seconds):
         Semidefinite().step(state, budget)
         return

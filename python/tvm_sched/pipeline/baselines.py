@@ -1,4 +1,4 @@
-"""The throughput baselines: equal split, PipeDream's chain program, the program over ideals of Tarnawski et al."""
+"""Baseline partitioners: equal split, PipeDream's chain program, the program over ideals of Tarnawski et al."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .slicegraph import cut
 
 @register("equal-split", options=NoOptions)
 def equal_split(problem: PartitionProblem, stages: int, options: NoOptions) -> Partition:
-    """Cut one topological order into segments of equal work, as far as nodes allow; transfers are not looked at."""
+    """Cut one topological order into segments of about equal work; transfers are ignored."""
     order = problem.kahn(np.zeros(problem.size))
     middle = np.cumsum(problem.work[order]) - problem.work[order] / 2
     total = float(problem.work.sum())
@@ -32,9 +32,8 @@ def pipedream(problem: PartitionProblem, stages: int, options: NoOptions) -> Par
     """PipeDream's dynamic program over a chain of layers: stages and the transfers between them overlap.
 
     Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training" (SOSP 2019), Section 3.1, on one
-    topological order; without replication of stages, and with the transfers of one direction, since there is no
-    backward pass. A stage costs the larger of its work and the tensors that cross to what comes behind it.
-    O(nodes² stages).
+    topological order; without replication of stages, and with transfers of one direction, since there is no backward
+    pass. A stage costs the larger of its work and the transfers to later stages. O(nodes² stages).
     """
     order = problem.kahn(np.zeros(problem.size))
     work = np.concatenate([[0.0], np.cumsum(problem.work[order])])
@@ -46,7 +45,7 @@ def pipedream(problem: PartitionProblem, stages: int, options: NoOptions) -> Par
 
 
 def _crossing(problem: PartitionProblem, order: Integers) -> Floats:
-    """Transfer times of the tensors that cross each cut of an order, before position 0 to behind the last."""
+    """Return the transfer time of the tensors that cross each cut of an order, shape (nodes + 1,)."""
     position = np.empty(problem.size, dtype=np.int64)
     position[order] = np.arange(problem.size)
     change = np.zeros(problem.size + 2)
@@ -63,7 +62,7 @@ class TarnawskiOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     most_ideals : int
-        Graphs with more ideals are refused. Time grows with its square, memory linearly.
+        Graphs with more ideals are refused. Time grows with the square of their number, memory linearly.
     time_limit : float
         Seconds.
     """
@@ -77,19 +76,18 @@ def tarnawski_dp(problem: PartitionProblem, stages: int, options: TarnawskiOptio
     """Dynamic programming over ideals: the best partition, for graphs with few ideals.
 
     Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS 2020), Section 5.1:
-    time per sample with contiguous stages; replication is left out. Where parameters overflow, peak memory is not
-    counted in the program, so that the answer is the best but for that. Where all fits into one stage, nothing overflows,
-    and the cost is its own lower bound.
+    time per sample with contiguous stages, without replication. The program leaves out peak memory, which matters only
+    if parameters overflow. If the whole graph fits into one stage, nothing overflows, and the cost is a lower bound.
 
     Raises
     ------
     InfeasibleError
-        There are more ideals than allowed, or time was over.
+        There are more ideals than allowed, or the time limit was met.
     """
     order = problem.kahn(np.zeros(problem.size))
     start = cut(problem, order, stages)
     cost = problem.bottleneck(start, order)
-    count, stopped, found = problem.ideals(
+    count, stopped, optimum = problem.ideals(
         stages, most=options.most_ideals, limit=np.nextafter(cost, np.inf), seconds=options.time_limit
     )
     if count > options.most_ideals:
@@ -99,7 +97,7 @@ def tarnawski_dp(problem: PartitionProblem, stages: int, options: TarnawskiOptio
         )
     if stopped:
         raise InfeasibleError(f"the time limit of {options.time_limit:g} s was over before all ideals were done")
-    best = Partition(start, order=order) if found is None else Partition(found)
+    best = Partition(start, order=order) if optimum is None else Partition(optimum)
     if not problem.fits_anywhere:
         return best
     return replace(best, bound=problem.bottleneck(best.stage_of), bound_name="ideals")

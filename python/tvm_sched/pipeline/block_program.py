@@ -1,8 +1,8 @@
 """Figure 3 of Archer et al. (ICML 2024) over numbered blocks, for the solvers of OR-Tools MathOpt.
 
-The variables x are eliminated, and branching is on y, as Section 3.1 recommends. Overflow is in the program without the
-peak memory of activations, which only lowers it, so that bounds stay bounds. Imported where a program is solved only:
-OR-Tools takes two seconds.
+The variables x are eliminated, and branching is on y, as Section 3.1 recommends. Overflow leaves out the peak memory of
+activations, which only lowers the cost, so bounds stay bounds. Import this module only to solve a program: OR-Tools takes
+two seconds.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ortools.util.python.solve_interrupter import SolveInterrupter
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..schedulers.common.console import stdout_aside
 from ..schedulers.common.milp import solver_type
-from .program_result import ProgramResult
+from .integer_programs import ProgramResult
 
 _SAFETY = 1e-6
-"""Part of a bound that is given up to the solvers' tolerances."""
+"""Fraction of a bound that is given up for the solvers' tolerances."""
 
 
 @dataclass
 class BlockProgram:
     """Figure 3 over ``blocks`` blocks: variables y, c and the costs of the blocks, without an objective.
 
-    ``devices`` says how many stages a block stands for, by default one each: parameters overflow what all of them hold.
+    ``devices`` is the number of stages of each block, by default 1; a block has the memory of all its stages.
     """
 
     problem: PartitionProblem
@@ -55,24 +55,24 @@ class BlockProgram:
         self.costs = [self.works[b] + self._transfers(cuts[b]) + self._overflow(b) for b in range(self.blocks)]
 
     def x(self, v: int, b: int) -> Any:
-        """Equation (11): node v is in block b."""
+        """Return equation (11): 1 if node v is in block b."""
         return self.y[v][b] - (self.y[v][b - 1] if b > 0 else 0)
 
     def _completed_by(self, v: int) -> list[Any]:
-        """Variables y of a node: in block b or earlier; monotone, and 1 in the last."""
+        """Add a node's variables y: whether it is in block b or earlier; monotone, and 1 in the last block."""
         y: list[Any] = [self.model.add_binary_variable(name=f"y_{v}_{b}") for b in range(self.blocks - 1)]
         for before, after in pairwise(y):
             self.model.add_linear_constraint(before <= after)
         return [*y, 1]
 
     def _dag(self) -> None:
-        """Equation (8): no edge leads to an earlier block."""
+        """Add equation (8): no edge leads to an earlier block."""
         for u, v in self.problem.edges:
             for b in range(self.blocks - 1):
                 self.model.add_linear_constraint(self.y[u][b] >= self.y[v][b])
 
     def _cuts(self, b: int) -> list[Any]:
-        """Equations (9) and (10): whether each tensor enters or leaves block b."""
+        """Add equations (9) and (10): whether each tensor enters or leaves block b."""
         cuts: list[Any] = []
         for tensor in self.problem.tensors:
             if tensor.transfer == 0 or (not tensor.readers and not tensor.leaves):
@@ -81,7 +81,7 @@ class BlockProgram:
             cut = self.model.add_variable(lb=0, ub=1)
             u = tensor.producer
             for v in tensor.readers:
-                if u < 0:  # from outside, into each block that reads it
+                if u < 0:  # an outside tensor enters each block that reads it
                     self.model.add_linear_constraint(cut >= self.x(v, b))
                     continue
                 if b > 0:
@@ -101,7 +101,7 @@ class BlockProgram:
         return mathopt.fast_sum(float(weights[v]) * self.x(v, b) for v in range(self.problem.size) if weights[v])
 
     def _overflow(self, b: int) -> Any:
-        """Equation (2) without peak memory."""
+        """Add equation (2) without peak memory."""
         if not np.isfinite(self.problem.memory) or self.problem.overflow_time == 0:
             return 0
         count = self.devices[b] if self.devices else 1
@@ -112,7 +112,7 @@ class BlockProgram:
         return self.problem.overflow_time * overflow
 
     def restrict(self, first: Integers, last: Integers) -> None:
-        """Allow each node the blocks from ``first`` to ``last`` only."""
+        """Allow each node only the blocks from ``first`` to ``last``."""
         for v, y in enumerate(self.y):
             for b, done in enumerate(y[:-1]):
                 if b < first[v]:
@@ -121,7 +121,7 @@ class BlockProgram:
                     done.lower_bound = 1
 
     def solve(self, solver: str, seconds: float, threads: int, hint: Integers | None = None) -> ProgramResult:
-        """Minimise the bottleneck; ``seconds`` count from when the program was begun to be written down."""
+        """Minimise the bottleneck; ``seconds`` include the time to build the program."""
         seconds -= time.monotonic() - self._begun
         self.model.minimize(self.bottleneck)
         parameters = mathopt.SolveParameters(
@@ -144,10 +144,8 @@ class BlockProgram:
         stage_of = None
         if result.has_primal_feasible_solution():
             values = result.variable_values()
-            stage_of = np.array(
-                [sum(values[y] < 0.5 for y in self.y[v][:-1]) for v in range(self.problem.size)],
-                dtype=np.int64,
-            )
+            blocks = [sum(values[y] < 0.5 for y in self.y[v][:-1]) for v in range(self.problem.size)]
+            stage_of = np.array(blocks, dtype=np.int64)
         proved = reason is mathopt.TerminationReason.OPTIMAL
         return ProgramResult(max(bound * (1 - _SAFETY), 0.0) if np.isfinite(bound) else 0.0, stage_of, proved)
 

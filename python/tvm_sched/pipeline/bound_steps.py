@@ -138,9 +138,9 @@ class Bottleneck:
         """Solve the program."""
         if can_write(state, 3, budget):
             with budget.clocked():
-                found = bottleneck_bound(state.problem, state.stages, solver=state.solver, seconds=budget.seconds)
-            budget.too_small = not found.proved
-            state.raise_bound(found.bound, by_solver(self.name, state))
+                result = bottleneck_bound(state.problem, state.stages, solver=state.solver, seconds=budget.seconds)
+            budget.too_small = not result.proved
+            state.raise_bound(result.bound, by_solver(self.name, state))
         return False
 
 
@@ -154,15 +154,15 @@ class BottleneckGuess:
         if can_write(state, 3, budget):
             end = time.monotonic() + 1.5 * budget.seconds
             with budget.clocked():
-                found = bottleneck_guess_bound(
+                result = bottleneck_guess_bound(
                     state.problem,
                     state.stages,
                     solver=state.solver,
                     seconds=budget.seconds,
                     stop=lambda: state.proved or time.monotonic() > end,
                 )
-            budget.too_small = not found.proved
-            state.raise_bound(found.bound, by_solver(self.name, state))
+            budget.too_small = not result.proved
+            state.raise_bound(result.bound, by_solver(self.name, state))
         return False
 
 

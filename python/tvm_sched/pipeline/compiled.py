@@ -32,7 +32,7 @@ class CompiledPipeline:
     problem : Problem
     plan : PipelinePlan
     stages : tuple of ScheduledModule
-        One for each stage; its inputs are what earlier stages and the caller give.
+        One for each stage; its inputs come from earlier stages and the caller.
     executor : PipelineExecutor
     """
 
@@ -42,7 +42,7 @@ class CompiledPipeline:
     executor: PipelineExecutor
 
     def arguments(self) -> list[dict[str, Any]]:
-        """Name, shape and dtype of each of the model's inputs, as a plan names them."""
+        """Return name, shape and dtype of each of the model's inputs."""
         tensors = {tensor.name: tensor for tensor in self.problem.graph.tensors}
         return [
             {"name": name, "shape": tensors[name].shape, "dtype": tensors[name].dtype} for name in self.executor.inputs
@@ -57,11 +57,11 @@ class CompiledPipeline:
         return self.executor.stream(batches)
 
     def trace(self, batches: Iterable[Any]) -> tuple[list[BatchResult], PipelineRun]:
-        """Run batches, and say when each stage and hop worked; `predict` gives the plan's times."""
+        """Run batches; return their results, and when each stage and hop worked. `predict` gives the plan's times."""
         return self.executor.trace(batches)
 
     def predict(self, batches: int = 0) -> PipelineRun:
-        """Simulate as many batches."""
+        """Simulate a number of batches."""
         return simulate(self.problem, self.plan, batches)
 
 
@@ -77,13 +77,12 @@ def assemble(
     Parameters
     ----------
     stages : sequence of ScheduledModule
-        In the plan's order, all compiled for one backend. Emulated ones are slowed down so far that the threads' own
-        time does not matter.
+        In the plan's order, all compiled for one backend. Emulated stages are slowed down until the threads' own time
+        does not matter.
     times_only : bool
         Emulated stages compute no values: batches take their time and have no outputs.
     gpus : mapping of str to int, optional
-        The number of the GPU that stands for each of the plan's devices; default: the topology's order. Several may be
-        on one.
+        Number of the GPU for each of the plan's devices; default: the topology's order. Devices may share a GPU.
     """
     backends = {stage.plans()[0]["backend"] for stage in stages}
     emulated = "emulated" in backends
@@ -108,8 +107,8 @@ def _configure_gpu(
 ) -> int:
     """Give a stage its GPU; return how many batches it may have at once.
 
-    One arrives, one is computed, one leaves; fewer where memory is short. Parameters lie on the GPU once, all else once
-    for each batch.
+    One batch arrives, one is computed and one leaves; fewer if memory is short. Parameters lie on the GPU once,
+    activations once for each batch.
     """
     stage, numbers = plan.stages[s], gpus or problem.topology.device_id
     device = problem.topology.devices[problem.topology.device_id[stage.device]]
@@ -122,20 +121,20 @@ def _configure_gpu(
 
 
 def open_pipeline(source: Any, times_only: bool = False, gpus: Mapping[str, int] | None = None) -> CompiledPipeline:
-    """The pipeline in an executable that was compiled for throughput.
+    """Return the pipeline in an executable that was compiled for throughput.
 
     Parameters
     ----------
     source
-        What ``tvm.compile`` returned for a target with ``objective="throughput"``; what ``tvm.runtime.load_module``
-        loaded; or the path of what ``export_library`` wrote.
+        The result of ``tvm.compile`` for a target with ``objective="throughput"`` or of ``tvm.runtime.load_module``, or
+        the path of a file that ``export_library`` wrote.
     times_only, gpus
         As for `assemble`.
 
     Raises
     ------
     InputError
-        There is no pipeline in it.
+        ``source`` holds no pipeline.
     """
     if isinstance(source, (str, os.PathLike)):
         source = open_library(Path(source))
@@ -156,7 +155,7 @@ def open_pipeline(source: Any, times_only: bool = False, gpus: Mapping[str, int]
 
 
 def describe_stage(problem: Problem, plan: PipelinePlan, s: int) -> Mapping[str, Any]:
-    """What the module of a stage says of itself, for `open_pipeline`; the first one's says all of the plan."""
+    """Return the metadata of a stage's module for `open_pipeline`; the first stage's holds problem and plan."""
     documents = {"problem": problem.to_json().decode(), "pipeline": plan.to_json().decode()} if s == 0 else {}
     return {"stage": s, **documents}
 
@@ -169,7 +168,7 @@ def _program(module: ScheduledModule, ways: int) -> StageProgram:
 
 
 def _times_of(module: ScheduledModule, ways: int) -> StageProgram:
-    """A stage that takes its time and passes on nothing."""
+    """Return a stage that takes its time and passes on no values."""
     inputs, outputs = _names(module)
     arguments = module.plans()[0]["arguments"]
     stand_ins = [np.zeros(argument["shape"], numpy_dtype(argument["dtype"])) for argument in arguments]
@@ -182,6 +181,6 @@ def _times_of(module: ScheduledModule, ways: int) -> StageProgram:
 
 
 def _names(module: ScheduledModule) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of a stage's inputs and outputs."""
+    """Return the names of a stage's inputs and outputs."""
     inputs, outputs = (tuple(spec["name"] for spec in module.plans()[0][kind]) for kind in ("arguments", "outputs"))
     return inputs, outputs

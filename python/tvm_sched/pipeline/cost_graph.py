@@ -1,4 +1,4 @@
-"""TensorFlow's ``CostGraphDef`` as text, the format of the REGAL graphs, as partitioning problems."""
+"""Read TensorFlow's ``CostGraphDef`` as text, the format of the REGAL graphs, as partitioning problems."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _CLOSING = {"{": "}", "<": ">"}
 _MOST_DEPTH = 50
 
 Message = dict[str, list[Any]]
-"""Fields of a message by name, each with all of its values: texts, and messages."""
+"""Fields of a message by name, each with a list of its values: texts and messages."""
 
 
 def read_cost_graph(path: str | os.PathLike[str], bandwidth: float = 1.0) -> PartitionProblem:
-    """The graph of a ``CostGraphDef`` in protocol buffers' text format.
+    """Read the graph of a ``CostGraphDef`` in protocol buffers' text format.
 
-    A node's work is its ``compute_cost``; each of its outputs is a tensor of ``output_info.size`` bytes, which takes
-    ``size / bandwidth`` to a stage or from one. ``input_info`` names what a node reads, by node and port. Control inputs
-    order two nodes and send nothing: a tensor without bytes. Other fields are left aside.
+    A node's work is its ``compute_cost``. Each of its outputs is a tensor of ``output_info.size`` bytes, which takes
+    ``size / bandwidth`` to a stage or from one. ``input_info`` names the tensors that a node reads by node and port. A
+    control input is a tensor without bytes. Other fields are ignored.
 
     Parameters
     ----------
     path : path
     bandwidth : float
-        Bytes a unit of ``compute_cost``.
+        Bytes in a unit of ``compute_cost``.
 
     Raises
     ------
     FormatError
-        The text is no message, a field has a wrong value, or an input names a node or port that is not there.
+        The text is not a message, a field has a wrong value, or an input names a missing node or port.
     """
     where = os.fspath(path)
     if not 0 < bandwidth < float("inf"):
@@ -48,7 +48,7 @@ def read_cost_graph(path: str | os.PathLike[str], bandwidth: float = 1.0) -> Par
         text = read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise FormatError(f"{where}: it is no text in UTF-8: {error}") from None
-    return _problem(_parse(text, where).get("node", []), bandwidth, where)
+    return _problem(_message(_tokens(text, where), "", where, 0).get("node", []), bandwidth, where)
 
 
 def _problem(nodes: list[Any], bandwidth: float, where: str) -> PartitionProblem:
@@ -86,43 +86,38 @@ def _problem(nodes: list[Any], bandwidth: float, where: str) -> PartitionProblem
 
 
 def _name(node: Message) -> str:
-    """A node's name, and its id, so that no two are alike."""
+    """Return a node's name and id; they are unique."""
     named = [str(value).strip("\"'") for value in node.get("name", [])]
     return f"{named[0] if named else 'node'}#{node.get('id', ['0'])[0]}"
 
 
 def _count(message: Any, field: str, where: str) -> int:
-    """An integer field; 0 where it is left out. Sizes that are not known are -1 in such files."""
+    """Return an integer field, 0 if it is missing. These files have -1 for unknown sizes."""
     values = message.get(field, ["0"]) if isinstance(message, dict) else [""]
     if not isinstance(values[-1], str) or not re.fullmatch(r"-?\d+", values[-1]):
         raise FormatError(f"{where}: field {field!r} is {values[-1]!r}; an integer is allowed")
     return int(values[-1])
 
 
-def _parse(text: str, where: str) -> Message:
-    """All fields of a message in text format."""
-    return _message(_tokens(text, where), "", where, 0)
-
-
 def _tokens(text: str, where: str) -> Iterator[str]:
     place = 0
     while place < len(text):
-        found = _TOKEN.match(text, place)
-        if found is None:
+        match = _TOKEN.match(text, place)
+        if match is None:
             line = text.count("\n", 0, place) + 1
             raise FormatError(f"{where}: line {line}: {text[place]!r} has no place in the text of a message")
-        place = found.end()
-        if found.lastgroup:
-            yield found.group()
+        place = match.end()
+        if match.lastgroup:
+            yield match.group()
 
 
 def _message(tokens: Iterator[str], closing: str, where: str, depth: int) -> Message:
     if depth > _MOST_DEPTH:
         raise FormatError(f"{where}: its messages lie too deep in each other")
-    found: Message = {}
+    message: Message = {}
     for name in tokens:
         if name == closing:
-            return found
+            return message
         if name in ";,":
             continue
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
@@ -130,22 +125,22 @@ def _message(tokens: Iterator[str], closing: str, where: str, depth: int) -> Mes
         mark = next(tokens, "")
         value = next(tokens, "") if mark == ":" else mark
         if value in _CLOSING:
-            found.setdefault(name, []).append(_message(tokens, _CLOSING[value], where, depth + 1))
+            message.setdefault(name, []).append(_message(tokens, _CLOSING[value], where, depth + 1))
         elif mark == ":" and value == "[":
-            found.setdefault(name, []).extend(_list(tokens, name, where))
+            message.setdefault(name, []).extend(_list(tokens, name, where))
         elif mark == ":" and value and value not in "}>:;,]":
-            found.setdefault(name, []).append(value)
+            message.setdefault(name, []).append(value)
         else:
             raise FormatError(
                 f"{where}: field {name!r} has no value; `{name}: value` or `{name} {{ ... }}` is expected"
             )
     if closing:
         raise FormatError(f"{where}: the text ends inside of a message; {closing!r} is missing")
-    return found
+    return message
 
 
 def _list(tokens: Iterator[str], name: str, where: str) -> list[str]:
-    """The values of a list in short form."""
+    """Return the values of a list in short form."""
     values: list[str] = []
     for token in tokens:
         if token == "]":

@@ -1,4 +1,4 @@
-"""Annealing over stages, their order and their devices at once, priced by the model: where devices or links are unequal."""
+"""Anneal stages, their order and their devices together, for unequal devices or links; the model prices them."""
 
 from __future__ import annotations
 
@@ -14,45 +14,40 @@ from .stage_pricing import Assignment, price_stage
 
 MOVES_PER_OPERATOR, LEAST_MOVES = 500, 3000
 TURNS = 4
-"""How often the annealing starts again from the best so far."""
+"""How often the annealing starts again from the best assignment."""
 _HOT, _COLD = 0.5, 0.005
-"""First and last temperature, as parts of the energy at the start."""
+"""First and last temperature, as fractions of the energy at the start."""
 _BROKEN = 1e18
-"""Energy of a broken rule, beyond all times."""
+"""Energy of a broken rule, larger than all times."""
 _MISSED = 4.0
-"""How much worse a nanosecond beyond a limit is than one of the objective."""
+"""Weight of a nanosecond beyond a limit, relative to a nanosecond of the objective."""
 _TIE = 0.01
-"""Weight of what matters less: it leads across plateaus of the maximum over stages."""
+"""Weight of the secondary objective, which leads across plateaus of the maximum over stages."""
 
 Key = Callable[[Sequence[Stage]], tuple[int, int, int]]
 
 
 class DeviceAnnealing:
-    """Each device not in use may take a stage; moves take an operator to a stage, or a device to another place.
+    """Annealing whose moves take an operator to a stage, or a device to another place in the order.
 
-    Only the stages that a move touches are priced again. The answer depends on the seed, and on the time where that ends
-    it.
+    Only the stages that a move touches are priced again. The answer depends on the seed, and on the machine if the time
+    ends the search.
 
     Parameters
     ----------
     problem : Problem
     sequence : sequence of int
-        Devices in the order of their stages, one for each stage that may be; stages may be empty.
+        Device of each stage; stages may be empty.
     spare : sequence of int
-        Devices that have no stage.
+        Devices without a stage.
     stage_of : sequence of int
-        Of each operator, by its place in ``sequence``; no operator reads from a later stage.
+        Stage of each operator, as a position in ``sequence``; no operator reads from a later stage.
     key : callable
-        Of the stages that are not empty: how far a limit is missed, what is minimised, and what comes after it.
+        From the stages that are not empty to (excess over a limit, objective, secondary objective).
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        sequence: Sequence[int],
-        spare: Sequence[int],
-        stage_of: Sequence[int],
-        key: Key,
+        self, problem: Problem, sequence: Sequence[int], spare: Sequence[int], stage_of: Sequence[int], key: Key
     ) -> None:
         self.problem, self.key = problem, key
         self.rank = {o: r for r, o in enumerate(problem.graph.index.order)}
@@ -60,8 +55,8 @@ class DeviceAnnealing:
         index = problem.graph.index
         self.before = [set(u) for u in index.predecessors]
         self.after: list[set[int]] = [set() for _ in self.before]
-        for o, found in enumerate(self.before):
-            for u in found:
+        for o, predecessors in enumerate(self.before):
+            for u in predecessors:
                 self.after[u].add(o)
         self.costs: list[tuple[Stage | None, int]] = [(None, 0)] * len(self.sequence)
         self._price(range(len(self.sequence)))
@@ -82,9 +77,9 @@ class DeviceAnnealing:
                 kept = self._state()
                 if not self._change(random):
                     continue
-                found = self._energy()
-                if found <= energy or random.random() < math.exp((energy - found) / temperature):
-                    energy = found
+                changed = self._energy()
+                if changed <= energy or random.random() < math.exp((energy - changed) / temperature):
+                    energy = changed
                     if energy < least:
                         least, best = energy, self._state()
                 else:
@@ -105,7 +100,7 @@ class DeviceAnnealing:
         return parts
 
     def _change(self, random: Random) -> bool:
-        """Make a random move; False where there is none of its kind."""
+        """Make a random move; return False if no move of its kind exists."""
         kind = random.random()
         if kind < 0.55 and self.stage_of:
             return self._move_operator(random)
@@ -125,7 +120,7 @@ class DeviceAnnealing:
         return True
 
     def _move_operator(self, random: Random) -> bool:
-        """Take an operator to another stage between those it reads from and those that read it."""
+        """Move an operator to another stage between its producers' and its readers' stages."""
         o = random.randrange(len(self.stage_of))
         first = max((self.stage_of[u] for u in self.before[o]), default=0)
         last = min((self.stage_of[v] for v in self.after[o]), default=len(self.sequence) - 1)
@@ -137,7 +132,7 @@ class DeviceAnnealing:
         return True
 
     def _move_group(self, random: Random) -> bool:
-        """Take an operator to the next stage with all of its stage that read from it, or that stage as a whole; or back."""
+        """Move an operator and its readers in the same stage, or the whole stage, to the next or the previous stage."""
         o, step = random.randrange(len(self.stage_of)), random.choice((-1, 1))
         old, used = self.stage_of[o], set(self.stage_of)
         reached = old + step
@@ -156,7 +151,7 @@ class DeviceAnnealing:
         return True
 
     def _relocate(self, group: Sequence[int], new: int) -> None:
-        """Put operators into a stage, and price the stages that they are joined to."""
+        """Put operators into a stage, and price all stages with which they share tensors."""
         index, touched = self.problem.graph.index, {new, *(self.stage_of[o] for o in group)}
         for o in group:
             self.stage_of[o] = new
@@ -166,7 +161,7 @@ class DeviceAnnealing:
         self._price(touched)
 
     def _move_empty(self, random: Random) -> None:
-        """Take an empty stage with its device to another place in the order."""
+        """Move an empty stage with its device to another place in the order."""
         used = set(self.stage_of)
         empty = [s for s in range(len(self.sequence)) if s not in used]
         if not empty:
@@ -178,7 +173,7 @@ class DeviceAnnealing:
         self.stage_of = [places.index(s) for s in self.stage_of]
 
     def _price(self, stages: Sequence[int] | set[int] | range) -> None:
-        """Price stages again; with each stands how many rules it breaks."""
+        """Price stages again, and count the rules that each breaks."""
         assignment = self._assignment()
         stage_of = dict(enumerate(self.stage_of))
         for s in stages:
@@ -189,7 +184,7 @@ class DeviceAnnealing:
             broken = sum(self.problem.costs.operator_ns[o, device] == FORBIDDEN for o in operators)
             try:
                 stage = price_stage(self.problem, assignment, stage_of, s)
-            except ProblemError:  # nothing joins two of the devices
+            except ProblemError:  # no route between two devices
                 self.costs[s] = (None, int(broken) + 1)
                 continue
             broken += stage.peak_bytes > self.problem.topology.devices[device].memory

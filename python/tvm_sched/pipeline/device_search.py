@@ -1,4 +1,4 @@
-"""Search for stage order and devices together, where devices or links are unequal, or latency matters too."""
+"""Search for stage order and devices together, for unequal devices or links, or for a limit of latency."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ class Candidate:
 
     @property
     def latency_ns(self) -> int:
-        """Time of all stages, one after the other."""
+        """Time of all stages in sequence."""
         return sum(stage.cost_ns for stage in self.stages)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What a plan is to be best at.
+    """Objective of a plan; without a ceiling it is the throughput.
 
     Attributes
     ----------
     latency_ceiling_ns : int or None
-        Best throughput among plans with this latency at most.
+        Best throughput among plans with at most this latency.
     cost_ceiling_ns : int or None
-        Least latency among plans with this bottleneck at most. With neither: best throughput.
+        Least latency among plans with at most this bottleneck.
     """
 
     latency_ceiling_ns: int | None = None
     cost_ceiling_ns: int | None = None
 
     def key(self, candidate: Candidate) -> tuple[int, int, int]:
-        """Smaller is better; first by how far a limit is missed."""
+        """Return a key, smaller for better candidates: the excess over a limit comes first."""
         over = 0
         if self.latency_ceiling_ns is not None:
             over = max(candidate.latency_ns - self.latency_ceiling_ns, 0)
@@ -64,38 +64,38 @@ class Goal:
         return over, candidate.cost_ns, candidate.latency_ns
 
     def cut(self, costs: Sequence[Floats]) -> Cut:
-        """The best cut of a chain with these costs of segments."""
+        """Return the best cut of a chain with these costs of segments."""
         if self.cost_ceiling_ns is not None:
-            found = least_sum(costs, self.cost_ceiling_ns)
-            return found if found.ends else least_bottleneck(costs)
+            cheapest = least_sum(costs, self.cost_ceiling_ns)
+            return cheapest if cheapest.ends else least_bottleneck(costs)
         best = least_bottleneck(costs)
         if self.latency_ceiling_ns is None or not best.ends:
             return best
         low, chosen = best.value, least_sum(costs, float("inf"))
         high = max(float(cost[a, b]) for cost, (a, b) in zip(costs, pairwise((0, *chosen.ends)), strict=True))
-        for _ in range(_STEPS):  # the least bottleneck whose cut meets the ceiling, as near as the steps get
+        for _ in range(_STEPS):  # bisection for the least bottleneck whose cut meets the ceiling
             middle = (low + high) / 2
-            found = least_sum(costs, middle)
-            if found.ends and found.value <= self.latency_ceiling_ns:
-                high, chosen = middle, found
+            cut = least_sum(costs, middle)
+            if cut.ends and cut.value <= self.latency_ceiling_ns:
+                high, chosen = middle, cut
             else:
                 low = middle
         return chosen
 
 
 class DeviceSearch:
-    """Search over sequences of devices; each is cut along given orders with the costs of its devices.
+    """Search over sequences of devices; each sequence is cut along given orders with the costs of its devices.
 
-    Where links are unequal, a cut is found with the fastest route's transfer times (a stage's neighbours are not known
-    yet) and then priced with the true ones; so what is found is annealed with these (`DeviceAnnealing`).
+    With unequal links, a cut uses the fastest route's transfer times, since a stage's neighbours are not known yet. It is
+    then priced with the true times, and `DeviceAnnealing` improves it with them.
 
     Parameters
     ----------
     problem, relaxed
-        ``relaxed`` is made by `relax` for all devices that may be used.
+        ``relaxed`` is the result of `relax` for all allowed devices.
     devices : sequence of int
     stages : int
-        At most.
+        Largest number of stages.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class DeviceSearch:
         self.best_assignment: Assignment | None = None
 
     def run(self, orders: Sequence[Integers], end: float, equal: bool = False, seed: int = 0) -> Candidate | None:
-        """The best plan found along the orders before the time ``end``; None where none can run.
+        """Return the best plan along the orders before the time ``end``; None if no plan can run.
 
-        Sequences of ``equal`` devices are all alike, so one of them is enough.
+        One sequence of ``equal`` devices is enough.
         """
         random = np.random.default_rng(seed)
         for order in orders:
@@ -130,7 +130,7 @@ class DeviceSearch:
         return self.best
 
     def _anneal(self, end: float, seed: int) -> None:
-        """Go on from the best plan, or from all operators on one device."""
+        """Anneal from the best plan, or from all operators on one device."""
         start = self.best_assignment or [(self.devices[0], range(len(self.problem.graph.operators)))]
         sequence = [device for device, _ in start]
         spare = [device for device in self.devices if device not in sequence]
@@ -146,8 +146,8 @@ class DeviceSearch:
             stage_of,
             lambda stages: self.goal.key(Candidate(list(stages))),
         )
-        for found in annealing.run(seed, end):
-            self.offer(found)
+        for assignment in annealing.run(seed, end):
+            self.offer(assignment)
 
     def offer(self, assignment: Sequence[tuple[int, Sequence[int]]]) -> tuple[int, int, int]:
         """Price an assignment and keep it if it is the best so far; returns its key."""
@@ -156,7 +156,7 @@ class DeviceSearch:
             return _NEVER
         try:
             candidate = Candidate(price(self.problem, used))
-        except ProblemError:  # nothing joins two of the devices
+        except ProblemError:  # no route between two devices
             return _NEVER
         memory = {device.name: device.memory for device in self.problem.topology.devices}
         if any(stage.peak_bytes > memory[stage.device] for stage in candidate.stages):
@@ -174,7 +174,7 @@ class DeviceSearch:
         return self.offer(list(zip(sequence, parts, strict=True)))
 
     def _segments(self, order: Integers) -> Callable[[int], Floats]:
-        """Costs of the segments of an order on each device."""
+        """Return a function from a device to the costs of an order's segments on it."""
         costs = self.relaxed.segment_costs(order)
         least = _sums(self.relaxed.work[order])
         known: dict[int, Floats] = {}
@@ -193,7 +193,7 @@ _NEVER = (1 << 62, 1 << 62, 1 << 62)
 
 
 def _sums(values: Floats) -> Floats:
-    """``[l, r]``: sum of the values from l to r - 1; 0 where there are none."""
+    """Return an array with ``[l, r]`` the sum of the values from l to r - 1; 0 for an empty range."""
     forbidden = np.concatenate([[0], np.cumsum(np.isinf(values))])
     total = np.concatenate([[0.0], np.cumsum(np.where(np.isinf(values), 0, values))])
     sums = np.where(np.tri(len(total), dtype=bool).T, total[None, :] - total[:, None], 0.0)
@@ -201,7 +201,7 @@ def _sums(values: Floats) -> Floats:
 
 
 def _neighbours(sequence: list[int], devices: Sequence[int], random: np.random.Generator) -> Iterator[list[int]]:
-    """Sequences in which two devices are exchanged, or one is replaced by one that is not used; in random order."""
+    """Yield, in random order, the sequences with two devices swapped or one replaced by an unused device."""
     moves: list[tuple[int, int | None, int | None]] = [(i, j, None) for i, j in combinations(range(len(sequence)), 2)]
     moves += [(i, None, d) for i in range(len(sequence)) for d in devices if d not in sequence]
     for m in random.permutation(len(moves)):

@@ -15,7 +15,7 @@ from ..problem.partition_problem import PartitionProblem, StageTensor
 from .cost_graph import read_cost_graph
 
 COST_GRAPH = (".pbtxt", ".pbtxt.gz")
-"""How the names of files with a ``CostGraphDef`` end."""
+"""Endings of the names of files with a ``CostGraphDef``."""
 
 
 class _Node(msgspec.Struct):
@@ -45,7 +45,7 @@ class _Head(msgspec.Struct):
 
 
 def is_graph(path: Path) -> bool:
-    """Whether a file is a CostGraphDef, or a JSON object with ``nodes`` or ``edges``, and so to be read as a graph."""
+    """Return whether a file is a graph: a CostGraphDef, or a JSON object with ``nodes`` or ``edges``."""
     if path.is_file() and path.name.endswith(COST_GRAPH):
         return True
     if path.suffix.lower() != ".json" or not path.is_file():
@@ -58,15 +58,15 @@ def is_graph(path: Path) -> bool:
 
 
 def load_graph(path: str | os.PathLike[str]) -> PartitionProblem:
-    """A graph in one of two formats: TensorFlow's ``CostGraphDef`` as text (``.pbtxt``), or as `load_instance` reads it."""
+    """Read a graph: TensorFlow's ``CostGraphDef`` as text (``.pbtxt``), or the JSON of `load_instance`."""
     return read_cost_graph(path) if os.fspath(path).endswith(COST_GRAPH) else load_instance(path)
 
 
 def load_instance(path: str | os.PathLike[str]) -> PartitionProblem:
     """Read an instance: ``nodes`` of ``id, work, size_param, size_out`` and ``edges`` of ``source, target``.
 
-    ``bandwidth`` (bytes per unit of time, 1) and ``memory`` (bytes of a stage, unlimited) may stand beside them; other
-    fields are ignored.
+    Optional fields are ``bandwidth`` (bytes per unit of time, default 1) and ``memory`` (bytes of a stage, default
+    unlimited). Other fields are ignored.
 
     Raises
     ------
@@ -75,31 +75,31 @@ def load_instance(path: str | os.PathLike[str]) -> PartitionProblem:
     """
     where = os.fspath(path)
     try:
-        found = convert(msgspec.json.decode(read_bytes(path)), _Instance, where)
+        instance = convert(msgspec.json.decode(read_bytes(path)), _Instance, where)
     except UNREADABLE as error:
         raise FormatError(f"{where}: not a JSON document ({why_unreadable(error)})") from None
-    number = {node.id: v for v, node in enumerate(found.nodes)}
-    if len(number) < len(found.nodes):
+    number = {node.id: v for v, node in enumerate(instance.nodes)}
+    if len(number) < len(instance.nodes):
         raise FormatError(f"{where}: `$.nodes` has an id twice; ids are unique")
-    if not found.bandwidth > 0:
-        raise FormatError(f"{where}: `$.bandwidth` is {found.bandwidth}; above 0 is allowed")
-    readers: list[set[int]] = [set() for _ in found.nodes]
-    for e, edge in enumerate(found.edges):
+    if not instance.bandwidth > 0:
+        raise FormatError(f"{where}: `$.bandwidth` is {instance.bandwidth}; above 0 is allowed")
+    readers: list[set[int]] = [set() for _ in instance.nodes]
+    for e, edge in enumerate(instance.edges):
         for end in (edge.source, edge.target):
             if end not in number:
                 raise FormatError(f"{where}: `$.edges[{e}]` names node {end!r}, which `$.nodes` does not list")
         readers[number[edge.source]].add(number[edge.target])
     try:
         return PartitionProblem(
-            [str(node.id) for node in found.nodes],
-            np.array([node.work for node in found.nodes], dtype=np.float64),
-            np.array([node.size_param for node in found.nodes], dtype=np.float64),
+            [str(node.id) for node in instance.nodes],
+            np.array([node.work for node in instance.nodes], dtype=np.float64),
+            np.array([node.size_param for node in instance.nodes], dtype=np.float64),
             [
-                StageTensor(v, tuple(sorted(readers[v])), node.size_out / found.bandwidth, node.size_out)
-                for v, node in enumerate(found.nodes)
+                StageTensor(v, tuple(sorted(readers[v])), node.size_out / instance.bandwidth, node.size_out)
+                for v, node in enumerate(instance.nodes)
             ],
-            float("inf") if found.memory is None else found.memory,
-            1 / found.bandwidth,
+            float("inf") if instance.memory is None else instance.memory,
+            1 / instance.bandwidth,
         )
     except GraphError as error:
         raise GraphError(f"{where}: {error}") from None

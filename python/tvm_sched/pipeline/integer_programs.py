@@ -1,6 +1,6 @@
 """The bounds of Archer et al. (ICML 2024) for max-throughput partitioning by integer programs.
 
-All programs are one over numbered blocks, `block_program`, with some blocks standing for one stage and others for several.
+Each program is one over numbered blocks (`block_program`); a block stands for one stage or for several.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,25 +16,44 @@ import numpy as np
 from ..bounds.partitions.simple import simple_bound
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..worker_pool import distribute, have_workers
-from .program_result import ProgramResult
 
 if TYPE_CHECKING:
     from .block_program import BlockProgram
 
 
+@dataclass(frozen=True)
+class ProgramResult:
+    """Result of a solver on a program.
+
+    Attributes
+    ----------
+    bound : float
+        No partition has a cheaper bottleneck.
+    stage_of : array of int or None
+        Block of each node in the best solution, if there is one.
+    proved : bool
+        Whether the program was solved to the end.
+    """
+
+    bound: float
+    stage_of: Integers | None = None
+    proved: bool = False
+
+
 def bottleneck_bound(
     problem: PartitionProblem, stages: int, *, solver: str = "highs", seconds: float = 60, threads: int = 1
 ) -> ProgramResult:
-    """Section 3.2: a stage with at least the simple bound's work, all earlier and all later stages free of charge.
+    """Bound by Section 3.2: one stage has at least the simple bound's work; all earlier and later stages cost nothing.
 
-    The paper prints the objective as the middle block's cost; overflow and transfers of that block are in it.
+    The objective is the middle block's cost, with its overflow and transfers.
     """
     from .block_program import BlockProgram
 
     program = BlockProgram(problem, 3)
     program.model.add_linear_constraint(program.works[1] >= simple_bound(problem, stages))
     program.model.add_linear_constraint(program.bottleneck >= program.costs[1])
-    return _no_stages(program.solve(solver, seconds, threads))
+    result = program.solve(solver, seconds, threads)
+    return ProgramResult(result.bound, None, result.proved)  # blocks are not stages
 
 
 def bottleneck_guess_bound(
@@ -45,10 +65,10 @@ def bottleneck_guess_bound(
     threads: int = 1,
     stop: Callable[[], bool] = lambda: False,
 ) -> ProgramResult:
-    """Section 3.3: guess which stage has the simple bound's work; the least bound of all guesses holds.
+    """Bound by Section 3.3: guess which stage has the simple bound's work; the least bound of all guesses holds.
 
-    Guesses share the time equally; what a guess leaves over, the later ones get. Where there are workers
-    (`tvm_sched.worker_pool`), each guess is a part and has all the time; the bound is the same unless time ends one.
+    The guesses share the time equally, and later ones get the time left over. With workers (`tvm_sched.worker_pool`)
+    each guess has all the time; the bound is the same unless the time ends a guess.
     """
     if have_workers():
         parts = [(problem, stages, j, solver, seconds, threads) for j in range(stages)]
@@ -102,17 +122,17 @@ def exact_program(
     cutoff: float = math.inf,
     least: float = 0.0,
 ) -> ProgramResult:
-    """Section 3.1, equations (5) to (12), and ranges of stages that are not in the paper.
+    """Solve Section 3.1, equations (5) to (12), with ranges of stages that are not in the paper.
 
     Parameters
     ----------
     hint : array of int, optional
-        A partition to start from: the stage of each node.
+        Stage of each node in the partition to start from.
     cutoff : float
-        Cost of a partition. Cheaper ones only are looked for, in which each node has a range of stages (`stage_ranges`);
-        where there are none, the bound is the cutoff.
+        Cost of a partition. The program looks only for cheaper ones, with ranges of stages (`stage_ranges`); if there
+        are none, the bound is the cutoff.
     least : float
-        A bound known before.
+        A known bound.
     """
     from .block_program import BlockProgram
 
@@ -148,8 +168,3 @@ def stage_ranges(problem: PartitionProblem, stages: int, cutoff: float) -> tuple
     first = np.maximum(np.ceil(related @ work / room) - 1, 0)
     last = stages - np.maximum(np.ceil(related.T @ work / room), 1)
     return first.astype(np.int64), last.astype(np.int64)
-
-
-def _no_stages(result: ProgramResult) -> ProgramResult:
-    """The blocks of a relaxation are no stages."""
-    return ProgramResult(result.bound, None, result.proved)

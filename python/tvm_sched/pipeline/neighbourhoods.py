@@ -1,4 +1,4 @@
-"""Neighbourhood search for partitions: a few neighbouring stages at a time are cut again by the exact program."""
+"""Neighbourhood search for partitions: the exact program cuts a few neighbouring stages again."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..problem.partition_problem import Integers, PartitionProblem, StageTensor
 from .integer_programs import exact_program
 
 _WIDTHS = (2, 3)
-"""Numbers of neighbouring stages that are cut anew."""
+"""Numbers of neighbouring stages that are cut again."""
 
 
 def part_of(problem: PartitionProblem, nodes: Integers) -> PartitionProblem:
-    """The problem of some nodes, in which a stage costs what it costs among all: the rest is outside.
+    """Return the problem of some nodes; a stage costs the same in it as in the whole problem.
 
-    Tensors that others make come from outside; those that others read leave.
+    Tensors of other nodes come from outside; tensors that other nodes read leave.
     """
     number = {int(v): i for i, v in enumerate(nodes)}
     tensors: list[StageTensor] = []
@@ -38,22 +38,17 @@ def part_of(problem: PartitionProblem, nodes: Integers) -> PartitionProblem:
 
 
 def improve_neighbours(
-    problem: PartitionProblem,
-    stage_of: Integers,
-    stages: int,
-    *,
-    solver: str = "highs",
-    seconds: float = 10.0,
+    problem: PartitionProblem, stage_of: Integers, stages: int, *, solver: str = "highs", seconds: float = 10.0
 ) -> tuple[Integers, bool]:
-    """Cut the bottleneck stage again together with its neighbours, until that helps no more; never raises its cost.
+    """Cut the bottleneck stage again with its neighbours until that helps no more; the cost never rises.
 
-    A large neighbourhood search around one partition. Each program has a sixth of the time at most, so the answer
-    depends on the machine where that is short. Peak memory is not in the programs: what they find is priced.
+    Each program has at most a sixth of the time, so the answer depends on the machine if the time is short. The programs
+    leave out peak memory; their partitions are priced with it.
 
     Returns
     -------
     (array of int, bool)
-        The stage of each node, and whether the last programs, which did not help, were all solved to the end.
+        Stage of each node, and whether the last programs, which did not help, were all solved to the end.
     """
     end = time.monotonic() + seconds
     best, cost = stage_of, problem.bottleneck(stage_of)
@@ -66,14 +61,14 @@ def improve_neighbours(
                 return best, False
             candidate, proved = _cut_anew(problem, best, group, solver, min(left, seconds / 6), cost)
             whole &= proved
-            if candidate is not None and (found := problem.bottleneck(candidate)) < cost:
-                best, cost, improved = candidate, found, True
+            if candidate is not None and (lower := problem.bottleneck(candidate)) < cost:
+                best, cost, improved = candidate, lower, True
                 break
     return best, whole
 
 
 def _groups(problem: PartitionProblem, stage_of: Integers, stages: int) -> list[range]:
-    """Neighbouring stages that include the bottleneck; small groups first."""
+    """Return the groups of neighbouring stages with the bottleneck; small groups first."""
     costs = [problem.stage_cost(np.flatnonzero(stage_of == s)) for s in range(stages)]
     dearest = int(np.argmax(costs))
     firsts = ((first, width) for width in _WIDTHS for first in range(dearest - width + 1, dearest + 1))

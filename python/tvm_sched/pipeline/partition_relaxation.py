@@ -21,7 +21,7 @@ def relax(problem: Problem, devices: Sequence[int]) -> PartitionProblem:
     Raises
     ------
     InputError
-        No device, or an operator that can run on none of them with its parameters there.
+        No device is given, or an operator can run on none of them.
     """
     if not devices:
         raise InputError("a pipeline needs at least one device")
@@ -70,7 +70,7 @@ def _tensor(problem: Problem, devices: Sequence[int], t: int, size: int) -> Stag
 
 
 def are_equal(problem: Problem, devices: Sequence[int]) -> bool:
-    """Whether devices, the routes between them and those to host memory are all alike."""
+    """Return whether the devices, the routes between them and their routes to host memory are equal."""
     topology = problem.topology
     columns = problem.costs.operator_ns[:, list(devices)]
     pairs = [(a, b) for a in devices for b in devices if a != b]

@@ -16,19 +16,19 @@ from .partitioner_registry import PROVED
 from .slicegraph import cores, cut
 
 FEW_IDEALS = 20_000
-"""Ideals up to which the program over them is run: a fraction of a second."""
+"""Largest number of ideals for the program over ideals, which takes a fraction of a second."""
 
 IDEALS_PER_SECOND = 500_000
-"""Ideals that are listed in a second, roughly, on one core of a server; most graphs have too many, as the list shows."""
+"""Approximate number of ideals listed in a second on one core of a server."""
 
 MOVES_PER_SECOND = 4_000_000
-"""Moves that annealing tries in a second, roughly, on one core of a server."""
+"""Approximate number of annealing moves in a second on one core of a server."""
 
 MOST_MOVES = 8_000_000
-"""Of an annealing run."""
+"""Largest number of moves of an annealing run."""
 
 TURNS, RUNS = 3, 4
-"""Annealing has turns, each from the best so far, of runs with seeds of their own."""
+"""Number of annealing turns, each from the best partition, and of runs in a turn, each with its own seed."""
 
 
 class Cut(NamedTuple):
@@ -39,7 +39,7 @@ class Cut(NamedTuple):
 
 
 class PartitionState(Incumbent[Cut]):
-    """The best partition into stages so far; costs are those of the bottleneck stage.
+    """Incumbent partition into stages; its cost is that of the bottleneck stage.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class PartitionState(Incumbent[Cut]):
     threads : int
         0: all cores. Annealing does not depend on it.
     solver : str
-        Of the integer programs.
+        Solver of the integer programs.
     """
 
     def __init__(
@@ -74,22 +74,22 @@ class PartitionState(Incumbent[Cut]):
 
     @property
     def stage_of(self) -> Integers:
-        """Its stage of each node."""
+        """Stage of each node in the best partition."""
         return self.found.stage_of
 
 
 class Ideals:
-    """The program over ideals where the graph has few, as most networks: their branches are few and short."""
+    """The program over ideals, for graphs with few ideals; most networks have few and short branches."""
 
     name = "ideals"
 
     def step(self, state: PartitionState, budget: Budget) -> bool:
-        """All of it, where the graph has no more ideals than the budget can list."""
+        """Run the program if the graph has no more ideals than the budget can list."""
         most = min(FEW_IDEALS, int(budget.left * IDEALS_PER_SECOND))
-        count, late, found = state.problem.ideals(state.stages, most=most, limit=state.cost, seconds=_until(budget))
+        count, late, optimum = state.problem.ideals(state.stages, most=most, limit=state.cost, seconds=_until(budget))
         budget.spend(count / IDEALS_PER_SECOND)
         if count <= most and not late:
-            state.offer_partition(found)
+            state.offer_partition(optimum)
             if state.problem.fits_anywhere:
                 state.raise_bound(state.cost, "ideals")
         else:
@@ -106,7 +106,7 @@ class Annealing:
         self._turn, self._most_moves = 0, most_moves
 
     def step(self, state: PartitionState, budget: Budget) -> bool:
-        """A turn. How many moves a run has is settled before: annealing that is cut off while it is hot is worth nothing."""
+        """Run a turn. The number of moves is fixed before: annealing that ends while it is hot is worth nothing."""
         report_progress("annealing", 2, 4)
         start, turn = state.stage_of, self._turn
         moves = min(self._most_moves, int(budget.left * MOVES_PER_SECOND / (RUNS * (TURNS - turn))))
@@ -133,21 +133,21 @@ class Neighbours:
     name = "neighbours"
 
     def step(self, state: PartitionState, budget: Budget) -> bool:
-        """Until it helps no more."""
+        """Search until it helps no more."""
         with budget.clocked():
-            found, whole = improve_neighbours(
+            stage_of, whole = improve_neighbours(
                 state.problem, state.stage_of, state.stages, solver=state.solver, seconds=budget.seconds
             )
         budget.too_small = not whole
-        state.offer_partition(found)
+        state.offer_partition(stage_of)
         return False
 
 
 def _until(budget: Budget) -> float:
-    """Seconds until the deadline alone: for what has been given its part of the work already."""
+    """Return the seconds until the deadline, for a method whose share of the work is fixed."""
     return max(Budget(deadline=budget.deadline).seconds, 0.01)
 
 
 def stopped(state: PartitionState) -> Callable[[], bool]:
-    """Whether a search beside the others is of no use any more."""
+    """Return a function that tells whether a search on a thread of its own should stop."""
     return lambda: state.ended or state.proved

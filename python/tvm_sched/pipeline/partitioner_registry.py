@@ -26,20 +26,20 @@ PartitionerFunction = Callable[[PartitionProblem, int, Any], "Partition"]
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition into stages, with what is known of its quality.
+    """A partition into stages, with its bound and cost.
 
     Attributes
     ----------
     stage_of : array of int
         Stage of each node; no edge leads to an earlier stage. Stages may be empty.
     bound : float
-        No partition has a cheaper bottleneck; 0 where nothing is known.
+        No partition has a cheaper bottleneck; 0 if nothing is known.
     bound_name : str
-        Which argument gave the bound.
+        Name of the bound's argument.
     status : {"optimal", "no better found", "time limit", "interrupted"}
-        How the search ended, see `tvm_sched.anytime.Status`; `partition` judges what is optimal.
+        How the search ended, see `tvm_sched.anytime.Status`; `partition` decides on "optimal".
     order : array of int or None
-        All nodes in the order in which stages run them; None: Kahn's. It matters where memory is short.
+        All nodes in the order in which stages run them; None: Kahn's. It matters if memory is short.
     cost : float
         Cost of the bottleneck stage; set by `partition`.
     seconds : float
@@ -56,14 +56,14 @@ class Partition:
 
     @property
     def gap(self) -> float:
-        """By how much the cost can be above the best one, as a fraction of it."""
+        """Largest possible distance of the cost from the best one, as a fraction of the cost."""
         return 0.0 if self.cost == 0 else 1 - self.bound / self.cost
 
 
 PARTITIONERS: Methods[PartitionerFunction] = Methods(
     "partitioner",
     "tvm_sched.partitioners",
-    {module: f"tvm_sched.pipeline.{module}" for module in ("baselines", "anytime", "slicegraph")},
+    {module: f"tvm_sched.pipeline.{module}" for module in ("baselines", "anytime_partitioner", "slicegraph")},
 )
 register, names, get = PARTITIONERS.register, PARTITIONERS.names, PARTITIONERS.get
 
@@ -75,23 +75,22 @@ def partition(
     options: Mapping[str, Any] | msgspec.Struct | None = None,
     progress: Progress | None = None,
 ) -> Partition:
-    """Cut a graph into at most ``stages`` stages, price the answer, and add the strongest bound known.
+    """Cut a graph into at most ``stages`` stages, price the answer, and add the strongest known bound.
 
     Raises
     ------
     InputError
-        No such partitioner or option, or less than one stage.
+        Unknown partitioner or option, or less than one stage.
     InfeasibleError
         The partitioner refuses the graph.
     SchedulerError
-        The partitioner's answer is no partition, or its bound is above the cost.
+        The partitioner's answer is not a partition, or its bound is above the cost.
     """
     if stages < 1:
         raise InputError(f"stages is {stages}; 1 or more are allowed")
-
     method = get(name)
-    found = run_method(method, options, Partition, lambda function, chosen: function(problem, stages, chosen), progress)
-    answer = found.answer
+    run = run_method(method, options, Partition, lambda function, chosen: function(problem, stages, chosen), progress)
+    answer = run.answer
     with answer_of(method):
         _check(problem, stages, answer)
         cost = problem.bottleneck(answer.stage_of, answer.order)
@@ -100,12 +99,11 @@ def partition(
         if simple >= bound:
             bound, argument = simple, "simple"
         status = final_status(answer.status, cost, Proof(bound, argument, bound / (1 - PROVED), 1e-9))
-    # By the rounding of sums alone it can be above the cost; so that a gap is never below 0.
-    bound = min(bound, cost)
-    return replace(answer, bound=bound, bound_name=argument, cost=cost, seconds=found.seconds, status=status)
+    bound = min(bound, cost)  # rounding of sums may put it above the cost
+    return replace(answer, bound=bound, bound_name=argument, cost=cost, seconds=run.seconds, status=status)
 
 
-def _check(problem: PartitionProblem, stages: int, found: Partition) -> None:
-    stage_of = np.asarray(found.stage_of)
+def _check(problem: PartitionProblem, stages: int, answer: Partition) -> None:
+    stage_of = np.asarray(answer.stage_of)
     if stage_of.shape != (problem.size,) or not ((stage_of >= 0) & (stage_of < stages)).all():
         raise ScheduleError(f"it does not give each node a stage from 0 to {stages - 1}")

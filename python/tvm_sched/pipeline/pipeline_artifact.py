@@ -33,7 +33,7 @@ class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     name, shape, dtype
     source : int or None
-        The stage that makes it; None: the caller gives it.
+        The stage that makes it; None: the caller.
     """
 
     name: str
@@ -48,11 +48,11 @@ class StageEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     device : str
-        Of the plan's topology.
+        A device of the plan's topology.
     kind, model : str
-        Of that device: ``"cuda"`` or ``"cpu"``, and the product's name.
+        Kind of the device, ``"cuda"`` or ``"cpu"``, and name of the product.
     library, parameters : str
-        Files; the second is empty where the library holds the parameters.
+        Files; the second is empty if the library holds the parameters.
     inputs, outputs : tuple of TensorEntry
         In the order of the library's function.
     """
@@ -79,14 +79,14 @@ class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Emulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How stages run whose devices are waited for instead of used.
+    """How stages on emulated devices run.
 
     Parameters
     ----------
     scale : float
-        How many times slower than the plan's time.
+        Factor by which they are slower than the plan's time.
     values : bool
-        Whether they compute the values, too; otherwise there are no outputs.
+        Whether they compute values; otherwise there are no outputs.
     """
 
     scale: float
@@ -94,7 +94,7 @@ class Emulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an artifact holds, see ``docs/formats/pipeline_artifact.md``.
+    """Contents of an artifact, see ``docs/formats/pipeline_artifact.md``.
 
     Parameters
     ----------
@@ -103,11 +103,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stages : tuple of StageEntry
         In the order in which a batch passes them.
     inputs, outputs : tuple of TensorEntry
-        What the caller gives and gets, in the model's order.
+        Inputs and outputs of the caller, in the model's order.
     files : dict of str to FileEntry
         All files but the manifest.
     emulation : Emulation or None
-        None where the stages run on real devices.
+        None if the stages run on real devices.
     """
 
     model: str
@@ -120,12 +120,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_manifest(folder: str | os.PathLike[str]) -> Manifest:
-    """Read an artifact's manifest and check that it holds together; the other files are not looked at.
+    """Read an artifact's manifest and check it; the other files are not read.
 
     Raises
     ------
     InputError
-        There is no such folder, or it is no artifact; `FormatError` where the manifest breaks a rule.
+        The folder is missing or not an artifact; `FormatError` if the manifest breaks a rule.
     """
     path = Path(folder)
     if not path.is_dir():
@@ -150,7 +150,7 @@ def load(folder: str | os.PathLike[str]) -> CompiledPipeline:
     Warns
     -----
     MachineWarning
-        Where this machine is not what the artifact was made for.
+        This machine differs from the one that the artifact was made for.
     """
     path, manifest = Path(folder), load_manifest(folder)
     check_files(path, manifest, (PROBLEM, PLAN))
@@ -162,19 +162,19 @@ def load(folder: str | os.PathLike[str]) -> CompiledPipeline:
 
 
 def load_stage(folder: str | os.PathLike[str], s: int, manifest: Manifest | None = None) -> ScheduledModule:
-    """Load one stage alone; only its own files are looked at.
+    """Load one stage alone; only its own files are read.
 
     A stage for a GPU takes the first one that the process sees (``CUDA_VISIBLE_DEVICES``), and keeps its parameters there.
 
     Parameters
     ----------
     manifest : Manifest, optional
-        As it is known already, perhaps of another machine: the stage must be of that one.
+        The artifact's manifest, if it is known, perhaps from another machine.
 
     Raises
     ------
     InputError
-        There is no such stage, or its files are missing, damaged or of another artifact.
+        The stage does not exist, or its files are missing, damaged or of another artifact.
     """
     path = Path(folder)
     manifest = manifest or load_manifest(path)
@@ -197,12 +197,12 @@ def load_stage(folder: str | os.PathLike[str], s: int, manifest: Manifest | None
 
 @contextmanager
 def new_artifact(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """An empty folder beside ``folder``, which takes its place when all went well.
+    """Yield an empty folder beside ``folder``, and replace ``folder`` by it if no error occurred.
 
     Raises
     ------
     InputError
-        ``folder`` is there and is no pipeline artifact, or cannot be written.
+        ``folder`` exists and is not a pipeline artifact, or cannot be written.
     """
     target = Path(folder)
     check_target(target)
@@ -220,7 +220,7 @@ def new_artifact(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def check_target(target: Path) -> None:
-    """Refuse to write an artifact in place of anything but an artifact or an empty folder."""
+    """Refuse to replace anything but an artifact or an empty folder."""
     if not target.absolute().parent.is_dir():
         raise InputError(f"{target}: the folder {target.parent} does not exist")
     if target.exists() and not (target.is_dir() and ((target / MANIFEST).is_file() or not any(target.iterdir()))):
@@ -228,7 +228,7 @@ def check_target(target: Path) -> None:
 
 
 def write_manifest(folder: Path, pipeline: CompiledPipeline, files: Sequence[Sequence[str]], times_only: bool) -> None:
-    """Add problem, plan and manifest to a folder that holds the stages' files: each a library, perhaps parameters."""
+    """Add problem, plan and manifest to a folder with the stages' files: a library each, perhaps parameters."""
     problem, plan, executor = pipeline.problem, pipeline.plan, pipeline.executor
     problem.save(folder / PROBLEM)
     plan.save(folder / PLAN)
@@ -241,10 +241,10 @@ def write_manifest(folder: Path, pipeline: CompiledPipeline, files: Sequence[Seq
     stages = []
     for s, (stage, module, names) in enumerate(zip(plan.stages, pipeline.stages, files, strict=True)):
         device = problem.topology.devices[problem.topology.device_id[stage.device]]
-        spoken = module.plans()[0]
-        inputs = tuple(entry(tensor["name"]) for tensor in spoken["arguments"])
-        source_of.update((tensor["name"], s) for tensor in spoken["outputs"])
-        outputs = tuple(entry(tensor["name"]) for tensor in spoken["outputs"])
+        module_plan = module.plans()[0]
+        inputs = tuple(entry(tensor["name"]) for tensor in module_plan["arguments"])
+        source_of.update((tensor["name"], s) for tensor in module_plan["outputs"])
+        outputs = tuple(entry(tensor["name"]) for tensor in module_plan["outputs"])
         parameters = names[1] if len(names) > 1 else ""
         stages.append(StageEntry(device.name, device.kind, device.model, names[0], parameters, inputs, outputs))
     manifest = Manifest(
@@ -260,7 +260,7 @@ def write_manifest(folder: Path, pipeline: CompiledPipeline, files: Sequence[Seq
 
 
 def _faults(manifest: Manifest) -> Iterator[str]:
-    """What does not hold together in a manifest."""
+    """Yield the contradictions in a manifest."""
     if not manifest.stages:
         yield "there are no stages"
     made: dict[str, int | None] = {tensor.name: None for tensor in manifest.inputs}
@@ -286,23 +286,23 @@ def _sources(reader: str, tensors: Iterable[TensorEntry], made: dict[str, int | 
 
 
 def check_files(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:
-    """Check that files are there and are those of the manifest.
+    """Check that files have the size and the checksum of the manifest.
 
     Raises
     ------
     InputError
-        One is missing, cannot be read, or has another size or checksum.
+        A file is missing, cannot be read, or has another size or checksum.
     """
     for name in names:
-        file, said = folder / name, manifest.files[name]
+        file, expected = folder / name, manifest.files[name]
         if not file.is_file():
             raise InputError(f"{file}: is missing; {MANIFEST} names it. Copy the whole folder, or export it again")
         found = _file_entry(file)
-        if found.bytes != said.bytes:
+        if found.bytes != expected.bytes:
             raise InputError(
-                f"{file}: has {found.bytes} bytes, {MANIFEST} says {said.bytes}; copy it again, or export it again"
+                f"{file}: has {found.bytes} bytes, {MANIFEST} says {expected.bytes}; copy it again, or export it again"
             )
-        if found != said:
+        if found != expected:
             raise InputError(f"{file}: was altered: its checksum is not the one in {MANIFEST}; copy or export it again")
 
 

@@ -21,11 +21,11 @@ from .pipeline_plan import PipelinePlan
 FORMAT, VERSION = "tvm_sched.pipeline_evidence", 1
 
 _WITHOUT_MULTIPLIERS = ("simple", "node", "ideals")
-"""Bounds whose argument can be stored as it is."""
+"""Bounds whose argument needs no multipliers."""
 
 
 class PipelineEvidence(NamedTuple):
-    """An argument for a lower bound: `ns`, for at most `stages` stages on `devices`; what its rule needs in `fields`."""
+    """An argument for the lower bound `ns` with at most `stages` stages on `devices`; `fields` are those of its rule."""
 
     problem: str
     stages: int
@@ -37,7 +37,7 @@ class PipelineEvidence(NamedTuple):
     fields: Mapping[str, Any] = {}
 
     def to_json(self) -> bytes:
-        """The document."""
+        """Return the document."""
         body = {**self._asdict(), **self.fields}
         return encode_document({key: value for key, value in body.items() if key != "fields"}, FORMAT, VERSION)
 
@@ -55,10 +55,10 @@ def evidence(
     effort: Effort = DEFAULT,
     work: float = math.inf,
 ) -> PipelineEvidence:
-    """What the bound of a plan's certificate rests on, or the strongest argument that can be stored.
+    """Return the evidence of the bound in a plan's certificate, or the strongest evidence that can be stored.
 
-    Where that bound is of multipliers, these are found anew, and it is what they prove that is certified (`certified`).
-    Bounds from prices or by a solver's word have no evidence: multipliers are looked for, too, which may prove less.
+    A bound from multipliers needs a new search for them, and the stored multipliers' bound is certified (`certified`).
+    Bounds from prices or from a solver have no evidence; the search for multipliers may then prove less.
 
     Parameters
     ----------
@@ -66,13 +66,13 @@ def evidence(
     plan : PipelinePlan
         With its certificate.
     stages : int
-        As many were allowed.
+        Largest allowed number of stages.
     devices : sequence of str, optional
-        Those that were allowed; default: all.
+        Allowed devices; default: all.
     effort : Effort
-        Of the search for multipliers.
+        Effort of the search for multipliers.
     work : float
-        Of the same in seconds of one idle core of a server, counted in iterations: the same on every machine.
+        Work of the search in seconds of an idle core of a server, counted in iterations: the same on every machine.
 
     Raises
     ------
@@ -85,27 +85,26 @@ def evidence(
     relaxed = relax(problem, [problem.topology.device_id[name] for name in known])
     claim, by = plan.certificate.lower_bound_ns, plan.certificate.bound
     stages = min(stages, len(known))  # each has a device of its own
-    whole = problem.digest, stages, known
     claimed = float(claim) if by == "ideals" else 0.0
     most = work / (ITERATION_SECONDS * max(relaxed.size, 1) ** 3)
-    found = partition_evidence(
+    argument = partition_evidence(
         relaxed,
         stages,
         float(plan.cost_ns),
         ideals=claimed,
         multipliers=None if by in _WITHOUT_MULTIPLIERS else effort.at_most(most),
     )
-    fields = found.fields | (
-        {"operator": relaxed.names[found.fields["operator"]]} if "operator" in found.fields else {}
-    )
-    proved = math.ceil(found.bound)
-    if found.rule == by == "semidefinite":
+    fields = dict(argument.fields)
+    if "operator" in fields:
+        fields["operator"] = relaxed.names[fields["operator"]]
+    proved = math.ceil(argument.bound)
+    if argument.rule == by == "semidefinite":
         claim = proved
-    return PipelineEvidence(*whole, found.rule, proved, claim, by, fields)
+    return PipelineEvidence(problem.digest, stages, known, argument.rule, proved, claim, by, fields)
 
 
 def certified(plan: PipelinePlan, found: PipelineEvidence) -> PipelinePlan:
-    """The plan with the bound that its evidence is for: multipliers found anew prove less than before, or more."""
+    """Return the plan with the bound of its evidence: new multipliers prove more or less than the old ones."""
     old, ns = plan.certificate, found.certified_ns
     if old is None or old.lower_bound_ns == ns:
         return plan

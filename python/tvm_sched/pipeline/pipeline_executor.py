@@ -25,22 +25,22 @@ from .wiring import Wiring, wire
 Values = dict[str, Any]
 
 _PERIOD_SECONDS = 0.05
-"""What the slowest stage or hop of an emulated pipeline takes at least, so that waking threads is small beside it."""
+"""Least time of the slowest stage or hop of an emulated pipeline, so that waking threads takes little beside it."""
 _PATIENCE = 0.05
 
 
 @dataclass(frozen=True)
 class StageProgram:
-    """What a stage computes.
+    """Computation of a stage.
 
     Attributes
     ----------
     inputs, outputs : tuple of str
         Names of tensors.
     run : callable
-        Of the inputs in their order, the outputs in theirs; called from as many threads as there are ways.
+        From the inputs to the outputs, in their order; called from ``ways`` threads.
     ways : int
-        Batches that it takes at once: on a GPU one arrives and one leaves while another is computed.
+        Batches at once: on a GPU one arrives and one leaves while another is computed.
     """
 
     inputs: tuple[str, ...]
@@ -51,15 +51,15 @@ class StageProgram:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What came of a batch.
+    """Result of a batch.
 
     Attributes
     ----------
     batch : int
     outputs : list of numpy.ndarray or None
-        In the model's order; None where the batch failed, or only times were asked for.
+        In the model's order; None if the batch failed or ran for its times only.
     error : TvmSchedError or None
-        Why it failed; the message names batch, stage and device, and the operator where that is known.
+        Why it failed; the message names batch, stage and device, and the operator if it is known.
     """
 
     batch: int
@@ -67,7 +67,7 @@ class BatchResult:
     error: TvmSchedError | None = None
 
     def value(self) -> list[np.ndarray[Any, Any]]:
-        """The outputs; raises the batch's error where it failed, and one where there are none to be had."""
+        """Return the outputs; raise the batch's error if it failed, or an error if it ran for its times only."""
         if self.error is not None:
             raise self.error
         if self.outputs is None:
@@ -79,7 +79,7 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class _Item:
-    """A batch on its way: values, or why there are none."""
+    """A batch between stages: its values or its error."""
 
     batch: int
     values: Values
@@ -91,7 +91,7 @@ _END = None
 
 
 class PipelineExecutor:
-    """Runs a plan: stages at once, each a batch ahead of the next; transfers beside the kernels; batches in order.
+    """Executor of a plan: stages work at once on different batches, transfers overlap kernels, batches stay in order.
 
     Parameters
     ----------
@@ -102,9 +102,9 @@ class PipelineExecutor:
     emulated : bool
         Hops take the plan's time on their channels. Otherwise stages share memory, and tensors are handed over.
     scale : float, optional
-        How many times slower than the plan's time emulated hops run; stages have to be as slow. See `emulation_scale`.
+        Factor by which emulated hops are slower than the plan's time, see `emulation_scale`; stages must be as slow.
     times_only : bool
-        The programs compute nothing, so that batches have no outputs.
+        The programs compute no values, so batches have no outputs.
     """
 
     def __init__(
@@ -134,14 +134,14 @@ class PipelineExecutor:
         Parameters
         ----------
         batches : iterable
-            Each the model's inputs: a mapping by name, a sequence in the model's order, or an array where there is one.
+            The model's inputs of each batch: a mapping by name, a sequence in the model's order, or a single array.
 
         Raises
         ------
         Exception
-            What the iterable raises, after the results of the batches before.
+            An error of the iterable, after the results of the earlier batches.
         """
-        # Closed at once where Ctrl-C strikes, even between two results, so that no thread outlives the run.
+        # Closed at once on Ctrl-C, even between two results, so that no thread outlives the run.
         with closing(_Run(self, batches).results()) as results:
             yield from results
 
@@ -160,12 +160,12 @@ class PipelineExecutor:
         return results, PipelineRun(timeline, tuple(run.done))
 
     def named(self, batch: Any) -> Values:
-        """The model's inputs by name.
+        """Return the model's inputs by name.
 
         Raises
         ------
         InputError
-            Some are missing, or there are others.
+            Inputs are missing or unknown.
         """
         if not isinstance(batch, Mapping):
             parts = list(batch) if isinstance(batch, (list, tuple)) else [batch]
@@ -176,14 +176,14 @@ class PipelineExecutor:
 
 
 def emulation_scale(wiring: Wiring) -> float:
-    """How much slower emulated stages and hops should run, so that the threads' own time does not matter."""
+    """Return the factor by which emulated stages and hops are slowed down, so that the threads' own time is small."""
     slowest = max((*wiring.work_ns, *(hop.duration_ns for hop in wiring.hops)), default=0)
     return max(1.0, _PERIOD_SECONDS * 1e9 / max(slowest, 1))
 
 
 @dataclass
 class _Lane:
-    """A hop at run time: what the source has sent, what has arrived, and room for what it may start."""
+    """A hop at run time: sent items, arrived items, and room for further batches."""
 
     sent: SimpleQueue[_Item | None]
     arrived: SimpleQueue[_Item | None]
@@ -205,7 +205,7 @@ class _Run:
         self.fed: deque[Values] = deque()
         self.lanes = []
         for hop in wiring.hops:
-            # A source that has several batches at once needs room for all of them.
+            # A source with several batches at once needs room for all of them.
             ways = 1 if hop.source == HOST else self.executor.programs[hop.source].ways
             arrived: SimpleQueue[_Item | None] = SimpleQueue()
             sent = SimpleQueue[_Item | None]() if self.executor.emulated and hop.duration_ns else arrived
@@ -254,7 +254,7 @@ class _Run:
         return int((time.perf_counter_ns() - self.begin) / self.executor.scale)
 
     def _acquire(self, positions: Sequence[int]) -> bool:
-        """Wait for room in hops; False where the run is stopped first."""
+        """Wait for room in hops; return False if the run is stopped first."""
         for h in positions:
             while not self.lanes[h].room.acquire(timeout=_PATIENCE):
                 if self.stopped.is_set():
@@ -280,7 +280,7 @@ class _Run:
                     error = ExecutionError(f"batch {number}: {wrong}")
                 self.fed.append(values)
                 self._send(positions, _Item(number, values, error))
-        except BaseException as error:  # of the caller's batches: told to the caller of the run
+        except BaseException as error:  # of the caller's iterable; `results` raises it
             self.failure = error
         finally:
             self._send(positions, _END)
@@ -302,17 +302,17 @@ class _Run:
         self._send(leaving, _END)
 
     def _taken(self, s: int) -> Iterator[list[_Item]]:
-        """Each batch, when all of it has arrived and there is room for what comes of it."""
+        """Yield each batch when all of it has arrived and there is room for its results."""
         wiring = self.executor.wiring
         entering, leaving = wiring.entering(s), wiring.leaving(s)
         while True:
             items = [self.lanes[h].arrived.get() for h in entering]
-            found = [item for item in items if item is not None]
-            if len(found) < len(items) or not self._acquire(leaving):
+            arrived = [item for item in items if item is not None]
+            if len(arrived) < len(items) or not self._acquire(leaving):
                 return
             for h in entering:
                 self.lanes[h].room.release()
-            yield found
+            yield arrived
 
     def _send_in_order(self, leaving: Sequence[int], begun: SimpleQueue[Future[_Item] | None]) -> None:
         while (computed := begun.get()) is not _END:
@@ -335,7 +335,7 @@ class _Run:
         return _Item(batch, dict(zip(program.outputs, outputs, strict=True)))
 
     def _hop(self, h: int) -> None:
-        """An emulated transfer: it occupies its channels for the plan's time."""
+        """Emulate transfers: each occupies its channels for the plan's time."""
         hop, lane = self.executor.wiring.hops[h], self.lanes[h]
         seconds = hop.duration_ns * self.executor.scale / 1e9
         while (item := lane.sent.get()) is not _END and not self.stopped.is_set():
@@ -351,15 +351,15 @@ class _Run:
     def _collect(self, lanes: Sequence[_Lane]) -> Iterator[BatchResult]:
         while True:
             items = [lane.arrived.get() for lane in lanes]
-            found = [item for item in items if item is not None]
-            if len(found) < len(items):
+            arrived = [item for item in items if item is not None]
+            if len(arrived) < len(items):
                 return
             for lane in lanes:
                 lane.room.release()
             self.done.append(self._now())
-            given = self.fed.popleft()
-            error = next((item.error for item in found if item.error is not None), None)
-            values = {**given, **{name: value for item in found for name, value in item.values.items()}}
+            inputs = self.fed.popleft()
+            error = next((item.error for item in arrived if item.error is not None), None)
+            values = {**inputs, **{name: value for item in arrived for name, value in item.values.items()}}
             nothing = error is not None or self.executor.times_only
             outputs = None if nothing else [np.asarray(values[name]) for name in self.executor.outputs]
-            yield BatchResult(found[0].batch, outputs, error)
+            yield BatchResult(arrived[0].batch, outputs, error)

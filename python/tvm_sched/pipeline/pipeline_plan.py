@@ -14,7 +14,7 @@ FORMAT, VERSION = "tvm_sched.pipeline", 1
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stage: what one device does for each batch.
+    """A stage: the work of one device on each batch.
 
     Parameters
     ----------
@@ -22,10 +22,10 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operators : tuple of str
         In launch order.
     input_ns, work_ns, overflow_ns, output_ns : int
-        Time to get the tensors that it reads, to run its operators, to stream the parameters that do not fit beside
-        its activations, and to send what others read: equation (3) of Archer et al. (ICML 2024).
+        Time to get its inputs, to run its operators, to stream the parameters that do not fit beside its activations, and
+        to send the tensors that others read: equation (3) of Archer et al. (ICML 2024).
     parameter_bytes, peak_bytes : int
-        Its parameters, and the most that its activations take at once.
+        Bytes of its parameters, and the peak of its activations.
     """
 
     device: str
@@ -44,17 +44,16 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of a plan's quality.
+    """Cost of a plan, and its lower bound.
 
     Parameters
     ----------
     cost_ns : int
-        Cost of the bottleneck stage: with stages that get, compute and send in turn, a batch leaves the
-        pipeline each time it passes.
+        Cost of the bottleneck stage: the time between batches if stages get, compute and send in turn.
     lower_bound_ns : int
         No plan for these devices, with as many stages or fewer, has a cheaper bottleneck.
     bound : str
-        Which argument gave the lower bound.
+        Name of the lower bound's argument.
     status : {"optimal", "no better found", "time limit", "interrupted"}
         How the search for the plan ended, see `tvm_sched.anytime.Status`.
     """
@@ -66,21 +65,21 @@ class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     @property
     def gap(self) -> float:
-        """By how much the cost can be above the best one, as a fraction of it."""
+        """Largest possible distance of the cost from the best one, as a fraction of the cost."""
         return 0.0 if self.cost_ns == 0 else 1 - self.lower_bound_ns / self.cost_ns
 
 
 class PipelinePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model cut into stages on devices; tensors go from earlier stages to later ones only.
+    """A model cut into stages on devices; tensors go only from earlier to later stages.
 
     Parameters
     ----------
     problem : str
-        `Problem.digest` of the problem it was made for.
+        `Problem.digest` of its problem.
     stages : tuple of Stage
         In the order in which a batch passes them.
     partitioner, options, seconds
-        Who made it, how, and the wall-clock time that took.
+        Partitioner, its options, and the wall-clock time of the search.
     certificate : PipelineCertificate or None
     """
 
@@ -98,11 +97,11 @@ class PipelinePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def latency_ns(self) -> int:
-        """Time of a batch that has the pipeline for itself: all stages, one after the other."""
+        """Time of a batch alone in the pipeline: all stages in sequence."""
         return sum(stage.cost_ns for stage in self.stages)
 
     def to_json(self) -> bytes:
-        """The plan as a JSON document, see ``docs/formats/pipeline.md``."""
+        """Return the plan as a JSON document, see ``docs/formats/pipeline.md``."""
         return encode_document(self, FORMAT, VERSION)
 
     @staticmethod

@@ -15,14 +15,14 @@ from .wiring import Wiring, wire
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """What a run of several batches came to.
+    """A run of several batches.
 
     Attributes
     ----------
     timeline : Timeline
         A kernel for each stage and batch, a copy for each hop and batch that takes time.
     done_ns : tuple of int
-        When all work on each batch was done.
+        End of all work on each batch.
     """
 
     timeline: Timeline
@@ -30,26 +30,26 @@ class PipelineRun:
 
     @property
     def steady_ns(self) -> float:
-        """Time between batches over the second half of them; of a single batch, its time."""
+        """Mean time between the batches of the second half; the time of a single batch."""
         return steady(self.done_ns)
 
 
 def steady(done: tuple[int, ...]) -> float:
-    """Mean time between the batches of the second half."""
+    """Return the mean time between the batches of the second half."""
     half = len(done) // 2
     return float(done[-1]) if half == 0 else (done[-1] - done[half - 1]) / (len(done) - half)
 
 
 def simulate(problem: Problem, plan: PipelinePlan, batches: int = 0, overlap: bool = True) -> PipelineRun:
-    """Simulate a plan, first come first served where hops share a channel.
+    """Simulate a plan; hops on one channel are served in order of arrival.
 
     Parameters
     ----------
     batches : int
-        How many follow each other without a pause; 0: four for each stage, and four.
+        Number of batches without a pause between them; 0: four for each stage plus four.
     overlap : bool
-        Transfers run beside the kernels of other batches, as in the executor. Without it a stage gets, computes and
-        sends in turn, as in the paper's Figure 1, and the time between batches is `PipelinePlan.cost_ns`.
+        Transfers run beside the kernels of other batches, as in the executor. Otherwise a stage gets, computes
+        and sends in turn, as in the paper's Figure 1, and the time between batches is `PipelinePlan.cost_ns`.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def simulate(problem: Problem, plan: PipelinePlan, batches: int = 0, overlap: bo
 
 @dataclass
 class _Task:
-    """A stage or a hop: it takes one batch after the other, in their order."""
+    """A stage or a hop: it takes the batches one by one, in order."""
 
     resources: tuple[str, ...]
     duration: int
@@ -80,7 +80,7 @@ class _Task:
 
 
 class _Simulation:
-    """Starts whatever can start, those first that could start first; then goes to the next end of anything."""
+    """Event simulation: start all tasks that can start, the longest waiting first; then go to the next end of a task."""
 
     def __init__(self, wiring: Wiring, durations: tuple[int, ...], overlap: bool, batches: int) -> None:
         self.wiring, self.batches = wiring, batches
@@ -123,7 +123,7 @@ class _Simulation:
         return False
 
     def _may_start(self, i: int, batch: int, now: int) -> bool:
-        """Whether a batch's inputs are there, and room for what comes of it."""
+        """Return whether a batch's inputs are there, and room for its results."""
         if i >= len(self.hops):
             s = i - len(self.hops)
             arrived = all(self.hops[h].ended(batch, now) for h in self.entering[s])
@@ -134,7 +134,7 @@ class _Simulation:
         return self.stages[hop.source].ended(batch, now)
 
     def _has_room(self, h: int, batch: int) -> bool:
-        """Whether the target has begun the batch that makes room for this one; host memory has room."""
+        """Return whether the target has begun the batch that makes room for this one; host memory always has room."""
         hop = self.wiring.hops[h]
         return hop.target == len(self.stages) or len(self.stages[hop.target].spans) > batch - hop.room
 

@@ -23,7 +23,7 @@ RULES = (
     "costs",
     "certificate",
 )
-"""All rules that `violations` knows."""
+"""All rules of `violations`."""
 
 
 def verify(problem: Problem, plan: PipelinePlan) -> None:
@@ -39,12 +39,12 @@ def verify(problem: Problem, plan: PipelinePlan) -> None:
 
 
 def violations(problem: Problem, plan: PipelinePlan) -> list[Violation]:
-    """Every broken rule; costs are judged only where no rule before them is broken."""
+    """Return every broken rule; costs are checked only if no earlier rule is broken."""
     return list(_find(problem, plan))
 
 
 def assignment_of(problem: Problem, plan: PipelinePlan) -> list[tuple[int, list[int]]]:
-    """Device and operators of each stage, as numbers; raises `ScheduleError` where the problem lacks one."""
+    """Return device and operators of each stage as numbers; raise `ScheduleError` if the problem lacks one."""
     devices, operators = problem.topology.device_id, problem.graph.index.operator_id
     try:
         return [(devices[stage.device], [operators[o] for o in stage.operators]) for stage in plan.stages]
@@ -74,7 +74,7 @@ def _find(problem: Problem, plan: PipelinePlan) -> Iterator[Violation]:
 
 
 def _placement(problem: Problem, plan: PipelinePlan, assignment: list[tuple[int, list[int]]]) -> Iterator[Violation]:
-    """Each device has one stage at most, each operator one stage, on a device that can run it."""
+    """Check that each device has at most one stage, and each operator one stage on a device that can run it."""
     devices: dict[str, int] = {}
     placed: dict[int, int] = {}
     for s, (device, operators) in enumerate(assignment):
@@ -91,14 +91,14 @@ def _placement(problem: Problem, plan: PipelinePlan, assignment: list[tuple[int,
             if problem.costs.operator_ns[o, device] == FORBIDDEN:
                 message = f"rule 'operator-forbidden': operator {operator!r} cannot run on {name!r} (stage {s})"
                 yield Violation("operator-forbidden", message, operator, name)
-    for o, found in enumerate(problem.graph.operators):
+    for o, missing in enumerate(problem.graph.operators):
         if o not in placed:
-            message = f"rule 'operator-missing': operator {found.name!r} is in no stage; each is in one"
-            yield Violation("operator-missing", message, found.name)
+            message = f"rule 'operator-missing': operator {missing.name!r} is in no stage; each is in one"
+            yield Violation("operator-missing", message, missing.name)
 
 
 def _order(problem: Problem, plan: PipelinePlan, assignment: list[tuple[int, list[int]]]) -> Iterator[Violation]:
-    """No tensor goes to an earlier stage, and inside a stage operators follow what they read."""
+    """Check that no tensor goes to an earlier stage, and that operators of a stage follow their inputs' producers."""
     place = {o: (s, i) for s, (_, operators) in enumerate(assignment) for i, o in enumerate(operators)}
     for o, before in enumerate(problem.graph.index.predecessors):
         for u in before:

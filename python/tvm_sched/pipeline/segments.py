@@ -17,9 +17,9 @@ class Cut:
     Attributes
     ----------
     value : float
-        What was minimised; infinite where no cut is allowed.
+        Objective of the cut; infinite if no cut is allowed.
     ends : list of int
-        Where each segment ends; ascending, empty where no cut is allowed.
+        End of each segment, ascending; empty if no cut is allowed.
     """
 
     value: float
@@ -27,19 +27,19 @@ class Cut:
 
 
 def least_bottleneck(costs: Sequence[Floats]) -> Cut:
-    """The cut whose most expensive segment is cheapest.
+    """Return the cut whose most expensive segment is cheapest.
 
     Parameters
     ----------
     costs : sequence of arrays of shape (n + 1, n + 1)
-        One for each segment in order: ``[l, r]`` is the cost of the positions from l to r - 1 there; see
+        One for each segment in order: ``[l, r]`` is the cost of the positions from l to r - 1; see
         `PartitionProblem.segment_costs`. O(n² segments).
     """
     return _cut(costs, np.maximum)
 
 
 def least_sum(costs: Sequence[Floats], ceiling: float) -> Cut:
-    """The cut with the least sum of costs among those without a segment above ``ceiling``."""
+    """Return the cut with the least sum of costs among the cuts without a segment above ``ceiling``."""
     return _cut([np.where(cost <= ceiling, cost, np.inf) for cost in costs], np.add)
 
 

@@ -15,7 +15,7 @@ from .partitioner_registry import Partition, register
 OrderSearch = Literal["brkga", "random", "mla", "mla-weighted"]
 _OBJECTIVES = {"brkga": "slice", "random": "slice", "mla": "arrangement", "mla-weighted": "weighted-arrangement"}
 _SEEDS_APART = 1_000_003
-"""Between the seeds of two populations: seeds that people give next to each other share none."""
+"""Distance between the seeds of two populations, so that neighbouring seeds of users share none."""
 
 
 class SliceGraphOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,18 +24,18 @@ class SliceGraphOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     Parameters
     ----------
     order : {"brkga", "random", "mla", "mla-weighted"}
-        How orders are searched for: a biased random-key genetic algorithm on the cost itself, independent random keys,
-        or the genetic algorithm on the minimum linear arrangement, of which the best order alone is cut.
+        Search for orders: a biased random-key genetic algorithm on the cost itself, independent random keys, or the
+        genetic algorithm on the minimum linear arrangement, whose best order is cut.
     evaluations : int
-        Orders tried. The genetic algorithms use a population of the square root of it, for as many generations.
+        Number of orders. The genetic algorithms have its square root as population and as number of generations.
     seed : int
     threads : int
         0: all cores. The answer does not depend on it.
     time_limit : float
-        Seconds after which the search ends; with a limit that is met, the answer depends on the machine.
+        Seconds. If the limit ends the search, the answer depends on the machine.
     populations : int
-        Genetic searches of their own, from as many seeds; the best order of all is cut. They may be distributed over
-        workers (`tvm_sched.worker_pool`), and the answer does not depend on that.
+        Number of separate genetic searches, each with its own seed; the best order of all is cut. Workers
+        (`tvm_sched.worker_pool`) may share them, with the same answer.
     """
 
     order: OrderSearch = "brkga"
@@ -64,18 +64,18 @@ def slicegraph(problem: PartitionProblem, stages: int, options: SliceGraphOption
 
 
 def cut(problem: PartitionProblem, order: Integers, stages: int) -> Integers:
-    """The stage of each node in the best cut of an order; it costs what the cut does if stages run in that order."""
+    """Return the stage of each node in the best cut of an order; stages run in that order."""
     _, ends = problem.slice(order, stages)
     return problem.stages_of(order, ends)
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _population(problem: PartitionProblem, stages: int, options: SliceGraphOptions, seed: int) -> Integers:
-    """The best order of one genetic search; of random keys it is one generation: a population of independent ones."""
+    """Return the best order of one genetic search; random keys are one generation of independent orders."""
     side = max(round(options.evaluations**0.5), 1)
     population, generations = (options.evaluations, 1) if options.order == "random" else (side, side)
     return problem.evolve(

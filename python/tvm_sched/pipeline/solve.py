@@ -47,15 +47,15 @@ def plan_pipeline(
     partitioner, options
         Name of a registered partitioner, and its options.
     devices : sequence of str, optional
-        Devices that may be used; default: all.
+        Allowed devices; default: all.
     latency_ceiling : float, optional
-        Seconds: the best throughput among plans in which a batch alone takes no longer. The bound stays that of the
-        throughput without it.
+        Seconds. The plan has the best throughput among plans with at most this latency of a single batch. The bound is
+        that of the throughput without the ceiling.
     throughput_floor : float, optional
-        Batches a second: the least latency among plans with at least this throughput.
+        Batches a second. The plan has the least latency among plans with at least this throughput.
     place : bool
-        Whether stages are cut anew, put in another order and on other devices where devices or links are unequal or a
-        limit is given. Otherwise the partitioner's stages stand on the devices in their order: to compare methods.
+        Whether stages may be cut again, reordered and put on other devices if devices or links are unequal or a limit is
+        given. Otherwise the partitioner's stages go to the devices in order, to compare partitioners.
     progress : callable, optional
 
     Raises
@@ -63,7 +63,7 @@ def plan_pipeline(
     InputError
         More stages than devices, an unknown device, partitioner or option, both limits at once.
     InfeasibleError
-        No plan was found that fits into memory and keeps the limit.
+        No plan was found that fits into memory and meets the limit.
     """
     chosen = _devices(problem, devices)
     count = len(chosen) if stages == "auto" else stages
@@ -72,19 +72,19 @@ def plan_pipeline(
     goal = _goal(latency_ceiling, throughput_floor)
     method, relaxed = get(partitioner), relax(problem, chosen)
 
-    def run(_: PartitionerFunction, given: msgspec.Struct) -> _Planned:
-        found = partition(relaxed, count, method.name, given, progress)
-        return _Planned(found, _on_devices(problem, relaxed, found, chosen, count, goal, given, place))
+    def plan_with(_: PartitionerFunction, options: msgspec.Struct) -> _Planned:
+        parts = partition(relaxed, count, method.name, options, progress)
+        return _Planned(parts, _on_devices(problem, relaxed, parts, chosen, count, goal, options, place))
 
-    found = run_method(method, options, _Planned, run, progress)
+    run = run_method(method, options, _Planned, plan_with, progress)
     with answer_of(method):
         plan = PipelinePlan(
             problem=problem.digest,
-            stages=tuple(found.answer.candidate.stages),
-            partitioner=found.method,
-            options=_shown(found.options),
-            seconds=found.seconds,
-            certificate=_certificate(found.answer),
+            stages=tuple(run.answer.candidate.stages),
+            partitioner=run.method,
+            options=_shown(run.options),
+            seconds=run.seconds,
+            certificate=_certificate(run.answer),
         )
         verify(problem, plan)
     return plan
@@ -120,20 +120,20 @@ def _goal(latency_ceiling: float | None, throughput_floor: float | None) -> Goal
 def _on_devices(
     problem: Problem,
     relaxed: PartitionProblem,
-    found: Partition,
+    parts: Partition,
     devices: list[int],
     count: int,
     goal: Goal,
     options: msgspec.Struct,
     place: bool,
 ) -> Candidate:
-    """Give the stages devices; cut anew where these are unequal, or where latency matters."""
+    """Give the stages devices; cut again if these are unequal or a limit is given."""
     search = DeviceSearch(problem, relaxed, devices, count, goal)
-    lists = relaxed.stage_lists(found.stage_of, found.order)
+    lists = relaxed.stage_lists(parts.stage_of, parts.order)
     search.offer(list(zip(devices, lists, strict=False)))
     equal = are_equal(problem, devices)
     if place and (goal != Goal() or not equal or search.best is None):
-        seconds = 0.0 if found.status == "interrupted" else min(_DEVICE_SECONDS, _time_limit(options))
+        seconds = 0.0 if parts.status == "interrupted" else min(_DEVICE_SECONDS, _time_limit(options))
         end = time.monotonic() + seconds
         search.run(_orders(relaxed, lists), end, equal)
     if search.best is None:
@@ -151,14 +151,14 @@ def _on_devices(
 
 
 def _orders(relaxed: PartitionProblem, lists: list[list[int]]) -> list[Integers]:
-    """The partition's own order, and a plain one."""
+    """Return the partition's own order and Kahn's."""
     own = np.array([v for nodes in lists for v in nodes], dtype=np.int64)
     return [own, relaxed.kahn(np.zeros(relaxed.size))]
 
 
 def _time_limit(options: msgspec.Struct) -> float:
-    given = getattr(options, "time_limit", None)
-    return math.inf if given is None else float(given)
+    limit = getattr(options, "time_limit", None)
+    return math.inf if limit is None else float(limit)
 
 
 def _shown(options: msgspec.Struct) -> dict[str, Any]:
@@ -167,8 +167,8 @@ def _shown(options: msgspec.Struct) -> dict[str, Any]:
 
 
 def _certificate(planned: _Planned) -> PipelineCertificate:
-    """Costs are whole nanoseconds, so a bound may be rounded up; the solvers' tolerances are taken off before."""
-    found, cost = planned.partition, planned.candidate.cost_ns
-    bound = math.ceil(found.bound * (1 - 1e-9))
-    status = final_status(found.status, cost, Proof(bound, found.bound_name, bound / (1 - PROVED)))
-    return PipelineCertificate(cost, bound, found.bound_name, status)
+    """Certify a plan; costs are whole nanoseconds, so the bound, less the solvers' tolerance, is rounded up."""
+    parts, cost = planned.partition, planned.candidate.cost_ns
+    bound = math.ceil(parts.bound * (1 - 1e-9))
+    status = final_status(parts.status, cost, Proof(bound, parts.bound_name, bound / (1 - PROVED)))
+    return PipelineCertificate(cost, bound, parts.bound_name, status)

@@ -12,19 +12,19 @@ Assignment = Sequence[tuple[int, Sequence[int]]]
 
 
 def price(problem: Problem, assignment: Assignment) -> list[Stage]:
-    """The stages with their costs.
+    """Return the stages with their costs.
 
     Raises
     ------
     ProblemError
-        Nothing joins two devices between which a tensor has to travel.
+        There is no route between two devices for a tensor.
     """
     stage_of = {o: s for s, (_, operators) in enumerate(assignment) for o in operators}
     return [price_stage(problem, assignment, stage_of, s) for s in range(len(assignment))]
 
 
 def output_ns(problem: Problem, t: int, source: int, targets: Sequence[int]) -> int:
-    """Time to send a tensor to devices, and to host memory where the model returns it: that of the slowest route.
+    """Return the time to send a tensor to devices, and to host memory if the model returns it, by the slowest route.
 
     Equation (3) counts a tensor once, however many stages read it.
     """
@@ -36,13 +36,13 @@ def output_ns(problem: Problem, t: int, source: int, targets: Sequence[int]) -> 
 
 
 def stream_ns(problem: Problem, device: int, size: int) -> int:
-    """Time to stream parameters from host memory, without the latency of single copies."""
+    """Return the time to stream parameters from host memory, without the latency of single copies."""
     route = problem.topology.route(HOST, device)
     return 0 if route is None else -int(-(size * 1e9 / route.bandwidth) // 1)
 
 
 def price_stage(problem: Problem, assignment: Assignment, stage_of: dict[int, int], s: int) -> Stage:
-    """One stage with its costs; ``stage_of`` gives each operator's stage. Raises as `price` does."""
+    """Return one stage with its costs; ``stage_of`` is each operator's stage. Raises as `price` does."""
     index, (device, operators) = problem.graph.index, assignment[s]
     read = dict.fromkeys(t for o in operators for t in index.inputs[o])
     inputs, parameters = 0, 0
@@ -75,12 +75,12 @@ def price_stage(problem: Problem, assignment: Assignment, stage_of: dict[int, in
 
 
 def is_parameter(problem: Problem, t: int) -> bool:
-    """Whether a tensor is a parameter, which stays on the devices that use it."""
+    """Return whether a tensor is a parameter, which stays on the devices that use it."""
     return problem.graph.tensors[t].kind == "parameter"
 
 
 def readers_elsewhere(problem: Problem, stage_of: dict[int, int], t: int, s: int) -> list[int]:
-    """The stages besides ``s`` that read a tensor, ascending."""
+    """Return the stages other than ``s`` that read a tensor, ascending."""
     return sorted({stage_of[o] for o in problem.graph.index.consumers[t] if stage_of.get(o, s) != s})
 
 
@@ -89,10 +89,10 @@ def _finite(problem: Problem, o: int, device: int) -> bool:
 
 
 def peak_bytes(problem: Problem, operators: Sequence[int]) -> int:
-    """Most bytes that a stage's activations take at once.
+    """Return the peak of the bytes of a stage's activations.
 
-    A stage has all its inputs before it starts and keeps each until its last reader; what it makes it keeps until its
-    last reader, or to the end where another stage or the model's caller gets it.
+    A stage has all its inputs before it starts, and keeps a tensor until its last reader, or to the end if another stage
+    or the model's caller gets it.
     """
     index = problem.graph.index
     position = {o: i for i, o in enumerate(operators)}

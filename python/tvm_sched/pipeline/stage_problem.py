@@ -10,16 +10,14 @@ from .pipeline_plan import PipelinePlan
 
 
 def stage_problem(problem: Problem, plan: PipelinePlan, s: int, apart: bool = False) -> Problem:
-    """The problem of running one stage.
-
-    Operators stand in the plan's launch order, so that a schedule on one device keeps it.
+    """Return the problem of one stage, with the operators in the plan's launch order.
 
     Parameters
     ----------
     apart : bool
-        Whether the device has a memory of its own, and the stage itself gets its inputs from host memory and sends its
-        outputs there; the topology is then that one device with its bus. Otherwise all devices share host memory,
-        since the pipeline brings inputs to a stage and takes its outputs away.
+        Whether the device has a memory of its own, and the stage itself copies its inputs and outputs from and to host
+        memory; the topology is then that one device with its bus. Otherwise all devices share host memory, since the
+        pipeline copies inputs and outputs.
     """
     index, graph = problem.graph.index, problem.graph
     operators = [index.operator_id[name] for name in plan.stages[s].operators]
@@ -47,13 +45,13 @@ def stage_problem(problem: Problem, plan: PipelinePlan, s: int, apart: bool = Fa
 
 
 def _shared(topology: Topology) -> Topology:
-    """The same devices in one memory, the host's."""
+    """Return the same devices in host memory."""
     devices = tuple(msgspec.structs.replace(device, bus="") for device in topology.devices)
     return msgspec.structs.replace(topology, devices=devices, buses=(), links=(), switches=())
 
 
 def _alone(topology: Topology, name: str) -> Topology:
-    """One device with its bus."""
+    """Return the topology of one device with its bus."""
     device = topology.devices[topology.device_id[name]]
     buses = tuple(bus for bus in topology.buses if bus.name == device.bus)
     return msgspec.structs.replace(topology, devices=(device,), buses=buses, links=(), switches=())

@@ -13,21 +13,21 @@ from .stage_pricing import is_parameter, readers_elsewhere
 
 @dataclass(frozen=True)
 class Hop:
-    """All that goes from one stage to another for a batch.
+    """The transfer from one stage to another for a batch.
 
     Attributes
     ----------
     source, target : int
-        Stages; `HOST` is host memory as a source, the number of stages is host memory as a target.
+        Stages; host memory is `HOST` as a source, and the number of stages as a target.
     tensors : tuple of str
     duration_ns : int
-        Transfers one after the other, and parameters that are streamed to the target for each batch.
+        Time of the transfers in sequence, and of the parameters that are streamed to the target for each batch.
     channels : tuple of int
-        Positions in `Topology.channels`, all occupied from start to end; empty where memory is shared.
+        Positions in `Topology.channels`, all occupied from start to end; empty if memory is shared.
     bytes : int
     room : int
-        Batches that may be on the way or wait: two for each stage from source to target, so that one is used while the
-        next arrives, and a tensor that skips stages never holds up those.
+        Batches that may be in transfer or wait: two for each stage from source to target, so that one is used while the
+        next arrives, and a tensor that skips stages never delays them.
     """
 
     source: int
@@ -41,14 +41,14 @@ class Hop:
 
 @dataclass(frozen=True)
 class Wiring:
-    """A plan as its executor and its simulator see it.
+    """Stages and hops of a plan, for its executor and its simulator.
 
     Attributes
     ----------
     devices : tuple of str
-        Of each stage.
+        Device of each stage.
     work_ns : tuple of int
-        Of each stage.
+        Work of each stage.
     hops : tuple of Hop
         By source, then by target.
     """
@@ -58,21 +58,21 @@ class Wiring:
     hops: tuple[Hop, ...]
 
     def stage_event(self, stage: int, batch: int) -> str:
-        """Name of what a stage does for a batch, in timelines."""
+        """Return the name of a stage's event for a batch in timelines."""
         return _event(f"stage {stage}", batch)
 
     def hop_event(self, h: int, batch: int) -> str:
-        """Name of what a hop carries for a batch, in timelines."""
+        """Return the name of a hop's event for a batch in timelines."""
         hop = self.hops[h]
         ends = ["host" if end in (HOST, len(self.devices)) else f"stage {end}" for end in (hop.source, hop.target)]
         return _event(" to ".join(ends), batch)
 
     def entering(self, stage: int) -> list[int]:
-        """Positions of the hops that bring something to a stage."""
+        """Return the positions of the hops to a stage."""
         return [h for h, hop in enumerate(self.hops) if hop.target == stage]
 
     def leaving(self, stage: int) -> list[int]:
-        """Positions of the hops that take something from a stage."""
+        """Return the positions of the hops from a stage."""
         return [h for h, hop in enumerate(self.hops) if hop.source == stage]
 
 
@@ -81,7 +81,7 @@ def _event(what: str, batch: int) -> str:
 
 
 def batch_of(event: str) -> int:
-    """The batch in the name of a timeline's event."""
+    """Return the batch in the name of a timeline's event."""
     return int(event.rpartition(" ")[2])
 
 

@@ -5,14 +5,13 @@ from .costs import FORBIDDEN, Costs, Uncertainty
 from .cpu import MEASURED, cpu_topology
 from .decoder_config import DecoderConfig
 from .demand import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, multiprocessors_of
-from .from_graph import problem_of
 from .generation import generation_problem
 from .graph import GraphIndex, Operator, OpGraph, Tensor
 from .merge import merge_graphs, merge_problems, merge_scenarios, problems_of_models
-from .problem import Problem
+from .problem import Problem, problem_of
 from .topology import HOST, STREAM_OVERHEAD, WAIT_OVERHEAD, Bus, Device, Link, Route, Switch, Topology
 from .topology_file import format_topology, load_topology, parse_topology, preset_names, read_topology, write_topology
-from .variants import Alternative, Group, Variants, all_ways, choose_graph
+from .variants import Alternative, Group, Variants, all_alternatives, choose_graph
 from .workload import COLD, Objective, Request, Scenario, Workload, as_scenario, check_resident
 
 __all__ = [
@@ -48,7 +47,7 @@ __all__ = [
     "Uncertainty",
     "Variants",
     "Workload",
-    "all_ways",
+    "all_alternatives",
     "as_scenario",
     "check_resident",
     "choose_graph",

@@ -18,9 +18,8 @@ class Concurrency:
 
         t(S) = serial_share * sum(t) + (1 - serial_share) * max(max over r of sum(t * u[r]), max(t))
 
-    together; operators of one stream count as one. Where contention is known, what the streams ask for beyond what the
-    device has, and blocks that crowd on what others leave, come on top. With ``serial_share=0.5`` and one resource that is
-    the formula of HIOS's simulation; with ``serial_share=0`` and the resources occupancy and bandwidth it is a roofline of
+    together; operators of one stream count as one. ``excess`` and ``crowding`` add contention. ``serial_share=0.5`` and one
+    resource give the formula of HIOS's simulation; ``serial_share=0`` with occupancy and bandwidth gives a roofline of
     several kernels.
 
     Parameters
@@ -30,19 +29,18 @@ class Concurrency:
     serial_share : float
         Part of the time that does not overlap, from 0 to 1.
     pairs : iterable of (device, operator, operator, nanoseconds)
-        Measured times of two operators together; the formula is scaled by the mean of measured over predicted of the pairs
-        in a set. Operators are positions in the graph.
+        Measured times of two operators (positions in the graph) together. The formula of a set is scaled by the mean of
+        measured over predicted time of its pairs.
     threads : iterable of int
-        For each device, how many threads it gives to the streams of a stage (``docs/model.md``); 0: it shares its
-        resources among all that runs. Empty: all do. With ``T`` threads an operator's part of the first resource, the
-        cores, is its time on one thread over ``T`` times its time on all of them: from ``1 / T`` up.
+        For each device, the threads that it gives to the streams of a stage (``docs/model.md``); 0 or empty: it shares its
+        resources among all running operators. With ``T`` threads an operator's share of the first resource, the cores, is
+        its time on one thread over ``T`` times its time on all: ``1 / T`` or more.
     excess : iterable of float
-        For each resource, the seconds that are lost in a second in which operators ask for once more of it than there is; 0
-        or more. Empty: none.
+        For each resource, seconds lost per second in which the demand is twice the supply; 0 or more. Empty: none.
     crowding : array of float, shape (operators, devices)
-        By which part of its time an operator gets longer that starts while others fill the device; 0 or more. Empty: none.
+        Share of its time by which an operator is slower if others fill the device at its start; 0 or more. Empty: none.
     factor : float
-        Of the times of sets that have no measured pair, above 0; no set gets faster than its longest operator by it.
+        Factor above 0 of the times of sets without a measured pair; no set gets faster than its longest operator.
     interval : (float, float)
         90 % of measured pairs take between these factors times the predicted time; around 1.
 
@@ -115,7 +113,7 @@ class Concurrency:
             )
 
     def check(self, runs: npt.NDArray[np.bool_]) -> None:
-        """Raise `CostsError` where the shape differs from that of ``runs``, or a pair cannot run there."""
+        """Raise `CostsError` if the shape differs from that of ``runs``, or a pair cannot run on its device."""
         shape = runs.shape
         if self.utilisation.shape[:2] != shape:
             raise CostsError(
@@ -147,7 +145,7 @@ class Concurrency:
                 )
 
     def rows(self, operators: Sequence[int]) -> Concurrency:
-        """The concurrency of some operators, in the order given; pairs with others are left out."""
+        """Return the concurrency of some operators, in their order, without pairs with others."""
         place = {o: k for k, o in enumerate(operators)}
         pairs = [(d, place[a], place[b], ns) for d, a, b, ns in self.pairs if a in place and b in place]
         crowding = self.crowding[list(operators)] if self.crowding.size else ()
@@ -157,10 +155,9 @@ class Concurrency:
         )  # fmt: skip
 
     def times(self, factor: float, of_operators: npt.NDArray[np.float64] | None = None) -> Concurrency:
-        """The same with sets that were not measured ``factor`` times as long.
+        """Scale unmeasured sets by ``factor``, and measured pairs by the mean of their operators' factors.
 
-        Where operators take ``of_operators`` times as long, shape (operators, devices), a measured pair takes as many times
-        as long as its two do in the mean.
+        ``of_operators`` has the shape (operators, devices).
         """
         pairs = self.pairs
         if of_operators is not None:
@@ -170,11 +167,6 @@ class Concurrency:
             self.utilisation, self.serial_share, pairs, self.threads,
             excess=self.excess, crowding=self.crowding, factor=self.factor * factor, interval=self.interval,
         )  # fmt: skip
-
-    @property
-    def knows_contention(self) -> bool:
-        """Whether contention is given, beyond the parts of resources that operators use."""
-        return bool(self.excess) or bool(self.crowding.size) or self.factor != 1 or self.interval != (1.0, 1.0)
 
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file."""

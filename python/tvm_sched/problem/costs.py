@@ -1,4 +1,4 @@
-"""Latencies: how long each operator takes on each device, with its parameters there or read from host memory."""
+"""Latency of each operator on each device, with its parameters there or read from host memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORBIDDEN = np.iinfo(np.int64).max
 
 
 LONGEST_NS = 1 << 58
-"""The most that the times of all operators and transfers of a problem may add up to, nine years: solvers multiply them."""
+"""Limit of the sum of all times of a problem, nine years: solvers multiply them."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,11 @@ class Uncertainty:
     Attributes
     ----------
     low_ns, high_ns : array of int64
-        Between them lie 90 % of measurements; the latency itself where it is certain. `FORBIDDEN` where the operator
-        cannot run.
+        90 % interval of measurements; the latency itself if it is certain; `FORBIDDEN` where the operator cannot run.
     shared : array of float
-        The part of the error's variance, 0 to 1, that operators of one kind on one model of device have in common.
+        Share of the error's variance, 0 to 1, common to operators of one kind on one model of device.
     far : array of bool
-        Whether the operator is unlike every operator that was measured.
+        Whether the operator is unlike all measured operators.
     """
 
     low_ns: npt.NDArray[np.int64]
@@ -50,7 +49,7 @@ class Uncertainty:
         }
 
     def rows(self, operators: Sequence[int]) -> Uncertainty:
-        """The uncertainty of some operators, in the order given."""
+        """Return the uncertainty of some operators, in their order."""
         chosen = list(operators)
         return Uncertainty(self.low_ns[chosen], self.high_ns[chosen], self.shared[chosen], self.far[chosen])
 
@@ -63,8 +62,7 @@ class Uncertainty:
 class Costs:
     """Latency of each operator on each device.
 
-    Times are kept as integer nanoseconds, as the simulator and the executor count them, so that a bound, a plan and a run
-    never differ by rounding.
+    Times are integer nanoseconds, so that a bound, a plan and a run never differ by rounding.
 
     Parameters
     ----------
@@ -77,7 +75,7 @@ class Costs:
     source : str
         What made the numbers: ``"roofline"``, ``"measured"``, ...
     concurrency : Concurrency, optional
-        How long operators take that run together on a device. Without it a device runs one at a time.
+        Times of operators that run together on a device. Without it a device runs one at a time.
     uncertainty : Uncertainty, optional
         Where the source knows it.
     """
@@ -114,7 +112,7 @@ class Costs:
         return Costs(_to_ns("operator", operator), None if direct is None else _to_ns("direct", direct), source)
 
     def rows(self, operators: Sequence[int]) -> Costs:
-        """The costs of some operators, in the order given; measured pairs with others are left out."""
+        """Return the costs of some operators, in their order, without measured pairs with others."""
         chosen = list(operators)
         together, known = self.concurrency, self.uncertainty
         return Costs(
@@ -154,7 +152,7 @@ class Costs:
 
 
 def concatenate_costs(parts: Sequence[Costs]) -> Costs:
-    """The costs of several graphs' operators, one after another; parts that are not known for all are left out."""
+    """Concatenate the costs of several graphs' operators; drop fields that some of them lack."""
     known = [part.uncertainty for part in parts if part.uncertainty is not None]
     uncertainty = None
     if parts and len(known) == len(parts):

@@ -196,24 +196,24 @@ def read_config(
         raise InputError(f"{where}: {error}") from None
 
 
-def _from_hugging_face(found: _HuggingFace, name: str) -> DecoderConfig:
-    tied: dict[str, Any] = {} if found.tie_word_embeddings is None else {"tied": found.tie_word_embeddings}
-    if found.model_type == "gpt2":
-        config = _gpt2(name, found.n_layer, found.n_embd, found.n_head, found.vocab_size, found.n_positions)
-        return msgspec.structs.replace(config, intermediate=found.n_inner or 4 * found.n_embd, **tied)
-    if found.attention_bias:
+def _from_hugging_face(raw: _HuggingFace, name: str) -> DecoderConfig:
+    tied: dict[str, Any] = {} if raw.tie_word_embeddings is None else {"tied": raw.tie_word_embeddings}
+    if raw.model_type == "gpt2":
+        config = _gpt2(name, raw.n_layer, raw.n_embd, raw.n_head, raw.vocab_size, raw.n_positions)
+        return msgspec.structs.replace(config, intermediate=raw.n_inner or 4 * raw.n_embd, **tied)
+    if raw.attention_bias:
         raise InputError("attention_bias is true; models of this family are known without it only")
     return DecoderConfig(
         name=name,
-        layers=found.num_hidden_layers,
-        hidden=found.hidden_size,
-        heads=found.num_attention_heads,
-        vocab=found.vocab_size,
-        intermediate=found.intermediate_size,
-        kv_heads=found.num_key_value_heads or 0,
-        head_dim=found.head_dim or 0,
-        rope_theta=found.rope_theta,
-        norm_eps=found.rms_norm_eps,
+        layers=raw.num_hidden_layers,
+        hidden=raw.hidden_size,
+        heads=raw.num_attention_heads,
+        vocab=raw.vocab_size,
+        intermediate=raw.intermediate_size,
+        kv_heads=raw.num_key_value_heads or 0,
+        head_dim=raw.head_dim or 0,
+        rope_theta=raw.rope_theta,
+        norm_eps=raw.rms_norm_eps,
         **tied,
     )
 

@@ -1,4 +1,4 @@
-"""Merge prefill and decode of a language model into one problem: one load of parameters, the cache stays where it is."""
+"""Merge prefill and decode steps of a language model into one problem that loads each parameter once."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ def generation_problem(
     prefill_devices: Collection[str] = (),
     decode_devices: Collection[str] = (),
 ) -> Problem:
-    """One problem of a prefill and of the steps of a decode that follow it.
+    """Make one problem of a prefill and the decode steps that follow it.
 
-    Its models are ``prefill``, ``decode``, ``decode.2`` and so on: the end of the first is the time to the first token. A
-    parameter that both problems have, of one name, size, shape and type, is one tensor, loaded once into each device that
-    needs it. What is carried is an activation of the prefill, so that it lies where that left it, and is copied to other
-    devices. Each step reads what the steps before it added to the cache, too; its kernels take the time of
-    ``decode``'s, although the cache grows. The other inputs of a step, such as its token, come from an operator
-    ``next_token`` that reads the first output of the part before; choosing a token takes a nanosecond here.
+    Its models are ``prefill``, ``decode``, ``decode.2`` and so on; the end of ``prefill`` is the time to the first token. A
+    parameter with the same name, size, shape and type in both problems is one tensor. The cache is an activation of the
+    prefill: it stays on the device that made it, and copies carry it to others. Each step also reads what earlier steps
+    added to the cache; its kernels take the time of ``decode``'s, although the cache grows. An operator ``next_token``
+    (1 ns) makes the other inputs of a step, such as its token, from the first output of the part before.
 
-    Of variants those stay that have no parameters of their own: parts of parameters would not be those of the other parts.
+    Alternatives with parameters of their own are dropped: the parts would not share them.
 
     Parameters
     ----------
@@ -46,16 +45,15 @@ def generation_problem(
     steps : int
         Tokens after the first.
     carried : mapping of str to str, optional
-        Outputs of the prefill, by the host tensors of the decode in whose place they stand. By default each host tensor that
-        is no parameter of the prefill stands for the first output after the logits that has its shape and type and stands
-        for no other.
+        Outputs of the prefill by the host tensors of the decode that they replace. By default an output after the logits
+        replaces the first free host tensor of its shape and type that is no parameter of the prefill.
     prefill_devices, decode_devices : collection of str
         Names of the devices that may compute each of the two; none: all.
 
     Raises
     ------
     InputError
-        Fewer than one step, two machines, an unknown device, nothing that is carried, or tensors that do not fit.
+        Fewer than one step, two topologies, an unknown device, no carried tensor, or tensors that do not fit.
     ProblemError
         An operator can run on none of the devices.
     """
@@ -92,10 +90,9 @@ def generation_problem(
 
 
 class _Pair(NamedTuple):
-    """A tensor of the cache.
+    """A tensor of the cache: ``output`` of the prefill replaces ``tensor`` of the decode.
 
-    ``output`` of the prefill stands in the place of ``tensor`` of the decode; a step's output ``added`` (empty: none) is
-    read beside it by the next step where the cache ``grows`` by it, else instead of it.
+    The next step reads a step's output ``added`` (empty: none) beside it if the cache ``grows``, else instead of it.
     """
 
     output: str
@@ -106,7 +103,7 @@ class _Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class _Part:
-    """The prefill or a step: its problem, its tensors that other parts have or make, and what readers of those read, too."""
+    """The prefill or a step: its problem, names of tensors of ``others``, and ``more`` tensors that their readers read."""
 
     name: str
     problem: Problem
@@ -114,12 +111,12 @@ class _Part:
     more: Mapping[str, Sequence[str]]
 
     def named(self, tensor: str) -> str:
-        """A tensor's name in the whole graph."""
+        """Return a tensor's name in the whole graph."""
         return self.others.get(tensor, f"{self.name}/{tensor}")
 
-    def operators(self, given: Sequence[Operator]) -> tuple[Operator, ...]:
-        """Operators as they are in the whole graph."""
-        renamed = renamed_operators(given, self.name, self.named)
+    def operators(self, operators: Sequence[Operator]) -> tuple[Operator, ...]:
+        """Rename operators as in the whole graph."""
+        renamed = renamed_operators(operators, self.name, self.named)
         if not any(self.more.values()):
             return renamed
         more = [dict.fromkeys(t for name in o.inputs for t in self.more.get(name, ())) for o in renamed]
@@ -129,7 +126,7 @@ class _Part:
 
 
 def _parts(prefill: Problem, decode: Problem, pairs: Sequence[_Pair], steps: int) -> list[_Part]:
-    """The prefill and the steps, each with what it takes from those before."""
+    """Make the prefill and the steps, with the tensors that each takes from earlier parts."""
     known = {t.name: t for t in prefill.graph.tensors if t.kind == "parameter"}
     parts = [_Part(PREFILL, prefill, {name: name for name in known}, {})]
     parameters = {
@@ -149,19 +146,19 @@ def _parts(prefill: Problem, decode: Problem, pairs: Sequence[_Pair], steps: int
 
 
 def _tensors(parts: Sequence[_Part]) -> tuple[Tensor, ...]:
-    """All tensors, each once; the inputs of a step are made by the part before it."""
-    found: dict[str, Tensor] = {}
+    """Return all tensors, each once; the part before a step makes its inputs."""
+    tensors: dict[str, Tensor] = {}
     for k, part in enumerate(parts):
         for tensor in part.problem.graph.tensors:
             new = msgspec.structs.replace(tensor, name=part.named(tensor.name))
             if k and tensor.kind == "input":
                 new = msgspec.structs.replace(new, kind="activation")
-            found.setdefault(new.name, new)
-    return tuple(found.values())
+            tensors.setdefault(new.name, new)
+    return tuple(tensors.values())
 
 
 def _variants(parts: Sequence[_Part]) -> Variants | None:
-    """The groups of all parts whose alternatives have no parameters of their own."""
+    """Return the groups of all parts, renamed."""
     known = [(part, part.problem.variants) for part in parts if part.problem.variants is not None]
     groups = []
     for part, variants in known:
@@ -176,18 +173,18 @@ def _variants(parts: Sequence[_Part]) -> Variants | None:
 
 
 def _restrict_to_devices(
-    problem: Problem, devices: Collection[str], carried: Collection[str] = (), made: Collection[str] = ()
+    problem: Problem, devices: Collection[str], carried: Collection[str] = (), from_before: Collection[str] = ()
 ) -> Problem:
-    """The cold problem on some of the devices, with those of its alternatives that have no parameters of their own.
+    """Restrict a problem to some devices, and to alternatives without parameters of their own.
 
-    Operators read host memory directly where they still read something there when what is ``carried`` and ``made`` comes
-    from the part before. Those that read the cache do not: how long that took is not known.
+    Tensors ``carried`` and ``from_before`` come from the part before. An operator may read host memory directly if it reads
+    other host tensors, but none that is ``carried``: the latency of that is unknown.
     """
     names = [device.name for device in problem.topology.devices]
     if unknown := sorted(set(devices) - set(names)):
         raise InputError(f"{problem.topology.name!r} has no device {unknown[0]!r}; there are {', '.join(names)}")
     allowed = np.array([not devices or name in devices for name in names])
-    host = {tensor.name for tensor in problem.graph.tensors if tensor.kind != "activation"} - set(made)
+    host = {tensor.name for tensor in problem.graph.tensors if tensor.kind != "activation"} - set(from_before)
 
     def only(costs: Costs, operators: Iterable[Operator]) -> Costs:
         read = [set(operator.inputs) for operator in operators]
@@ -214,18 +211,18 @@ def _cuts_nothing(alternative: Alternative) -> bool:
 
 
 def _token_costs(problem: Problem) -> Costs:
-    """Of choosing a token: a nanosecond, where the part may compute."""
+    """Return the costs of choosing a token: a nanosecond on each device that may compute the part."""
     possible = (problem.costs.operator_ns != FORBIDDEN).any(axis=0)
     return Costs(np.where(possible, 1, FORBIDDEN)[None], source=problem.costs.source)
 
 
 def _pairs(prefill: OpGraph, decode: OpGraph, carried: Mapping[str, str] | None, steps: int) -> list[_Pair]:
-    """The tensors of the cache."""
+    """Pair the tensors of the cache."""
     outputs = list(prefill.outputs)
     known = {tensor.name: tensor for tensor in prefill.tensors}
     host = {tensor.name: tensor for tensor in decode.tensors if tensor.kind != "activation"}
-    given = _matching(prefill, decode) if carried is None else dict(carried)
-    if not given:
+    carried_outputs = _matching(prefill, decode) if carried is None else dict(carried)
+    if not carried_outputs:
         raise InputError(
             f"no input or parameter of {decode.name!r} has the shape and type of an output of {prefill.name!r} after its "
             "first, so no cache could be carried over; give a prefill that returns the cache, a decode for as many cached "
@@ -233,7 +230,7 @@ def _pairs(prefill: OpGraph, decode: OpGraph, carried: Mapping[str, str] | None,
         )
     pairs = []
     sizes = {tensor.name: tensor.size for tensor in decode.tensors}
-    for tensor, output in given.items():
+    for tensor, output in carried_outputs.items():
         if tensor not in host or output not in outputs or known[output].kind != "activation":
             raise InputError(
                 f"carried: {output!r} for {tensor!r}; the first must be an output that {prefill.name!r} computes, the "
@@ -257,14 +254,14 @@ def _pairs(prefill: OpGraph, decode: OpGraph, carried: Mapping[str, str] | None,
 
 
 def _matching(prefill: OpGraph, decode: OpGraph) -> dict[str, str]:
-    """Outputs of the prefill by the host tensors of the decode that have their shape and type."""
+    """Match outputs of the prefill to host tensors of the decode by shape and type."""
     known = {tensor.name: tensor for tensor in prefill.tensors}
     free = [known[name] for name in prefill.outputs[1:] if known[name].kind == "activation"]
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     for tensor in decode.tensors:
         if tensor.kind != "activation" and known.get(tensor.name) != tensor:
             same = (t for t in free if (t.shape, t.dtype, t.size) == (tensor.shape, tensor.dtype, tensor.size))
             if (output := next(same, None)) is not None:
-                found[tensor.name] = output.name
+                matches[tensor.name] = output.name
                 free.remove(output)
-    return found
+    return matches

@@ -168,19 +168,19 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         """Positions of the operators of each of ``models``; of all, where the graph is one model."""
         if not self.models:
             return [list(range(len(self.operators)))]
-        found: dict[str, list[int]] = {model: [] for model in self.models}
+        members: dict[str, list[int]] = {model: [] for model in self.models}
         for o, operator in enumerate(self.operators):
-            mine = self.model_of(operator.name)
-            if mine not in found:
+            model_name = self.model_of(operator.name)
+            if model_name not in members:
                 raise GraphError(f"operator {operator.name!r} belongs to none of the models {', '.join(self.models)}")
-            found[mine].append(o)
-        return list(found.values())
+            members[model_name].append(o)
+        return list(members.values())
 
     @cached_property
     def models_in_turn(self) -> bool:
         """Whether some of ``models`` read tensors of others, so that they run one after another."""
         position = {o: m for m, members in enumerate(self.operators_of_models) for o in members}
-        found = False
+        in_turn = False
         for o, before in enumerate(self.index.predecessors):
             for p in before:
                 if position[p] > position[o]:
@@ -188,8 +188,8 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
                         f"operator {self.operators[o].name!r} reads what {self.operators[p].name!r} makes, which is of a "
                         f"later model; models stand in the order in which they follow each other"
                     )
-                found = found or position[p] < position[o]
-        return found
+                in_turn = in_turn or position[p] < position[o]
+        return in_turn
 
     def model_of(self, name: str) -> str:
         """The one of ``models`` whose operator or tensor this is, by its name; empty: none."""
@@ -247,8 +247,8 @@ class GraphIndex:
         outputs = [tuple(tensor_id[n] for n in operator.outputs) for operator in graph.operators]
         producer = [-1] * len(graph.tensors)
         consumers: list[list[int]] = [[] for _ in graph.tensors]
-        for o, made in enumerate(outputs):
-            for t in made:
+        for o, written in enumerate(outputs):
+            for t in written:
                 producer[t] = o
         predecessors: list[list[int]] = []
         successors: list[list[int]] = [[] for _ in graph.operators]

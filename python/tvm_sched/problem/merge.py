@@ -73,7 +73,7 @@ def merge_problems(problems: Sequence[Problem]) -> Problem:
 
 
 def merge_scenarios(scenarios: Sequence[Scenario]) -> Scenario:
-    """The run of the merged problem (`merge_problems`) in which is resident what is resident in one of the runs.
+    """Merge the problems (`merge_problems`) and the resident parameters of several runs.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def merge_scenarios(scenarios: Sequence[Scenario]) -> Scenario:
 
 
 def problems_of_models(problem: Problem) -> list[Problem]:
-    """The problem of each of the graph's models, alone on the machine; the problem itself where it is one model.
+    """Split a problem into one for each of its models, alone on the machine; one model: the problem itself.
 
     Names stay those of the merged graph.
 
@@ -121,10 +121,7 @@ def problems_of_models(problem: Problem) -> list[Problem]:
 
 
 def _model_names(graphs: Sequence[OpGraph]) -> list[str]:
-    """The graphs' names, numbered where they come again; a number that another has already is passed over.
-
-    They have no slash, so that no operator of one seems to be another's.
-    """
+    """Make the graphs' names unique by numbers, and replace slashes, which separate model and operator."""
     names = [graph.name.replace("/", ".") for graph in graphs]
     taken, seen, result = set(names), Counter[str](), []
     for name in names:
@@ -150,7 +147,7 @@ def _prefix(name: str) -> Callable[[str], str]:
 
 
 def renamed_group(group: Group, name: str, tensor: Callable[[str], str]) -> Group:
-    """A group with the name of its graph put before its own and its operators' names, and with renamed tensors."""
+    """Prefix the names of a group and its operators with the name of their graph, and rename the tensors."""
     replace = msgspec.structs.replace
     alternatives = tuple(
         replace(
@@ -164,17 +161,17 @@ def renamed_group(group: Group, name: str, tensor: Callable[[str], str]) -> Grou
     return replace(group, name=f"{name}/{group.name}", operators=operators, alternatives=alternatives)
 
 
-def renamed_operators(given: Iterable[Operator], name: str, tensor: Callable[[str], str]) -> tuple[Operator, ...]:
-    """Operators with the name of their graph put before their own, and with renamed tensors."""
+def renamed_operators(operators: Iterable[Operator], name: str, tensor: Callable[[str], str]) -> tuple[Operator, ...]:
+    """Prefix the names of operators with the name of their graph, and rename their tensors."""
 
     def renamed(o: Operator) -> Operator:
         inputs, outputs = tuple(map(tensor, o.inputs)), tuple(map(tensor, o.outputs))
         parts = o.read_bytes and {tensor(each): size for each, size in o.read_bytes.items()}
         return msgspec.structs.replace(o, name=f"{name}/{o.name}", inputs=inputs, outputs=outputs, read_bytes=parts)
 
-    return tuple(renamed(operator) for operator in given)
+    return tuple(renamed(operator) for operator in operators)
 
 
-def renamed_tensors(given: Iterable[Tensor], tensor: Callable[[str], str]) -> tuple[Tensor, ...]:
-    """Tensors under new names."""
-    return tuple(msgspec.structs.replace(each, name=tensor(each.name)) for each in given)
+def renamed_tensors(tensors: Iterable[Tensor], tensor: Callable[[str], str]) -> tuple[Tensor, ...]:
+    """Rename tensors."""
+    return tuple(msgspec.structs.replace(each, name=tensor(each.name)) for each in tensors)

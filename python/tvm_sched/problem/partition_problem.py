@@ -1,4 +1,4 @@
-"""A graph to be cut into pipeline stages, and what a stage costs: the max-throughput partitioning problem."""
+"""The max-throughput partitioning problem: a graph to cut into pipeline stages, and the cost of a stage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Integers = npt.NDArray[np.int64]
 
 
 MOST_TIME = 1e300
-"""Of all nodes and tensors together: bounds multiply it, and double precision ends at 1.8e308."""
+"""Most time of all nodes and tensors together: bounds multiply it, and double precision ends at 1.8e308."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class StageTensor:
     Parameters
     ----------
     producer : int
-        Node that makes it; -1: it comes from outside, to each stage that reads it.
+        Node that produces it; -1: it comes from outside, to each stage that reads it.
     readers : tuple of int
         Distinct nodes that read it.
     transfer : float
@@ -53,15 +53,14 @@ class StageTensor:
 class PartitionProblem:
     """Max-throughput partitioning (MTPP) on equal devices: nodes, tensors, fast memory.
 
-    After Archer et al., "Practical Performance Guarantees for Pipelined DNN Inference" (ICML 2024), Section 2. A stage
-    ``S`` costs the transfers of the tensors that it gets, the work of its nodes, the transfers of the tensors that it
-    sends, and the streaming of parameters that do not fit beside its activations (equation 3). Times are in any one
-    unit; problems of ours use nanoseconds, so that sums are exact.
+    After Archer et al., "Practical Performance Guarantees for Pipelined DNN Inference" (ICML 2024), Section 2. The cost of
+    a stage is the time of its nodes, of the transfers of tensors that it receives and sends, and of streaming parameters
+    that do not fit beside its activations (equation 3). Times share one unit; ours is nanoseconds, so that sums are exact.
 
     Parameters
     ----------
     names : sequence of str
-        Of the nodes.
+        Names of the nodes.
     work : array of float, one a node
         Running time.
     parameters : array of float, one a node
@@ -75,8 +74,8 @@ class PartitionProblem:
     Raises
     ------
     GraphError
-        Lengths that differ, a negative or missing number, times that add up to more than `MOST_TIME`, a tensor
-        of an unknown node, a cycle.
+        Lengths differ; a number is negative or missing; times add up to more than `MOST_TIME`; a tensor names an unknown
+        node; the graph has a cycle.
     """
 
     names: Sequence[str]
@@ -119,7 +118,7 @@ class PartitionProblem:
             raise GraphError("the graph has a cycle")
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: the fields, not what was compiled from them."""
+        """Pickle the fields alone, without the compiled graph."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
@@ -129,7 +128,7 @@ class PartitionProblem:
 
     @cached_property
     def fits_anywhere(self) -> bool:
-        """Whether all parameters and tensors fit into one device together, so that no stage overflows."""
+        """Whether one device holds all parameters and tensors, so that no stage overflows."""
         return bool(self.parameters.sum() + sum(tensor.size for tensor in self.tensors) <= self.memory)
 
     @cached_property
@@ -169,16 +168,16 @@ class PartitionProblem:
         stages : int
             At least 1.
         limit : float
-            Only costs below it are of interest; a good one makes it faster.
+            Only cuts that cost less count; a low limit makes it faster.
 
         Returns
         -------
         (float, list of int)
-            Cost of the bottleneck, and the position at which each segment ends. Infinite and empty where there is no
-            such cut below ``limit``.
+            Cost of the bottleneck, and the position at which each segment ends; infinite and empty if no cut costs less
+            than ``limit``.
         """
-        found = self._native.slice(_integers(order), stages, float(limit))
-        return found.bottleneck, np.from_dlpack(found.ends).tolist()
+        cut = self._native.slice(_integers(order), stages, float(limit))
+        return cut.bottleneck, np.from_dlpack(cut.ends).tolist()
 
     def stage_cost(self, nodes: npt.ArrayLike) -> float:
         """Cost of a stage that runs ``nodes`` in the order given: equation (3)."""
@@ -209,7 +208,7 @@ class PartitionProblem:
         Parameters
         ----------
         objective : {"slice", "arrangement", "weighted-arrangement"}
-            What an order is worth: the bottleneck of its best cut, or its linear arrangement.
+            Objective of an order: the bottleneck of its best cut, or its linear arrangement.
         start : array of shape (rows, nodes)
             Keys that the first population contains.
 
@@ -240,7 +239,7 @@ class PartitionProblem:
         moves: int = 1_000_000,
         seconds: float = float("inf"),
     ) -> Integers:
-        """Improve an assignment of nodes to stages by simulated annealing; peak memory is not looked at."""
+        """Improve an assignment of nodes to stages by simulated annealing; ignores peak memory."""
         from .native_partition import RefineSettings  # loads the library
 
         settings = RefineSettings(stages=stages, seed=seed, moves=moves, seconds=float(seconds))
@@ -252,7 +251,7 @@ class PartitionProblem:
         Returns
         -------
         array of shape (nodes + 1, nodes + 1)
-            ``[l, r]``: of the nodes at the positions from l to r - 1; 0 where l = r, infinite where l > r.
+            ``[l, r]``: cost of the nodes at positions l to r - 1; 0 if l = r, infinite if l > r.
         """
         rows = np.from_dlpack(self._native.segment_costs(_integers(order)))
         costs = np.full((self.size + 1, self.size + 1), np.inf)
@@ -264,20 +263,20 @@ class PartitionProblem:
     def ideals(
         self, stages: int, *, most: int = 100_000, limit: float = float("inf"), seconds: float = float("inf")
     ) -> tuple[int, bool, Integers | None]:
-        """The best partition by dynamic programming over ideals (Tarnawski et al., NeurIPS 2020); no peak memory.
+        """Find the best partition by dynamic programming over ideals (Tarnawski et al., NeurIPS 2020); ignores peak memory.
 
         Returns
         -------
         (int, bool, array of int or None)
-            The number of ideals (more than ``most``: given up), whether time was over, and the stage of each node
-            where there is a partition that costs less than ``limit``.
+            Number of ideals (above ``most``: too many), whether time ran out, and the stage of each node, or None if no
+            partition costs less than ``limit``.
         """
         from .native_partition import IdealSettings  # loads the library
 
         settings = IdealSettings(stages=stages, most_ideals=most, limit=float(limit), seconds=float(seconds))
-        found = self._native.ideals(settings)
-        partition = None if found.stages is None else _integers(np.from_dlpack(found.stages))
-        return found.ideals, found.stopped, partition
+        result = self._native.ideals(settings)
+        partition = None if result.stages is None else _integers(np.from_dlpack(result.stages))
+        return result.ideals, result.stopped, partition
 
     def valuable_stages(
         self,
@@ -290,47 +289,46 @@ class PartitionProblem:
         most: int = 1 << 62,
         seconds: float = float("inf"),
     ) -> tuple[int, int, list[Integers]]:
-        """Stages that cost at most ``limit`` and are worth more than ``target``, by branch and bound.
+        """Find stages that cost at most ``limit`` and have a value above ``target``, by branch and bound.
 
-        Nodes are looked at in turn, that which costs most alone first, and of the stages in which one is the dearest
-        the search ends with one that is worth more. Where no node has such a stage, there is none, whatever the
-        rounding. Overflow is not counted.
+        For each node, the most costly first, the search looks for one such stage in which the node is the most costly. If
+        no node has one, none exists, whatever the rounding. Overflow is not counted.
 
         Parameters
         ----------
         values : array of int, one a node
-            What nodes are worth, 0 or more; at most 2³⁰ together.
+            Values of the nodes, 0 or more; at most 2³⁰ together.
         first : int
-            Nodes that have been looked at before.
+            Nodes that earlier calls have finished.
         steps : int
-            Of the search trees; after as many no further node is looked at.
+            Steps of the search trees after which no further node begins.
         most : int
-            Steps after which the search ends, wherever it is.
+            Steps after which the search ends at once.
         seconds : float
-            After these the search ends, wherever it is.
+            Time after which the search ends at once.
 
         Returns
         -------
         (int, int, list of array of int)
-            How many nodes have been looked at, with those before; the steps; and the nodes of each stage found.
+            Number of finished nodes, including ``first``; the steps; and the nodes of each stage.
         """
         from .native_partition import StageValueSettings  # loads the library
 
         settings = StageValueSettings(
             target=target, limit=float(limit), first=first, steps=steps, most_steps=most, seconds=float(seconds)
         )
-        found = self._native.valuable_stages(_integers(values), settings)
-        return found.next, found.steps, [_integers(np.from_dlpack(stage)) for stage in found.stages]
+        result = self._native.valuable_stages(_integers(values), settings)
+        return result.next, result.steps, [_integers(np.from_dlpack(stage)) for stage in result.stages]
 
     def stages_of(self, order: npt.ArrayLike, ends: Sequence[int]) -> Integers:
-        """The stage of each node where an order is cut at ``ends``."""
+        """Return the stage of each node if an order is cut at ``ends``."""
         stage_of = np.zeros(self.size, dtype=np.int64)
         lengths = np.diff([0, *ends])
         stage_of[np.asarray(order, dtype=np.int64)] = np.repeat(np.arange(len(lengths)), lengths)
         return stage_of
 
     def stage_lists(self, stage_of: npt.ArrayLike, order: npt.ArrayLike | None = None) -> list[list[int]]:
-        """The nodes of each stage that has any, in the order in which it runs them.
+        """Return the nodes of each non-empty stage in the order in which it runs them.
 
         Parameters
         ----------
@@ -354,7 +352,7 @@ class PartitionProblem:
         return [[int(v) for v in run if stages[v] == s] for s in np.unique(stages)]
 
     def _checked(self, order: npt.ArrayLike, stages: Integers) -> Integers:
-        """An order that stages can run in; raises `GraphError` for any other."""
+        """Return an order in which stages can run; raise `GraphError` for any other."""
         run = _integers(order)
         if not np.array_equal(np.sort(run), np.arange(self.size)):
             raise GraphError(f"the order of a partition does not list each of {self.size} nodes once")

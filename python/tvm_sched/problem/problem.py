@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,34 +16,32 @@ from ..errors import InputError, ProblemError
 from ..files import content_digest, convert, decode_document, encode_document, read_bytes, write_atomically
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
-from .graph import Operator, OpGraph, Tensor
+from .graph import OpGraph, Tensor
 from .topology import HOST, STREAM_FIELDS, Route, Topology
-from .variants import Group, Variants, all_ways
+from .variants import Group, Variants, all_alternatives
 
 FORMAT, VERSION = "tvm_sched.problem", 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
-    """Graph, topology, costs and variants that fit together. It does not change.
+    """Graph, topology, costs and variants that fit together; immutable.
 
-    `derive` makes a problem of parts that are checked already.
-
-    What a schedule is judged by beside it is a `Workload`.
+    `derive` skips the checks. The objective of a schedule is in its `Workload`.
 
     Parameters
     ----------
     graph, topology, costs
         ``costs`` has a row for each operator of the graph and a column for each device of the topology.
     variants : Variants, optional
-        Groups of operators that can be computed in other ways than the graph's. What looks at ``graph`` alone schedules the
-        graph's own ways; a schedule that chooses others names them (`Schedule.choice`), and is one of `resolve`'s problem.
+        Groups of operators with alternatives. Code that reads ``graph`` alone schedules the groups as in the graph. A
+        schedule names the alternatives that it uses (`Schedule.choice`); its operators are those of `resolve`.
 
     Raises
     ------
     ProblemError
-        Shapes that differ, an operator that can run nowhere, an operator whose tensors fit into no device, direct
-        host access faster than the bus that carries its bytes, variants that do not fit the graph.
+        Shapes differ; an operator runs on no device or fits into none; direct host access is faster than its bus; the
+        variants do not fit the graph.
     """
 
     graph: OpGraph
@@ -70,15 +68,17 @@ class Problem:
         if self.variants is not None:
             self.variants.check(graph, costs)
             Problem(
-                all_ways(graph, self.variants.groups), self.topology, concatenate_costs([costs, self.variants.costs])
+                all_alternatives(graph, self.variants.groups),
+                self.topology,
+                concatenate_costs([costs, self.variants.costs]),
             )
 
     @staticmethod
     def derive(graph: OpGraph, topology: Topology, costs: Costs, variants: Variants | None = None) -> Problem:
-        """Make a problem of parts that are known to fit together, since they derive from a checked problem.
+        """Make a problem without checks, from parts of a checked one; checks take seconds for thousands of operators.
 
-        The parts are those of `Problem`. They are not checked again, which takes seconds for thousands of operators; so a
-        relaxation may also have parts that no machine could have, such as an operator without inputs that reads directly.
+        A relaxation may therefore have parts that `Problem` refuses, such as an operator without inputs that reads host
+        memory directly.
         """
         problem = object.__new__(Problem)
         for name, value in (("graph", graph), ("topology", topology), ("costs", costs), ("variants", variants)):
@@ -92,28 +92,22 @@ class Problem:
 
     @property
     def own_tensors(self) -> list[Tensor]:
-        """Tensors of alternatives alone."""
+        """Tensors that only alternatives have."""
         groups = self.variants.groups if self.variants else ()
         return [tensor for group in groups for each in group.alternatives for tensor in each.tensors]
 
-    @property
-    def _own_operators(self) -> list[Operator]:
-        """Operators of alternatives alone."""
-        groups = self.variants.groups if self.variants else ()
-        return [operator for group in groups for each in group.alternatives for operator in each.operators]
-
     def resolve(self, choice: Mapping[str, str] | None = None) -> Problem:
-        """The problem without variants that results from a choice of a way for each group.
+        """Return the problem without variants that results from a choice.
 
         Parameters
         ----------
         choice : mapping of str to str, optional
-            The way of each group, by name; a group that is not named is computed as in the graph.
+            Name of an alternative by name of the group; other groups stay as in the graph.
 
         Raises
         ------
         ProblemError
-            It names a group or a way that is not there.
+            It names an unknown group or alternative.
         """
         wanted = dict(choice or {})
         if self.variants is None:
@@ -127,7 +121,7 @@ class Problem:
         return last[1]
 
     def _check_total(self) -> None:
-        """No sum of times can leave 64 bits, whatever a schedule does."""
+        """Check that the times of any schedule add up to less than 64 bits hold."""
         both = np.stack([self.costs.operator_ns, self.costs.direct_ns])
         longest = np.where(both < FORBIDDEN, both, 0).max(axis=(0, 2), initial=0).sum(dtype=np.float64)
         places = range(HOST, len(self.topology.devices))
@@ -281,6 +275,30 @@ class Problem:
 
     def __repr__(self) -> str:
         return f"Problem({self.graph.name!r}: {len(self.graph.operators)} operators, {self.topology.name!r})"
+
+
+def problem_of(
+    graph: OpGraph, groups: Sequence[Group], topology: Topology, cost_model: Callable[[OpGraph, Topology], Costs]
+) -> Problem:
+    """Make the problem of a graph and its groups, with latencies by a cost model.
+
+    Drop the groups if the costs have concurrency. Drop alternatives with an operator that no device can run or hold.
+
+    Raises
+    ------
+    ProblemError
+        As `Problem`, for any other reason.
+    """
+    if not groups:
+        return Problem(graph, topology, cost_model(graph, topology))
+    every = all_alternatives(graph, groups)
+    both = cost_model(every, topology)
+    costs, variants = Variants.split(groups, len(graph.operators), both)
+    if costs.concurrency is not None:
+        return Problem(graph, topology, costs)
+    all_operators = Problem.derive(every, topology, both)
+    fits = [all_operators.fits(o) for o in range(len(graph.operators), len(every.operators))]
+    return Problem(graph, topology, costs, variants.only(fits))
 
 
 class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Variants: groups of operators that can be computed in several ways, of which a schedule chooses one each."""
+"""Variants: groups of operators with alternatives, of which a schedule chooses one for each group."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .graph import Operator, OpGraph, Tensor
 
 
 class Alternative(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A way to compute a group other than that of the graph.
+    """A form of a group other than the one in the graph.
 
     Parameters
     ----------
     name : str
         Unique in its group, such as ``"apart"`` or ``"columns/4"``.
     operators : tuple of Operator
-        They make the tensors of the group that others read, of the same names, and read no activation from outside that
-        the group's operators in the graph do not read.
+        They produce, under the same names, the tensors of the group that other operators read. From outside they read
+        only activations that the group reads in the graph.
     tensors : tuple of Tensor
-        Those that only this alternative has: activations between its operators, and parts of parameters.
+        Tensors that only this alternative has: activations between its operators, and parts of parameters.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Alternative(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Operators of a graph that can be computed in several ways.
+    """Operators of a graph that have alternatives.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Operators of the graph; no other group has them.
     alternatives : tuple of Alternative
     graph_way : str
-        Name of the way that is in the graph.
+        Name of the form in the graph.
     """
 
     name: str
@@ -61,8 +61,8 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ProblemError(f"the ways of group {self.name!r} are {names}; each has a name of its own")
 
     @property
-    def ways(self) -> tuple[str, ...]:
-        """Names of all ways, the graph's first."""
+    def alternative_names(self) -> tuple[str, ...]:
+        """Names of the form in the graph and then of the alternatives, in their order."""
         return (self.graph_way, *(alternative.name for alternative in self.alternatives))
 
 
@@ -73,7 +73,7 @@ class Variants:
     ----------
     groups : iterable of Group
     costs : Costs
-        A row for each operator of each alternative, in their order; a column for each device.
+        Shape (operators of all alternatives in their order, devices).
     """
 
     __slots__ = ("costs", "groups")
@@ -83,12 +83,12 @@ class Variants:
 
     @staticmethod
     def split(groups: Iterable[Group], operators: int, costs: Costs) -> tuple[Costs, Variants]:
-        """Costs of the graph's ``operators`` first, then of the alternatives', as two: those of `all_ways` of the groups."""
+        """Split the costs of `all_alternatives` into those of the graph's ``operators`` and the variants."""
         rows = range(costs.operator_ns.shape[0])
         return costs.rows(rows[:operators]), Variants(groups, costs.rows(rows[operators:]))
 
     def only(self, possible: Sequence[bool]) -> Variants:
-        """The variants with those alternatives whose operators are all ``possible``, a value for each row of the costs."""
+        """Keep the alternatives whose operators are all ``possible``, which has a value for each row of the costs."""
         groups: list[Group] = []
         rows: list[int] = []
         end = 0
@@ -104,7 +104,7 @@ class Variants:
         return Variants(groups, self.costs.rows(rows))
 
     def of_groups(self, kept: Sequence[bool]) -> Variants:
-        """Those of some groups, a value for each."""
+        """Keep some groups; ``kept`` has a value for each."""
         rows: list[int] = []
         end = 0
         for group, keep in zip(self.groups, kept, strict=True):
@@ -118,12 +118,12 @@ class Variants:
         return {"groups": msgspec.to_builtins(self.groups), "costs": self.costs.to_builtins()}
 
     def choose(self, graph: OpGraph, costs: Costs, choice: Mapping[str, str]) -> tuple[OpGraph, Costs]:
-        """The graph and the costs that result from a choice of a way for each group (`choose_graph`)."""
+        """Return the graph and the costs that result from a choice (`choose_graph`)."""
         chosen, rows = choose_graph(graph, self.groups, choice)
         return chosen, concatenate_costs([costs, self.costs]).rows(rows)
 
     def check(self, graph: OpGraph, costs: Costs) -> None:
-        """Raise `ProblemError` where the groups do not fit the graph, or the costs the groups."""
+        """Raise `ProblemError` if the groups do not fit the graph, or the costs do not fit the groups."""
         count = sum(len(a.operators) for group in self.groups for a in group.alternatives)
         if self.costs.operator_ns.shape != (count, costs.operator_ns.shape[1]):
             raise ProblemError(
@@ -153,28 +153,28 @@ class Variants:
 
 
 def choose_graph(graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, str]) -> tuple[OpGraph, list[int]]:
-    """The graph that results from a choice; groups that it does not name are computed as in the graph.
+    """Replace the chosen groups by their alternatives; a group that ``choice`` does not name stays as it is.
 
-    An alternative's operators take the position of the group's first operator. Activations and parameters that nothing
-    makes or reads any more are left out.
+    An alternative's operators take the position of the group's first operator. Unused activations and parameters are
+    dropped.
 
     Returns
     -------
     (OpGraph, list of int)
-        For each operator its position in `all_ways`.
+        For each operator its position in `all_alternatives`.
 
     Raises
     ------
     ProblemError
-        The choice names a group or a way that is not there.
+        The choice names an unknown group or alternative.
     """
     first: dict[str, tuple[Alternative, int]] = {}
     replaced: set[str] = set()
     tensors: list[Tensor] = []
     count = len(graph.operators)
-    for group, way in zip(groups, _ways(groups, choice), strict=True):
+    for group, position in zip(groups, _chosen_positions(groups, choice), strict=True):
         for k, alternative in enumerate(group.alternatives, 1):
-            if k == way:
+            if k == position:
                 first[group.operators[0]] = alternative, count
                 replaced.update(group.operators)
                 tensors += alternative.tensors
@@ -195,42 +195,44 @@ def choose_graph(graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, s
     return OpGraph(graph.name, tuple(operators), (*kept, *tensors), graph.outputs, graph.models), rows
 
 
-def _ways(groups: Sequence[Group], choice: Mapping[str, str]) -> list[int]:
-    """For each group the position in `Group.ways` that a choice names."""
+def _chosen_positions(groups: Sequence[Group], choice: Mapping[str, str]) -> list[int]:
+    """Return for each group the position of the chosen name in `Group.alternative_names`."""
     known = {group.name: group for group in groups}
-    for name, way in choice.items():
+    for name, alternative in choice.items():
         if name not in known:
             raise ProblemError(f"the choice names group {name!r}; {_list_known(known)}")
-        if way not in known[name].ways:
+        if alternative not in known[name].alternative_names:
             raise ProblemError(
-                f"the choice names {way!r} for group {name!r}, of whose ways {_list_known(known[name].ways)}"
+                f"the choice names {alternative!r} for group {name!r}, of whose ways "
+                f"{_list_known(known[name].alternative_names)}"
             )
-    return [group.ways.index(choice.get(group.name, group.graph_way)) for group in groups]
+    return [group.alternative_names.index(choice.get(group.name, group.graph_way)) for group in groups]
 
 
-def all_ways(graph: OpGraph, groups: Iterable[Group]) -> OpGraph:
-    """One graph of the operators of all ways, the graph's first, then the alternatives' in order: what cost models look at.
+def all_alternatives(graph: OpGraph, groups: Iterable[Group]) -> OpGraph:
+    """Join the operators of the graph and then those of all alternatives in one graph, for cost models.
 
-    What an alternative makes for others has the alternative's name behind its own, so that each tensor is made once.
+    A tensor that an alternative produces for other operators gets the alternative's name as a suffix, so that each
+    tensor has one producer.
     """
     operators, tensors = list(graph.operators), list(graph.tensors)
     known = {tensor.name: tensor for tensor in graph.tensors}
     for group in groups:
         for alternative in group.alternatives:
             own = {tensor.name for tensor in alternative.tensors}
-            made = {n: f"{n} ({alternative.name})" for o in alternative.operators for n in o.outputs if n not in own}
+            renamed = {n: f"{n} ({alternative.name})" for o in alternative.operators for n in o.outputs if n not in own}
             tensors += alternative.tensors
-            tensors += [msgspec.structs.replace(known[n], name=new) for n, new in made.items() if n in known]
+            tensors += [msgspec.structs.replace(known[n], name=new) for n, new in renamed.items() if n in known]
             for operator in alternative.operators:
-                inputs = tuple(made.get(n, n) for n in operator.inputs)
-                outputs = tuple(made.get(n, n) for n in operator.outputs)
-                parts = operator.read_bytes and {made.get(n, n): size for n, size in operator.read_bytes.items()}
+                inputs = tuple(renamed.get(n, n) for n in operator.inputs)
+                outputs = tuple(renamed.get(n, n) for n in operator.outputs)
+                parts = operator.read_bytes and {renamed.get(n, n): size for n, size in operator.read_bytes.items()}
                 operators.append(msgspec.structs.replace(operator, inputs=inputs, outputs=outputs, read_bytes=parts))
     return OpGraph(graph.name, tuple(operators), tuple(tensors), graph.outputs, graph.models)
 
 
 def _check_convex(graph: OpGraph, group_of: Mapping[str, str]) -> None:
-    """Each group can be one operator: no path leaves it and comes back, nor do groups wait for each other."""
+    """Check that each group could be one operator: no path leaves it and returns, and no groups wait for each other."""
     keys = [(o.name in group_of, group_of.get(o.name, o.name)) for o in graph.operators]
     before: dict[tuple[bool, str], set[tuple[bool, str]]] = {key: set() for key in keys}
     for key, predecessors in zip(keys, graph.index.predecessors, strict=True):
@@ -246,12 +248,12 @@ def _check_convex(graph: OpGraph, group_of: Mapping[str, str]) -> None:
 
 
 def _check_interfaces(graph: OpGraph, group: Group) -> None:
-    """Each alternative makes what others read of the group, of what the group reads."""
+    """Check that each alternative has the group's inputs and outputs."""
     index = graph.index
     members = {index.operator_id[name] for name in group.operators}
-    made = {t for o in members for t in index.outputs[o]}
-    needed = {t for t in made if t in index.graph_outputs or any(o not in members for o in index.consumers[t])}
-    activations = {t for o in members for t in index.inputs[o] if index.producer[t] >= 0} - made
+    produced = {t for o in members for t in index.outputs[o]}
+    needed = {t for t in produced if t in index.graph_outputs or any(o not in members for o in index.consumers[t])}
+    activations = {t for o in members for t in index.inputs[o] if index.producer[t] >= 0} - produced
     names = {graph.tensors[t].name for t in activations}
     names |= {tensor.name for tensor in graph.tensors if tensor.kind != "activation"}
     outputs = {graph.tensors[t].name for t in needed}

@@ -22,7 +22,7 @@ def _ways(problem: Problem) -> dict[str, str]:
     """How many groups of operators can be computed in which ways; nothing where there are none."""
     if problem.variants is None:
         return {}
-    count = Counter(way for group in problem.variants.groups for way in group.ways)
+    count = Counter(way for group in problem.variants.groups for way in group.alternative_names)
     said = ", ".join(f"{n} {way}" for way, n in count.items())
     return {"variants": f"{len(problem.variants.groups)} groups; ways: {said}"}
 

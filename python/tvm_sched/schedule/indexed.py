@@ -98,9 +98,9 @@ class ScheduleIndex:
     @staticmethod
     def of_native(problem: Problem | Scenario, native: NativeSchedule) -> ScheduleIndex:
         """The schedule that a search in C++ has found."""
-        made = ScheduleIndex(problem, _array(native.placements()), _array(native.transfers()))
-        made.__dict__["native"] = native
-        return made
+        index = ScheduleIndex(problem, _array(native.placements()), _array(native.transfers()))
+        index.__dict__["native"] = native
+        return index
 
     @staticmethod
     def of_sequence(problem: Problem | Scenario, sequence: Array) -> ScheduleIndex:
@@ -193,10 +193,15 @@ class ScheduleIndex:
         for violation in self.violations(1):
             raise ScheduleError(violation.message)
         count = self.placements.shape[1]
-        found = self._call_native(self.native.simulate)
-        start, end = _array(found.start_ns), _array(found.end_ns)
+        simulation = self._call_native(self.native.simulate)
+        start, end = _array(simulation.start_ns), _array(simulation.end_ns)
         return Times(
-            start[:count], end[:count], start[count:], end[count:], found.latency_ns, _array(found.peak_memory)
+            start[:count],
+            end[:count],
+            start[count:],
+            end[count:],
+            simulation.latency_ns,
+            _array(simulation.peak_memory),
         )
 
     @cached_property
@@ -255,9 +260,9 @@ class ScheduleIndex:
                 transfers.append(Transfer("copy", to, graph.tensors[item].name, devices[source].name, evict=evict))
             else:
                 transfers.append(Transfer("host_read", to, operator=graph.operators[item].name))
-        made = Schedule(self.problem.digest, placements, tuple(transfers), **fields)
-        made.__dict__["index"] = self
-        return made
+        schedule = Schedule(self.problem.digest, placements, tuple(transfers), **fields)
+        schedule.__dict__["index"] = self
+        return schedule
 
     def _call_native(self, question: Callable[[], Any]) -> Any:
         try:

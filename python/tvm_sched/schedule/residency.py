@@ -14,17 +14,14 @@ from .resolve import resolved, resolved_scenario
 from .schedule import Schedule
 
 Resident: TypeAlias = "float | Collection[str]"
-"""A part of the bytes of the parameters, from 0 to 1, or names of parameters."""
+"""A share of the bytes of the parameters, 0 to 1, or names of parameters."""
 
 Requests: TypeAlias = "Resident | Sequence[tuple[Resident, float]]"
-"""What is resident when a run begins; for requests of several kinds, that and the weight of each."""
+"""Resident parameters of all runs; or pairs of resident parameters and weight for several kinds of runs."""
 
 
 def moved_parameters(problem: Problem, schedule: Schedule) -> list[str]:
-    """Parameters that the schedule loads and that can remain, in the order of their first transfer.
-
-    One that is evicted from a device has to be brought again in each run.
-    """
+    """Return the parameters that the schedule moves and never evicts, in the order of their first transfer."""
     index = problem.graph.index
     evicted = {t.tensor for t in schedule.transfers if t.evict}
     names = dict.fromkeys(t.tensor for t in schedule.transfers if t.kind != "host_read" and t.tensor not in evicted)
@@ -32,7 +29,7 @@ def moved_parameters(problem: Problem, schedule: Schedule) -> list[str]:
 
 
 def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident) -> frozenset[str]:
-    """Names of the resident parameters in a run of a schedule; a fraction is of the bytes that it transfers.
+    """Return the names of the resident parameters in a run; a fraction is of the bytes that the schedule transfers.
 
     Raises
     ------
@@ -47,7 +44,7 @@ def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident
 
 
 def resolved_in_run(problem: Problem, schedule: Schedule, resident: Resident) -> tuple[Scenario, Schedule]:
-    """The run, in which these parameters are resident, of the problem without variants, and its schedule (`resolved`).
+    """Return the run of the resolved problem with these parameters resident, and the resolved schedule.
 
     Raises
     ------
@@ -63,33 +60,33 @@ def resolved_in_run(problem: Problem, schedule: Schedule, resident: Resident) ->
 
 
 def requests_of(problem: Problem, resident: Requests) -> tuple[Request, ...]:
-    """The requests to make a schedule for; none if all runs are cold.
+    """Return the requests to schedule for; none if all runs are cold.
 
-    A fraction is of the bytes of all parameters that operators read, in topological order, so that those needed first
-    are there. In a problem with variants it takes the parameters of an alternative with all of those that it is for.
+    A fraction takes the parameters that operators read first, in topological order, by bytes. If it has all parameters of a
+    group, it also has those of the group's alternatives.
 
     Raises
     ------
     InputError
         A part is not between 0 and 1, a name is no parameter, or weights are no numbers, below 0 or all 0.
     """
-    given = _weighted(resident)
+    weighted = _weighted(resident)
     try:
-        weights = [float(weight) for _, weight in given]
+        weights = [float(weight) for _, weight in weighted]
     except (TypeError, ValueError):
         raise InputError(f"requests are {resident!r}; pairs of what is resident and a weight are allowed") from None
-    if not all(0 <= weight < math.inf for weight in weights) or (given and not sum(weights)):
+    if not all(0 <= weight < math.inf for weight in weights) or (weighted and not sum(weights)):
         raise InputError(f"the weights of requests are {weights}; numbers from 0 on are allowed, not all 0")
-    made = [
+    requests = [
         Request(tuple(sorted(_names(problem, each))), weight)
-        for (each, _), weight in zip(given, weights, strict=True)
+        for (each, _), weight in zip(weighted, weights, strict=True)
         if weight
     ]
-    return tuple(made) if any(request.resident for request in made) else ()
+    return tuple(requests) if any(request.resident for request in requests) else ()
 
 
 def _weighted(resident: Requests) -> list[tuple[Resident, float]]:
-    """What is resident in requests of each kind, with its weight."""
+    """Return the resident parameters of each kind of request, with its weight."""
     pairs = [] if isinstance(resident, (int, float, str)) else [each for each in resident if isinstance(each, tuple)]
     return (
         pairs
@@ -99,7 +96,7 @@ def _weighted(resident: Requests) -> list[tuple[Resident, float]]:
 
 
 def _names(problem: Problem, resident: Resident) -> Iterable[str]:
-    """Names of the parameters that are resident, whatever the schedule."""
+    """Return the names of the resident parameters, for any schedule."""
     if not isinstance(resident, (int, float)):
         return _named(problem, resident)
     index, tensors = problem.graph.index, problem.graph.tensors
@@ -120,7 +117,7 @@ def _named(problem: Problem, names: Collection[str]) -> frozenset[str]:
 
 
 def _part(parameters: Iterable[tuple[str, int]], part: float) -> list[str]:
-    """The first of the parameters, names and bytes, that are at most this part of all bytes."""
+    """Return the names of the first parameters that have at most this share of all bytes."""
     if not 0 <= part <= 1:
         raise InputError(f"resident is {part}; a fraction from 0 to 1, or a list of parameters, is allowed")
     known = list(parameters)
@@ -134,7 +131,7 @@ def _part(parameters: Iterable[tuple[str, int]], part: float) -> list[str]:
 
 
 def requests_of_part(part: Problem, requests: Sequence[Request]) -> tuple[Request, ...]:
-    """The requests of several models, as they are for one of them."""
+    """Restrict the requests of several models to the parameters of one."""
     there = {tensor.name for tensor in (*part.graph.tensors, *part.own_tensors)}
     return tuple(
         msgspec.structs.replace(r, resident=tuple(name for name in r.resident if name in there)) for r in requests

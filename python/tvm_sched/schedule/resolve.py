@@ -13,15 +13,14 @@ from .schedule import Certificate, RequestLatency, Schedule, weighted_mean
 
 
 def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
-    """The problem that results from a schedule's choice of ways, and the schedule of that problem.
+    """Return the problem without variants that a schedule's choice results in, and the schedule of that problem.
 
-    Where the problem has no variants they are the two that were given. The schedule keeps its certificate, whose bound holds
-    over all variants.
+    A problem without variants is returned as it is. The certificate stays: its bound holds for all choices.
 
     Raises
     ------
     ScheduleError
-        It chooses a group or a way that the problem does not have.
+        The choice names an unknown group or alternative.
     """
     if problem.variants is None and not schedule.choice:
         return problem, schedule
@@ -36,7 +35,7 @@ def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
 
 
 def _certificate_of_chosen(certificate: Certificate | None, chosen: Problem) -> Certificate | None:
-    """The certificate, whose requests name no parameters of ways that were not chosen."""
+    """Drop the parameters of other alternatives from the requests of a certificate."""
     if certificate is None or not certificate.requests:
         return certificate
     there = chosen.graph.index.tensor_id.keys()
@@ -48,7 +47,7 @@ def _certificate_of_chosen(certificate: Certificate | None, chosen: Problem) -> 
 
 
 def resolved_scenario(scenario: Scenario, schedule: Schedule) -> tuple[Scenario, Schedule]:
-    """The same run of the resolved problem, and the resolved schedule.
+    """Return the same run of the resolved problem, and the resolved schedule.
 
     Raises
     ------
@@ -62,7 +61,7 @@ def resolved_scenario(scenario: Scenario, schedule: Schedule) -> tuple[Scenario,
 
 
 def in_scenarios(scenarios: Sequence[Scenario], schedule: Schedule) -> list[ScheduleIndex]:
-    """The resolved schedule in each of several runs.
+    """Return the resolved schedule in each of several runs.
 
     Raises
     ------
@@ -73,7 +72,7 @@ def in_scenarios(scenarios: Sequence[Scenario], schedule: Schedule) -> list[Sche
 
 
 def evaluate(problem: Problem, schedule: Schedule, workload: Workload = COLD) -> tuple[int, tuple[RequestLatency, ...]]:
-    """The latency of a schedule in nanoseconds, the mean over the requests; and that of each request, if there are any.
+    """Return the latency of a schedule (ns, mean over the requests) and of each request, if there are any.
 
     Raises
     ------
@@ -86,14 +85,14 @@ def evaluate(problem: Problem, schedule: Schedule, workload: Workload = COLD) ->
 
 
 def objective_ns(problem: Problem, schedule: Schedule, workload: Workload = COLD) -> int:
-    """The objective of searches in nanoseconds: the latency as in `evaluate`, including the workload's lags."""
+    """Return the objective of searches (ns): the latency as in `evaluate`, plus the workload's lags."""
     runs = in_scenarios(workload.scenarios(problem), schedule)
     return weighted_mean(workload.requests, [run.objective_ns for run in runs])
 
 
 def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) -> Schedule:
-    """Turn a schedule of the problem that ``choice`` results in into one of the problem itself; inverse of `resolved`."""
+    """Turn a schedule of the problem resolved by ``choice`` into one of the problem itself; inverse of `resolved`."""
     assert problem.variants is not None
     first = {group.name: group.graph_way for group in problem.variants.groups}
-    named = {group: way for group, way in choice.items() if way != first[group]}
+    named = {group: name for group, name in choice.items() if name != first[group]}
     return schedule.replace(problem=problem.digest, choice=named)

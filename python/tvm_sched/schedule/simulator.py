@@ -18,7 +18,7 @@ from .timeline import Event, Timeline
 def simulate(
     problem: Problem, schedule: Schedule, resident: Resident = 0.0, *, other_problem: bool = False
 ) -> Timeline:
-    """Simulate a schedule by the rules of ``docs/model.md``; with variants, the schedule of the chosen ways.
+    """Simulate a schedule by the rules of ``docs/model.md``; with variants, of the chosen alternatives.
 
     Parameters
     ----------

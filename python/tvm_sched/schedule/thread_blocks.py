@@ -22,8 +22,8 @@ from .simulator import timeline
 from .timeline import Timeline
 
 PRODUCT_EFFICIENCY = 0.35
-"""Part of a GPU's arithmetic that compute-intensive kernels reach at best, so that they fill it from there on: fitted to
-half of the pairs of kernels that were measured on an H100 (``docs/results/concurrent_kernels.md``)."""
+"""Share of a GPU's arithmetic that saturates it, fitted to half of the kernel pairs that were measured on an H100
+(``docs/results/concurrent_kernels.md``)."""
 _MOST_WAVES = 8
 """Kernels of more waves are simulated with blocks merged until there are this many waves."""
 
@@ -38,11 +38,11 @@ class BlockKernel:
     alone_ns : int
         From the start of its first block to the end of its last when nothing runs beside it.
     arithmetic, bandwidth : float
-        Parts of the GPU's arithmetic and memory bandwidth that it uses then, from 0 to 1.
+        Shares of the GPU's arithmetic and memory bandwidth that it uses alone, 0 to 1.
     before : tuple of int
-        Kernels for which it waits, by their position.
+        Positions of the kernels for which it waits.
     overhead_ns, ready_ns : int
-        From the end of those to its first block at least, and the earliest time of that.
+        Least time from their end to its first block, and the earliest start of that block.
     """
 
     resources: KernelResources
@@ -55,7 +55,7 @@ class BlockKernel:
 
 
 def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count: int) -> list[tuple[int, int]]:
-    """When kernels that are launched in this order begin and end, in nanoseconds.
+    """Return start and end (ns) of kernels that are launched in this order.
 
     Kernels that are ready queue up. Blocks of the first go where there is room, and as long as it has blocks left no later
     one starts any: GPUs do not preempt (Amert et al., RTSS 2017, which Opara cites; Opara's "GPU blocking"). Blocks on a
@@ -78,7 +78,7 @@ def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count:
         concurrent = min(blocks, places)
         waves = -(-blocks // places)
         on_one = -(-concurrent // count)
-        # Averages over the kernel, as parts of what a block uses; no more than what its neighbours of the kernel leave.
+        # Averages over the kernel, as shares of one block; at most what the kernel's other blocks leave.
         busy = waves * concurrent / blocks
         arithmetic = min(kernel.arithmetic * busy * count / concurrent, 1 / on_one)
         bandwidth = min(kernel.bandwidth * busy / concurrent, 1 / concurrent)
@@ -120,12 +120,11 @@ def knows_blocks(problem: Problem, schedule: Schedule) -> bool:
 
 
 def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident = 0.0) -> Timeline:
-    """The timeline of a schedule on one GPU, by its blocks.
+    """Return the timeline of a schedule on one GPU, simulated by thread blocks.
 
-    Alone, an operator takes what the problem's costs say; a launch's overhead takes no room on the GPU. Nothing starts
-    before the device's ``stream_overhead`` for each stream but one; one that waits for a kernel of another stream starts
-    its ``wait_overhead`` later. Loads of parameters
-    and inputs follow each other on the bus, without waiting for anything.
+    Alone, an operator takes the time in the problem's costs; a launch's overhead takes no room on the GPU. Nothing starts
+    before the device's ``stream_overhead`` for each stream but one. A kernel that waits for another stream starts
+    ``wait_overhead`` later. Loads of parameters and inputs follow each other on the bus without a pause.
 
     Parameters
     ----------
@@ -203,7 +202,7 @@ def _gpu_of(problem: Problem, schedule: Schedule) -> _Gpu:
 
 
 def _kernels(problem: Problem, o: int, gpu: _Gpu, direct: bool) -> list[BlockKernel]:
-    """The launches of an operator, which share its time equally."""
+    """Return the launches of an operator, which share its time equally."""
     operator, size = problem.graph.operators[o], problem.graph.index.size
     demand: Demand = operator.demand  # type: ignore[assignment]  # _gpu_of has looked
     launches = demand.launches
@@ -222,28 +221,28 @@ def _kernels(problem: Problem, o: int, gpu: _Gpu, direct: bool) -> list[BlockKer
 
 
 def _waits(problem: Problem, index: ScheduleIndex) -> list[list[int]]:
-    """Of each placement the operators for whose end it waits: producers, the one before on its stream, earlier stages."""
+    """Return the operators that each placement waits for: producers, its stream's last one, earlier stages."""
     before = problem.graph.index.predecessors
     on_stream: dict[int, int] = {}
-    here: list[int] = []  # of the stage that is open
+    here: list[int] = []  # operators of the open stage
     earlier: list[int] = []
     open_stage = 0
-    found = []
+    waits_of = []
     for o, stream, stage in zip(index.operator, index.stream, index.stage, strict=True):
         if stage != open_stage or not stage:
             earlier, here, open_stage = (here or earlier) if stage or open_stage else [], [], stage
         waits = dict.fromkeys((*before[o], *earlier))
         if stream in on_stream:
             waits[on_stream[stream]] = None
-        found.append(list(waits))
+        waits_of.append(list(waits))
         on_stream[stream] = o
         if stage:
             here.append(o)
-    return found
+    return waits_of
 
 
 def _loads(index: ScheduleIndex, number: int, now: int) -> tuple[dict[int, int], list[tuple[int, int]]]:
-    """When each host tensor is on the GPU, and when each transfer runs: one after another, the first at ``now``."""
+    """Return when each host tensor arrives, and when each transfer runs: one after another, the first at ``now``."""
     arrived: dict[int, int] = {}
     moves = []
     for kind, item in zip(index.transfer_kind, index.transfer_item, strict=True):

@@ -58,9 +58,9 @@ def violations(
     resident: Resident = 0.0,
     workload: Workload | None = None,
 ) -> list[Violation]:
-    """Every broken rule, up to ``limit``; an empty list for a schedule that `verify` accepts.
+    """List the broken rules, up to ``limit``; empty if `verify` accepts the schedule.
 
-    Rules that need times (memory, the certificate) are judged only where no rule before them is broken.
+    Rules that need times (memory, the certificate) are checked only if the others hold.
     """
     return list(islice(_find_violations(problem, schedule, contiguous, resident, workload, limit), limit))
 
@@ -83,14 +83,14 @@ def _find_violations(
             "workload",
             f"rule 'workload': the schedule was made for workload {schedule.workload!r}, this is {workload.digest!r}",
         )
-    given = problem, schedule
+    unresolved = problem, schedule
     try:
         problem, schedule = resolved(problem, schedule)
         index = ScheduleIndex.of(problem, schedule)
     except ScheduleError as error:
         yield Violation("problem", f"rule 'problem': {error}")
         return
-    sets = {resolved_in_run(*given, resident)[0].resident}
+    sets = {resolved_in_run(*unresolved, resident)[0].resident}
     broken = index.violations(limit)
     yield from broken
     yield from _evictions(problem, index)
@@ -100,7 +100,7 @@ def _find_violations(
         yield from _memory(problem, index)
         requests = schedule.certificate.requests if schedule.certificate else ()
         try:
-            runs = in_scenarios(Workload(requests).scenarios(given[0]), given[1])
+            runs = in_scenarios(Workload(requests).scenarios(unresolved[0]), unresolved[1])
         except InputError as error:
             yield Violation("certificate", f"rule 'certificate': {error}")
             return
@@ -111,7 +111,7 @@ def _find_violations(
 
 
 def _evictions(problem: Problem, index: ScheduleIndex) -> Iterator[Violation]:
-    """What may leave a device before the end is a parameter that the model does not return."""
+    """Check that only parameters that the model does not return are evicted."""
     for t, d in sorted(index.evicted):
         tensor, device = problem.graph.tensors[t], problem.topology.devices[d].name
         if tensor.kind != "parameter" or t in problem.graph.index.graph_outputs:
@@ -123,7 +123,7 @@ def _evictions(problem: Problem, index: ScheduleIndex) -> Iterator[Violation]:
 
 
 def _memory(problem: Problem, index: ScheduleIndex, run: str = "") -> Iterator[Violation]:
-    """Rule 5: for each device that overflows, the first moment (of the ``run``, in words) at which it does."""
+    """Check rule 5: report the first moment at which each device overflows; ``run`` describes the run."""
     over = [d for d, device in enumerate(problem.topology.devices) if index.times.peak_memory[d] > device.memory]
     if not over:
         return
@@ -146,7 +146,7 @@ def _memory(problem: Problem, index: ScheduleIndex, run: str = "") -> Iterator[V
 
 
 def _running(index: ScheduleIndex, device: int, moment: int) -> str:
-    """Operator that runs on a device at a moment; empty where none does."""
+    """Return the operator that runs on a device at a moment; empty if there is none."""
     for p, (o, d) in enumerate(zip(index.operator, index.device, strict=True)):
         if d == device and index.times.start_ns[p] <= moment < index.times.end_ns[p]:
             return index.problem.graph.operators[o].name

@@ -20,7 +20,7 @@ from .common.partial import PartialSchedule
 from .scheduler_registry import register
 
 CANDIDATES = 3
-"""Ways of loading, best first, for which direct reads are tried."""
+"""Loading plans, best first, for which direct reads are tried."""
 
 
 class DeepPlanOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,9 +48,8 @@ def deepplan(problem: Problem, workload: Workload, options: DeepPlanOptions) -> 
     Loads run ahead of the kernels in their order. *Parallel transmission*: the parameters, in order of use, are cut in as
     many stretches as there are buses to use, by bandwidth; the first is loaded straight, each other one through a neighbour
     on its bus, and copied on over a link. *Direct host access*: where a kernel waits for its parameters, the layer up to it
-    that loses least by reading directly does so, if the run then ends no
-    later. Direct reads are
-    tried on the best three pairs of a device and its neighbours; the best by the simulator is taken.
+    that loses least by reading directly does so, if the run then ends no later. Direct reads are tried on the best three
+    pairs of a device and its neighbours; the best by the simulator is taken.
     O(layers x operators).
 
     The paper weighs a layer's loss against the wait that it saves from profiles; here each change is priced by the rules
@@ -67,14 +66,13 @@ def deepplan(problem: Problem, workload: Workload, options: DeepPlanOptions) -> 
     names = [device.name for device in scenario.topology.devices]
     if options.device and options.device not in names:
         raise InputError(f"scheduler 'deepplan' has no device {options.device!r}; there are {', '.join(names)}")
-    found = _plans_without_direct_reads(
-        scenario, [d for d, name in enumerate(names) if options.device in ("", name)], options
-    )
-    best, status = found[0][0], ENDED
+    devices = [d for d, name in enumerate(names) if options.device in ("", name)]
+    plans = _plans_without_direct_reads(scenario, devices, options)
+    best, status = plans[0][0], ENDED
     if options.direct_host_access:
-        for i, (_, plan) in enumerate(found[:CANDIDATES]):
+        for i, (_, plan) in enumerate(plans[:CANDIDATES]):
             try:
-                priced = PricedSchedule.of(_choose_direct(plan, i, min(len(found), CANDIDATES)).to_index())
+                priced = PricedSchedule.of(_choose_direct(plan, i, min(len(plans), CANDIDATES)).to_index())
             except KeyboardInterrupt:
                 status = INTERRUPTED
                 break
@@ -85,7 +83,7 @@ def deepplan(problem: Problem, workload: Workload, options: DeepPlanOptions) -> 
 def _plans_without_direct_reads(
     scenario: Scenario, devices: list[int], options: DeepPlanOptions
 ) -> list[tuple[PricedSchedule, _LoadingPlan]]:
-    """All plans without optional direct reads that fit, the fastest first.
+    """Return the plans without optional direct reads that fit into memory, the fastest first.
 
     Raises
     ------
@@ -96,18 +94,18 @@ def _plans_without_direct_reads(
     priced = [(PricedSchedule.of(plan.run().to_index()), plan) for plan in plans]
     if not priced:
         raise InfeasibleError("no single device can run the model: each lacks a latency for some operator")
-    found = [entry for entry in priced if entry[0].fits]
-    if not found:
+    fitting = [entry for entry in priced if entry[0].fits]
+    if not fitting:
         least = min((entry[0] for entry in priced), key=lambda p: p.shortfall)
         raise InfeasibleError(
             f"no single device can run the model: {least.device!r} is short of {least.shortfall} bytes of memory"
         )
-    return sorted(found, key=lambda entry: entry[0].latency_ns)
+    return sorted(fitting, key=lambda entry: entry[0].latency_ns)
 
 
 @dataclass(frozen=True)
 class _LoadingPlan:
-    """How each layer's tensors come to the one device that computes.
+    """How each layer's tensors reach the device that computes.
 
     Attributes
     ----------
@@ -123,7 +121,7 @@ class _LoadingPlan:
     through: dict[int, int]
 
     def run(self) -> PartialSchedule:
-        """The schedule: on each bus, loads in the order of use, direct reads in between when their kernels are due."""
+        """Build the schedule: each bus loads in the order of use, with direct reads when their kernels are due."""
         scenario, d, index = self.scenario, self.device, self.scenario.graph.index
         state = PartialSchedule(scenario, LIMITLESS)
         waiting = self._queues()
@@ -141,7 +139,7 @@ class _LoadingPlan:
         return state
 
     def _queues(self) -> dict[int, deque[int]]:
-        """Tensors that are to be loaded, by the neighbour through which they come, in the order of use."""
+        """Return the tensors to load by the neighbour through which they come, in the order of use."""
         queues: dict[int, deque[int]] = {}
         if not self.scenario.reads_host_in_place(self.device):
             for t in _needed(self.scenario, self.direct):
@@ -149,10 +147,10 @@ class _LoadingPlan:
         return queues
 
     def _due(self, state: PartialSchedule, o: int) -> int:
-        """When an operator could start but for its host tensors, which the loads before it do not change."""
+        """Return when an operator could start if its host tensors were on the device."""
         index = self.scenario.graph.index
-        made = [state.at(t, self.device) or 0 for t in index.inputs[o] if index.producer[t] >= 0]
-        return max([state.device_free[self.device], *made])
+        arrivals = [state.at(t, self.device) or 0 for t in index.inputs[o] if index.producer[t] >= 0]
+        return max([state.device_free[self.device], *arrivals])
 
     def _bus_free(self, state: PartialSchedule) -> int:
         free = state.channel_free
@@ -166,13 +164,13 @@ class _LoadingPlan:
 
 
 def _needed(scenario: Scenario, direct: frozenset[int]) -> list[int]:
-    """Host tensors that some operator reads on the device, in the order of use."""
+    """Return the host tensors that operators read on the device, in the order of use."""
     index = scenario.graph.index
     return list(dict.fromkeys(t for o in index.order if o not in direct for t in index.host_inputs[o]))
 
 
 def _loading_plans(scenario: Scenario, d: int, options: DeepPlanOptions) -> Iterator[_LoadingPlan]:
-    """Plans without optional direct access: straight, and through one neighbour on each of 1, 2, ... other buses."""
+    """Yield plans without optional direct reads: no neighbour, then one on each of 1, 2, ... other buses."""
     costs = scenario.costs
     loaded, direct = costs.operator_ns[:, d] != FORBIDDEN, costs.direct_ns[:, d] != FORBIDDEN
     if not (loaded | direct).all():
@@ -185,7 +183,7 @@ def _loading_plans(scenario: Scenario, d: int, options: DeepPlanOptions) -> Iter
 
 
 def _neighbours(scenario: Scenario, d: int) -> list[int]:
-    """The neighbour with the fastest link on each other bus, fastest first."""
+    """Return the neighbour with the fastest link on each other bus, fastest first."""
     transits = PartialSchedule(scenario).transits(d)
     on_bus: dict[tuple[int, ...], int] = {}
     for s in sorted(transits, key=lambda s: (-scenario.route(s, d).bandwidth, s)):
@@ -194,7 +192,7 @@ def _neighbours(scenario: Scenario, d: int) -> list[int]:
 
 
 def _assign_neighbours(scenario: Scenario, plan: _LoadingPlan, neighbours: list[int]) -> dict[int, int]:
-    """Through which neighbour each tensor comes: stretches of the order of use, their bytes as the ways' bandwidths."""
+    """Cut the tensors in the order of use into one stretch for each route, with bytes in proportion to its bandwidth."""
     speeds = [scenario.route(HOST, plan.device).bandwidth]
     speeds += [min(scenario.route(HOST, s).bandwidth, scenario.route(s, plan.device).bandwidth) for s in neighbours]
     needed, size = _needed(scenario, plan.direct), scenario.graph.index.size
@@ -202,15 +200,15 @@ def _assign_neighbours(scenario: Scenario, plan: _LoadingPlan, neighbours: list[
     ends = [total * share / sum(speeds) for share in accumulate(speeds)]
     through, before = {}, 0
     for t in needed:
-        way = sum(before + size[t] / 2 > end for end in ends[:-1])
-        if way:
-            through[t] = neighbours[way - 1]
+        route = sum(before + size[t] / 2 > end for end in ends[:-1])
+        if route:
+            through[t] = neighbours[route - 1]
         before += size[t]
     return through
 
 
 def _choose_direct(plan: _LoadingPlan, number: int, count: int) -> PartialSchedule:
-    """Let layers read directly where a kernel waits for its parameters and the run ends no later for it."""
+    """Switch layers to direct reads if a kernel waits for its parameters and the run ends no later."""
     index, d = plan.scenario.graph.index, plan.device
     direct_ns, loaded_ns = plan.scenario.costs.direct_ns[:, d].tolist(), plan.scenario.costs.operator_ns[:, d].tolist()
     state = plan.run()
@@ -230,11 +228,11 @@ def _choose_direct(plan: _LoadingPlan, number: int, count: int) -> PartialSchedu
 
 
 def _stalled_operators(state: PartialSchedule) -> set[int]:
-    """Operators before which the device stands idle."""
-    found, before = set(), 0
+    """Return the operators before which the device is idle."""
+    stalled, before = set(), 0
     for event, end, start in zip(state.events, state.ends, state.starts, strict=True):
         if isinstance(event, Run):
             if start > before:
-                found.add(event.operator)
+                stalled.add(event.operator)
             before = end
-    return found
+    return stalled

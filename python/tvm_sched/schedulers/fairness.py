@@ -117,19 +117,19 @@ def solve_fairly(
     for part in parts:
         own = Workload(requests_of_part(part, workload.requests))
         alone.append(_latency(minimise_latency(part, own, method, chosen, progress=progress)))
-    found: list[tuple[Schedule, list[int]]] = []
+    tried: list[tuple[Schedule, list[int]]] = []
     lags = [0] * len(parts)
     for _ in range(ROUNDS):
         lagged = Workload(workload.requests, tuple(lags))
         schedule = minimise_latency(problem, lagged, method, chosen, progress=progress)
         ends = [each.latency_ns for each in model_latencies(problem, schedule, workload)]
         alone = [min(before, end) for before, end in zip(alone, ends, strict=True)]  # who is alone can do that, too
-        found.append((schedule, ends))
-        lags = _lags(alone, counts, [each for _, each in found])
+        tried.append((schedule, ends))
+        lags = _lags(alone, counts, [each for _, each in tried])
         if schedule.certificate is not None and schedule.certificate.status == "interrupted":
             break
     bound = slowdown_bound(problem, alone, counts, workload.requests)
-    best, ends = min(found, key=lambda each: _largest_slowdown(each[1], alone, counts))
+    best, ends = min(tried, key=lambda each: _largest_slowdown(each[1], alone, counts))
     fairness = Fairness(list(problem.graph.models), counts, alone, ends, bound)
     return best.replace(workload=workload.digest), fairness
 

@@ -64,13 +64,13 @@ def ios(problem: Problem, workload: Workload, options: IosOptions) -> Schedule:
     from ..schedule.native_problem import IosLimits  # loads the library
 
     limits = IosLimits(groups=options.groups, group_size=options.group_size, block=options.block, states=options.states)
-    found = compiled_methods.ios(scenario, device, limits)
-    if isinstance(found, compiled_methods.TooManyStates):
+    result = compiled_methods.ios(scenario, device, limits)
+    if isinstance(result, compiled_methods.TooManyStates):
         raise TooLargeError(
-            f"a block of {found.operators} operators has more than {options.states} states, about 2^{found.log2_states}, or "
-            "more than the 64 operators that one can hold, and would take very long; cut it with the option block (10 is "
-            "what HIOS compares with), or raise the option states"
+            f"a block of {result.operators} operators has more than {options.states} states, about 2^{result.log2_states}, "
+            "or more than the 64 operators that one can hold, and would take very long; cut it with the option block (10 "
+            "is what HIOS compares with), or raise the option states"
         )
-    index, profiled = found
+    index, profiled = result
     schedule = compiled_methods.fit_into_memory(index).to_schedule()
     return schedule.replace(notes={**schedule.notes, "profiled": profiled._asdict()})

@@ -8,7 +8,6 @@ from ..errors import InfeasibleError
 from ..problem import FORBIDDEN, Problem, Scenario, Workload
 from ..schedule import Schedule, ScheduleIndex
 from .common.compiled_methods import shortfalls
-from .common.eviction import with_eviction
 from .scheduler_registry import register
 
 
@@ -65,3 +64,19 @@ def in_order_of_use(scenario: Scenario, device: int) -> ScheduleIndex:
     if not scenario.reads_host_in_place(device):
         loads = list(dict.fromkeys(t for o in order for t in index.host_inputs[o]))
     return ScheduleIndex.on_one_device(scenario, device, order, loads)
+
+
+def with_eviction(index: ScheduleIndex) -> ScheduleIndex:
+    """The schedule with the parameters evicted from those devices that are too small for it, and from no other.
+
+    Times stay as they are, and memory can still be short: see `shortfalls`. Evicted parameters are loaded again in every
+    run, so a device with room for all keeps them.
+    """
+    short, graph = shortfalls(index), index.scenario.graph
+    tensors, kept = graph.tensors, set(graph.index.graph_outputs)
+    evicted = {
+        (t, d)
+        for kind, t, d in zip(index.transfer_kind, index.transfer_item, index.transfer_device, strict=True)
+        if kind != ScheduleIndex.HOST_READ and short[d] > 0 and tensors[t].kind == "parameter" and t not in kept
+    }
+    return index.with_evicted(evicted)

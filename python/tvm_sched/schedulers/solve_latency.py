@@ -61,13 +61,13 @@ def minimise_latency(
         except ScheduleError as error:
             raise SchedulerError(f"the answer of scheduler {method!r} breaks a rule: {error}") from error
 
-    found = run_method(scheduler, chosen, Schedule, run, progress)
+    result = run_method(scheduler, chosen, Schedule, run, progress)
     with answer_of(scheduler):
-        schedule = found.answer.replace(
-            scheduler=found.method,
-            options=msgspec.to_builtins(found.options),
-            seconds=found.seconds,
-            certificate=certificate(problem, found.answer, workload),
+        schedule = result.answer.replace(
+            scheduler=result.method,
+            options=msgspec.to_builtins(result.options),
+            seconds=result.seconds,
+            certificate=certificate(problem, result.answer, workload),
             workload=workload.digest,
         )
         verify(problem, schedule)

@@ -1,13 +1,21 @@
-"""`solve`: schedule a problem for a workload by a registered method."""
+"""`solve`: schedule a problem for a workload by a registered method; `solve_many`: several problems in parallel."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from ..anytime import Limits
+from ..errors import InputError, TvmSchedError
 from ..problem import COLD, Problem, Workload
 from ..progress import Progress
 from ..schedule import Schedule
+from ..worker_pool import distribute
 from .fairness import solve_fairly
 from .solve_latency import Options, minimise_latency
+
+SolveCall = tuple[Problem, Workload, str, Mapping[str, Any]]
+"""Problem, workload, name of a scheduler and its options: the first arguments of `solve`."""
 
 
 def solve(
@@ -48,3 +56,23 @@ def solve(
     if isinstance(workload, Workload) and workload.objective == "slowdown":
         return solve_fairly(problem, workload, method, options, budget, progress)[0]
     return minimise_latency(problem, workload, method, options, budget, progress)
+
+
+def solve_many(calls: Sequence[SolveCall]) -> list[Schedule | TvmSchedError]:
+    """The schedule of each call, or the error, in their order; equal to the results of separate calls of `solve`.
+
+    Raises
+    ------
+    InputError
+        A call is wrong; the others are cancelled.
+    """
+    return distribute(_solve, calls)
+
+
+def _solve(problem: Problem, workload: Workload, method: str, options: Mapping[str, Any]) -> Schedule | TvmSchedError:
+    try:
+        return solve(problem, workload, method, options)
+    except InputError:
+        raise
+    except TvmSchedError as error:
+        return error

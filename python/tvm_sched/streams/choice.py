@@ -17,7 +17,7 @@ from .stream_allocation import ALLOCATORS, allocate_streams, latency_ns, limit_s
 T = TypeVar("T")
 _LIMITS = (2, 4, 8, 16)
 BEST = "best"
-"""In the place of a method: the one of least predicted latency, with what the scheduler decided among them."""
+"""Name for the method of least predicted latency; the schedule as it is counts, too."""
 
 
 def check_methods(streams: str | None = None, launch_order: str | None = None) -> None:
@@ -36,13 +36,13 @@ def check_methods(streams: str | None = None, launch_order: str | None = None) -
 
 
 def choose_streams(problem: Problem, schedule: Schedule, method: str | None = None) -> Schedule:
-    """The schedule with the streams of a method (`allocate_streams`), or, without one, the `best_streams`.
+    """Set the streams of a schedule by a method (`allocate_streams`), by default `best_streams`.
 
     Raises
     ------
     InputError
-        There is no such method, or one is named and the schedule has stages, which have their streams, or the costs do not
-        say how long operators take together, so that streams would have no effect.
+        Unknown method; or a method is named, and the schedule has stages, or costs without concurrency, so that streams have
+        no effect.
     ScheduleError
         With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
     """
@@ -60,12 +60,12 @@ def choose_streams(problem: Problem, schedule: Schedule, method: str | None = No
 
 
 def choose_launch_order(problem: Problem, schedule: Schedule, method: str | None = None) -> Schedule:
-    """The schedule in the launch order of a method (`order_launches`), or, without one, the `best_launch_order`.
+    """Set the launch order of a schedule by a method (`order_launches`), by default `best_launch_order`.
 
     Raises
     ------
     InputError
-        There is no such method, or one is named and the schedule has stages, which say what starts together.
+        Unknown method; or a method is named, and the schedule has stages.
     ScheduleError
         In this order the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
     """
@@ -78,30 +78,27 @@ def choose_launch_order(problem: Problem, schedule: Schedule, method: str | None
 
 
 def best_streams(problem: Problem, schedule: Schedule) -> Schedule:
-    """The schedule with the streams that give the least predicted latency: its own, or those of an allocator.
+    """Return the schedule with the streams of least predicted latency: its own, or those of an allocator.
 
-    Where streams cost something, also those of ``"fewest"`` on 2, 4, 8 and 16 streams (`limit_streams`). The schedule
-    stays as it is where no allocator is better, where its stages say what overlaps, where its launch order is not
-    topological, which allocators need, and where the costs do not say how long operators take together, so that streams
-    have no predicted effect.
+    If streams have overheads, ``"fewest"`` on 2, 4, 8 and 16 streams is also tried (`limit_streams`). The schedule stays as
+    it is if no allocator is better, it has stages, its launch order is not topological, or the costs lack concurrency.
     """
     if problem.costs.concurrency is None or _has_stages(schedule):
         return schedule
-    found = _fastest(problem, schedule, allocate_streams, ALLOCATORS)
+    fastest = _fastest(problem, schedule, allocate_streams, ALLOCATORS)
     if not any(device.stream_overhead for device in problem.topology.devices):
-        return found
+        return fastest
     try:
         wide = allocate_streams(problem, schedule, "fewest")
     except InputError:  # the launch order is not topological: no allocator, so nothing to limit
-        return found
-    return _fastest(problem, found, lambda _, __, most: limit_streams(problem, wide, most), _LIMITS)
+        return fastest
+    return _fastest(problem, fastest, lambda _, __, most: limit_streams(problem, wide, most), _LIMITS)
 
 
 def best_launch_order(problem: Problem, schedule: Schedule) -> Schedule:
-    """The schedule in the launch order of least predicted latency: its own, or another.
+    """Return the schedule in the launch order of least predicted latency: its own, or another.
 
-    It stays as it is where none is better, where it has stages, and where no device has several streams: the order of one
-    stream is what schedulers search.
+    It stays as it is if no order is better, it has stages, or no device has several streams.
     """
     if _has_stages(schedule) or not any(placement.stream for placement in schedule.placements):
         return schedule
@@ -113,9 +110,9 @@ def _has_stages(schedule: Schedule) -> bool:
 
 
 def _predicted_ns(problem: Problem, schedule: Schedule) -> int:
-    """By the blocks of a GPU where they are known, since launch order has hardly an effect else; else by the simulator.
+    """Predict the latency by thread blocks if they are known, since launch order hardly matters to the simulator.
 
-    Costs with contention were fitted to measured pairs, which include effects between blocks, and are used as they are.
+    Costs with contention are fitted to measured pairs, which include effects between blocks: there the simulator decides.
     """
     together = problem.costs.concurrency
     if (together is not None and together.contends) or not knows_blocks(problem, schedule):
@@ -130,14 +127,14 @@ def _predicted_ns(problem: Problem, schedule: Schedule) -> int:
 def _fastest(
     problem: Problem, schedule: Schedule, change: Callable[[Problem, Schedule, T], Schedule], methods: Sequence[T]
 ) -> Schedule:
-    """The schedule, or the fastest feasible one that a method makes of it if that is faster."""
+    """Return the fastest feasible schedule among the given one and those of the methods."""
     best, least = schedule, _predicted_ns(problem, schedule)
     for method in methods:
         try:
-            found = change(problem, schedule, method)
+            candidate = change(problem, schedule, method)
         except InputError:  # its launch order is not topological, which these methods need
             return schedule
-        latency = _predicted_ns(problem, found)
-        if latency < least and not violations(problem, found, limit=1):
-            best, least = found, latency
+        latency = _predicted_ns(problem, candidate)
+        if latency < least and not violations(problem, candidate, limit=1):
+            best, least = candidate, latency
     return best

@@ -44,8 +44,8 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
     if any(placement.stage for placement in schedule.placements):
         raise InputError("the schedule has stages, and with them the streams of their operators; none can be allocated")
     if method == "best":
-        found = [allocate_streams(problem, schedule, name) for name in ALLOCATORS]
-        return min(found, key=lambda s: (latency_ns(problem, s), count_synchronizations(problem, s)))
+        candidates = [allocate_streams(problem, schedule, name) for name in ALLOCATORS]
+        return min(candidates, key=lambda s: (latency_ns(problem, s), count_synchronizations(problem, s)))
     operators, devices, _ = launches_of(problem, schedule)
     streams = np.from_dlpack(compiled(problem).allocate_streams(method, operators, devices))
     placements = tuple(

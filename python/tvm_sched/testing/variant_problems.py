@@ -6,7 +6,19 @@ from random import Random
 
 import numpy as np
 
-from ..problem import FORBIDDEN, HOST, Alternative, Costs, Group, Operator, OpGraph, Problem, Tensor, Variants, all_ways
+from ..problem import (
+    FORBIDDEN,
+    HOST,
+    Alternative,
+    Costs,
+    Group,
+    Operator,
+    OpGraph,
+    Problem,
+    Tensor,
+    Variants,
+    all_alternatives,
+)
 
 
 def random_variants(problem: Problem, seed: int, groups: int = 2) -> Problem:
@@ -23,7 +35,7 @@ def random_variants(problem: Problem, seed: int, groups: int = 2) -> Problem:
     found = [_group(random, graph, operator) for operator in wanted[:groups]]
     if not found:
         return problem
-    everything = all_ways(graph, found)
+    everything = all_alternatives(graph, found)
     costs = _costs(random, problem, everything, found)
     return Problem(graph, problem.topology, problem.costs, Variants(found, costs))
 

@@ -1,8 +1,8 @@
-"""An independent check that services on a cluster have what they need, and that no allocator places more of them.
+"""Check independently that an allocation of services obeys every rule and that no allocator places more services.
 
-Shares no code with the package ``tvm_sched``. Read in this order: `document`, cluster and services; `allocation`, which
-GPU runs what, by the rules of ``docs/model.md``; `bound`, prices of what a cluster has; `verdict`, all together. All that is
-compared are integers.
+The checker shares no code with the package ``tvm_sched``. Read the modules in this order: `document` reads cluster and
+services; `allocation` checks which GPU runs what, by the rules of ``docs/model.md``; `bound` proves the bound by prices of
+GPUs and fibres; `verdict` does both. The checker compares only integers.
 """
 
 from ..document import Refused

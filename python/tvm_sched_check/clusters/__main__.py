@@ -1,7 +1,6 @@
 """The command ``python -m tvm_sched_check.clusters allocation.json evidence.json``.
 
-Status 0: the allocation obeys every rule and the bound that is claimed is proved; 1: less is proved; 2: a file is
-wrong.
+Status 0: the allocation obeys every rule and the claimed bound is proved. 1: the evidence proves less. 2: a file is wrong.
 """
 
 from ..command import run

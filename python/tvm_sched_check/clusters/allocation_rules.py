@@ -1,4 +1,4 @@
-"""Services that run on a cluster, by the rules of ``docs/model.md``, Clusters: each is whole, and nothing is held twice."""
+"""Check an allocation by the rules of ``docs/model.md``, "Clusters": each service is whole, and nothing is held twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .document import Cluster, Edge, Gpu, Service
 def check_allocation(
     cluster: Cluster, services: dict[str, Service], allocation: dict[str, Any]
 ) -> list[tuple[str, str]]:
-    """Requests and services that are placed; raises `Refused` at the first rule that is broken."""
+    """Return the placed requests with their services; raise `Refused` at the first broken rule."""
     held, asked = set[Any](allocation.get("failed", [])), list[tuple[str, str]]()
     if allocation["cluster"] != cluster.digest:
         raise Refused(
@@ -39,7 +39,7 @@ def check_allocation(
 
 
 class _Placement:
-    """A service in stages, with circuits between those that an edge joins."""
+    """A placed service: its stages, and a circuit between each two stages that an edge joins."""
 
     def __init__(self, cluster: Cluster, service: Service, stages: list[Any], circuits: list[Any]) -> None:
         self.cluster, self.service = cluster, service
@@ -59,7 +59,7 @@ class _Placement:
             raise Refused("not each two stages between which data goes have one circuit, and no others")
 
     def _way(self, circuit: dict[str, Any]) -> tuple[int, int]:
-        """Nanoseconds before the first byte arrives, and the least bandwidth on the way."""
+        """Return the delay of a circuit in nanoseconds and its least bandwidth; record the fibres that it holds."""
         ends: list[Gpu] = [self.gpus[circuit[end]] for end in ("source", "target")]
         at, bandwidth = ends[0].switch, min(gpu.bandwidth for gpu in ends)
         head = ends[0].delay + ends[1].delay + self.cluster.switch_ns[at]
@@ -79,7 +79,7 @@ class _Placement:
         return head - (-edge.bytes * 1_000_000_000 // bandwidth)
 
     def check_requirements(self, cycle_said: int, latency_said: int) -> None:
-        """Memory, cycle (equation 3 of RAMPA) and latency (equation 2)."""
+        """Check memory, cycle (equation 3 of RAMPA) and latency (equation 2); both times are in nanoseconds."""
         for s, (own, gpu) in enumerate(zip(self.stages, self.gpus, strict=True)):
             incoming = sum(e.bytes for e in self.crossing if self.stage[e.target] == s)
             held = sum(self.service.memory[o] for o in own) + incoming
@@ -96,7 +96,10 @@ class _Placement:
             raise Refused(f"cycle {cycle} and latency {latency} ns are above what the service requires")
 
     def _longest(self, weight: dict[Edge, int], start: int | None = None) -> list[Any]:
-        """Longest way over forward edges to each operator, from anywhere or from ``start``; those without weight take 0."""
+        """Return the longest path over forward edges to each operator, from any operator or from ``start``.
+
+        Edges that ``weight`` does not name count 0.
+        """
         reach: list[Any] = [0 if start is None or o == start else -float("inf") for o in range(len(self.service.ns))]
         for e in sorted(self.service.edges, key=lambda e: e.source):
             if e.source < e.target:
@@ -104,6 +107,6 @@ class _Placement:
         return reach
 
     def _loop(self, back: Edge, work: list[int], sent: dict[Edge, int]) -> int:
-        """The stages that a loop passes, and what is sent between them, without the way back itself."""
+        """Return the time of a loop: its stages and the transfers between them, without the transfer of the edge back."""
         weight = {e: ns + work[self.stage[e.target]] for e, ns in sent.items() if e.source < e.target}
         return int(work[self.stage[back.target]] + max(0, self._longest(weight, back.target)[back.source]))

@@ -1,7 +1,7 @@
-"""A bound on how many requests of a sequence any allocator places: prices of what a cluster has, from 0, in integers.
+"""Bound how many requests of a sequence any allocator places, by integer prices of GPUs and fibres.
 
-Whatever the prices are: a placement holds at least what the cheapest one is worth; and all that is placed holds no more than
-there is.
+Proof: Theorem 4 of ``docs/proofs/cluster_mixes.md``. Any prices from 0 give a bound: each placement is worth at least as
+much as the cheapest placement of its service, and all placements together are worth at most as much as the whole cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_KINDS = 8
 
 
 class Prices(NamedTuple):
-    """Of a GPU by kind; of a way over each cut, which is around some kinds; of any fibre."""
+    """Prices of a GPU by kind, of a fibre over each cut (the kinds on one side, with the price), and of any fibre."""
 
     gpus: list[int]
     cuts: list[tuple[set[int], int]]
@@ -25,7 +25,7 @@ class Prices(NamedTuple):
 
 
 def bound_of(cluster: Cluster, services: dict[str, Service], requests: list[str], prices: dict[str, Any]) -> int:
-    """As many of the requests, in their order, can be placed at most."""
+    """Return the largest number of requests, in their order, that any allocator can place."""
     if len(cluster.kinds) > MOST_KINDS:
         raise Refused(f"the cluster has {len(cluster.kinds)} kinds of GPUs; at most {MOST_KINDS} are covered here")
     kinds = cluster.kind_names
@@ -49,7 +49,7 @@ def _switches(cluster: Cluster, kinds: set[int]) -> set[int]:
 
 
 def _fibres_over(cluster: Cluster, cut: set[int]) -> int:
-    """Fibres between the switches of some kinds and all others: a service on both sides holds one of them."""
+    """Return the number of fibres between the switches of the kinds in a cut and all other switches (Lemma 3)."""
     inside = _switches(cluster, cut)
     if inside & _switches(cluster, set(range(len(cluster.kinds))) - cut):
         raise Refused("a cut is around kinds of GPUs that share a switch with others")
@@ -57,7 +57,7 @@ def _fibres_over(cluster: Cluster, cut: set[int]) -> int:
 
 
 def _least_worth(cluster: Cluster, service: Service, prices: Prices) -> Any:
-    """Least worth of any placement: over all sets of kinds, those of its GPUs and of what joins them."""
+    """Return the least worth of any placement of a service: its GPUs and the fibres that join them."""
     present = sorted({gpu.kind for gpu in cluster.gpus.values()})
     sets = [set(chosen) for size in range(1, len(present) + 1) for chosen in combinations(present, size)]
     least, chain = inf, _Chain(cluster, service)
@@ -68,7 +68,7 @@ def _least_worth(cluster: Cluster, service: Service, prices: Prices) -> Any:
 
 
 def _joining(cluster: Cluster, kinds: set[int], prices: Prices) -> int:
-    """Worth of the fibres that GPUs of these kinds hold to be joined: over cuts, and of a least spanning tree."""
+    """Return the least worth of the fibres that join GPUs of these kinds: those over cuts, and a minimum spanning tree."""
     tree, joined, far = 0, {min(kinds)}, set(kinds) - {min(kinds)}
     while far:
         hops = {k: min(_hops(cluster, k, other) for other in joined) for k in far}
@@ -78,7 +78,7 @@ def _joining(cluster: Cluster, kinds: set[int], prices: Prices) -> int:
 
 
 def _hops(cluster: Cluster, a: int, b: int) -> int:
-    """Fewest links between GPUs of two kinds; more than there are where no way leads."""
+    """Return the fewest links between GPUs of two kinds; one more than the cluster has if no path joins them."""
     reached, aims, hops = _switches(cluster, {a}), _switches(cluster, {b}), 0
     while not reached & aims and hops <= len(cluster.links):
         reached |= {end for link in cluster.links.values() if reached & {*link.ends} for end in link.ends}
@@ -87,7 +87,7 @@ def _hops(cluster: Cluster, a: int, b: int) -> int:
 
 
 class _Chain:
-    """A service as a chain of operators, over the fastest circuit of the cluster: further edges only cost more."""
+    """A service reduced to its chain of operators, with all transfers over the fastest circuit of the cluster (Lemma 1)."""
 
     def __init__(self, cluster: Cluster, service: Service) -> None:
         self.cluster, self.service, edges = cluster, service, service.chain()
@@ -98,10 +98,10 @@ class _Chain:
         self.transfer = [0, *(head - (-size * 1_000_000_000 // fastest) for size in edges)]
 
     def cheapest(self, prices: dict[int, int], limit: Any) -> Any:
-        """Least worth of the GPUs of a placement on these kinds, if it is below a limit.
+        """Return the least worth of the GPUs of a placement on these kinds, or ``limit`` if none is below it.
 
-        With m stages the latency is at least m times the cycle and m - 1 transfers, so no stage or transfer takes more than
-        a m-th of what is left of it.
+        With m stages the latency is at least m cycles and m - 1 transfers. So no stage and no transfer takes longer than the
+        m-th part of what the latency limit leaves after m - 1 least transfers.
         """
         best, own, least = limit, self.service, min(self.transfer[1:], default=0)
         for stages in range(1, min(len(own.ns), len(self.cluster.gpus)) + 1):
@@ -119,7 +119,7 @@ class _Chain:
         return best
 
     def _runs(self, prices: dict[int, int], longest: int) -> list[dict[int, int]]:
-        """For each operator, the ends of stages that may begin there, and the cheapest GPU that can run each."""
+        """Return, by operator, the ends of stages that may begin there, and the price of the cheapest GPU for each."""
         own, found = self.service, list[dict[int, int]]()
         for start in range(len(own.ns)):
             ends: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""A cluster and services, from the texts whose digests allocations name (``docs/formats/cluster.md``)."""
+"""Read a cluster and its services from the texts whose digests allocations name (``docs/formats/cluster.md``)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ..document import Refused, count
 
 
 def digest(text: str) -> str:
-    """First 16 hexadecimal digits of the SHA-256."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def nanoseconds(seconds: float) -> int:
-    """Rounded up, but for floating-point error: by definition; from here on all times are integers."""
+    """Return a time in nanoseconds, rounded up; an excess of less than 0.001 ns counts as floating-point error."""
     if not 0 <= seconds < math.inf:
         raise Refused(f"{seconds!r} s: a finite time from 0 is allowed")
     return math.ceil(seconds * 1e9 - 1e-3)
 
 
 def whole(value: float) -> int:
-    """Bytes, or bytes a second, in whole numbers."""
+    """Return bytes, or bytes a second, rounded down to an integer."""
     if not 0 <= value < math.inf:
         raise Refused(f"found {value!r} where a finite number from 0 is allowed")
     return math.floor(value)
 
 
 class Gpu(NamedTuple):
-    """Kind and switch by position; nanoseconds and bytes a second of its way to the switch."""
+    """A GPU: positions of its kind and its switch; delay (ns) and bandwidth (bytes a second) of its link to the switch."""
 
     kind: int
     switch: int
@@ -40,7 +40,7 @@ class Gpu(NamedTuple):
 
 
 class Link(NamedTuple):
-    """Positions of both switches, fibres, nanoseconds, bytes a second."""
+    """A link: positions of both switches, number of fibres, delay (ns), bandwidth of a fibre (bytes a second)."""
 
     ends: tuple[int, int]
     fibres: int
@@ -49,7 +49,7 @@ class Link(NamedTuple):
 
 
 class Cluster:
-    """Kinds of GPUs, GPUs by name, switches, links by name."""
+    """A cluster: kinds of GPUs, GPUs by name, delays of switches, links by name."""
 
     def __init__(self, text: str) -> None:
         self.kinds, switches, racks, links = json.loads(text)
@@ -76,7 +76,7 @@ class Cluster:
 
 
 class Edge(NamedTuple):
-    """Positions of two operators, and what the one hands to the other."""
+    """An edge: positions of two operators, and the bytes that the first hands to the second."""
 
     source: int
     target: int
@@ -84,7 +84,7 @@ class Edge(NamedTuple):
 
 
 class Service:
-    """Operators with their times by kind, in nanoseconds; edges; what is required."""
+    """A service: operators with their times (ns) by kind of GPU, edges, and the largest cycle and latency (ns)."""
 
     def __init__(self, text: str, cluster: Cluster) -> None:
         operators, throughput, latency, edges = json.loads(text)
@@ -98,7 +98,7 @@ class Service:
         self.cycle_limit, self.latency_limit = math.floor(1e9 / throughput), math.floor(latency * 1e9)
 
     def chain(self) -> list[int]:
-        """Bytes from each operator to the next one."""
+        """Return the bytes from each operator to the next one; raise `Refused` if two neighbours have no edge."""
         between = [
             [e.bytes for e in self.edges if (e.source, e.target) == ends] for ends in pairwise(range(len(self.ns)))
         ]

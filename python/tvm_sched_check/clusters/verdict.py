@@ -1,4 +1,4 @@
-"""The check of both files together."""
+"""Check allocation and evidence together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from .document import Cluster, Service
 
 
 class Verdict(NamedTuple):
-    """Services of the allocation; how many requests of the sequence any allocator places at most: proved, and claimed."""
+    """The number of services placed, and the largest number that any allocator places: proved, and claimed.
+
+    ``requests`` is the length of the sequence of requests.
+    """
 
     placed: int
     proved: int
@@ -21,19 +24,19 @@ class Verdict(NamedTuple):
 
     @property
     def all_proved(self) -> bool:
-        """Whether the bound that is claimed is proved."""
+        """Whether the claimed bound is proved."""
         return self.proved <= self.claimed
 
     @property
     def lines(self) -> list[str]:
-        """What is found, in words."""
+        """The result as lines of text."""
         claim = f"claimed is a bound of {self.claimed}, the evidence proves {self.proved} of {self.requests} requests"
         gap = 1 - self.placed / self.proved if self.proved else 0.0
         return [f"{self.placed} services are placed, by every rule", claim, f"gap proved: {gap:.2%}"]
 
 
 def check(allocation_file: str | Path, evidence_file: str | Path) -> Verdict:
-    """Check the allocation and prove the bound; raises `Refused` where one of the files is wrong."""
+    """Check the allocation and prove the bound; raise `Refused` if one of the files is wrong."""
     allocation, _ = read(allocation_file, "tvm_sched.allocation")
     evidence, _ = read(evidence_file, "tvm_sched.cluster_evidence")
     try:

@@ -1,7 +1,8 @@
-"""An independent check of partitions and their bounds, in exact arithmetic (``docs/formats/benchmark.md``, ``evidence.md``).
+"""Check partitions and their bounds independently, in exact arithmetic (``docs/formats/benchmark.md``, ``evidence.md``).
 
-Read `cost`, what a stage costs; `graph`, and `bound`, the arguments about every partition; `semidefinite`, the longest of
-them; `verdict`, which reads the files. None of the modules beside this folder is needed but for what reads files.
+Read the modules in this order: `cost` prices a stage; `graph` holds the graph in integers; `bound` has the rules about all
+partitions, and `semidefinite` the longest of them; `verdict` reads the files. From the rest of `tvm_sched_check` this folder
+uses only the functions that read files and run commands.
 """
 
 from .verdict import Verdict, check

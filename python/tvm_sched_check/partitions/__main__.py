@@ -1,7 +1,7 @@
 """The command ``python -m tvm_sched_check.partitions instance.json partition.json [evidence.json]``.
 
-Status 0: the bound of the evidence is proved, or, without evidence, that no partition is cheaper; 1: that is left open;
-2: a file is wrong.
+Status 0: the bound of the evidence is proved; without evidence: the partition is proved optimal. 1: not proved. 2: a file is
+wrong.
 """
 
 from ..command import run

@@ -1,4 +1,4 @@
-"""Arguments for lower bounds of partitions: the least bottleneck of any partition with a given number of stages."""
+"""Prove lower bounds on the bottleneck of every partition into a given number of stages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def least_around(graph: Graph, node: int) -> int:
 
 
 def _reached(following: list[set[int]], node: int) -> set[int]:
-    """A node and all that can be reached from it."""
+    """Return a node and all nodes that can be reached from it."""
     found, left = {node}, [node]
     while left:
         new = following[left.pop()] - found
@@ -130,7 +130,7 @@ def can_be_cut(graph: Graph, stages: int, limit: int) -> bool:
 
 
 def _added(tensor: Tensor, v: int, stage: int) -> int:
-    """What a stage pays more for a tensor with a member that follows the stage."""
+    """Return by how much the cost of ``stage`` for a tensor grows if node ``v``, a member of the tensor, joins the stage."""
     inside = sum(stage >> u & 1 for u in tensor.members)
     if inside == 0:
         return tensor.transfer if tensor.always or len(tensor.members) > 1 else 0

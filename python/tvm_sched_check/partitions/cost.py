@@ -1,4 +1,4 @@
-"""What a stage of a partition costs, in exact arithmetic (``docs/model.md``, "Pipelines")."""
+"""Compute what a stage of a partition costs, in exact arithmetic (``docs/model.md``, "Pipelines")."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Places = dict[int, tuple[int, int]]
 
 
 def places_of(graph: dict[str, Any], solution: dict[str, Any]) -> Places:
-    """Where a partition has the nodes of a graph; raises `Refused` where it breaks a rule."""
+    """Return stage and position of each node in a partition; raise `Refused` if the partition breaks a rule."""
     nodes, stages = graph["nodes"], solution["stages"]
     number = {node["name"]: v for v, node in enumerate(nodes)}
     place = {number[name]: (s, i) for s, stage in enumerate(stages) for i, name in enumerate(stage)}
@@ -28,9 +28,9 @@ def places_of(graph: dict[str, Any], solution: dict[str, Any]) -> Places:
 
 
 def cost_of(graph: dict[str, Any], s: int, place: Places) -> Fraction:
-    """Work of a stage, transfers of what comes in and goes out, and the time to stream parameters that do not fit.
+    """Return the cost of stage ``s``: its work, its transfers, and the time to stream parameters that do not fit.
 
-    What comes in is held from the start to its last reader, what is sent from its producer to the end.
+    A tensor that comes in takes memory from the start to its last reader, one that is sent from its producer to the end.
     """
     own = [v for v in place if place[v][0] == s]
     change = [Fraction(0)] * (len(own) + 1)  # of the bytes held, before each node
@@ -52,7 +52,7 @@ def cost_of(graph: dict[str, Any], s: int, place: Places) -> Fraction:
 
 
 def number(value: float) -> Fraction:
-    """A number of a file, exactly; as large as double precision has them."""
+    """Return a number of a file exactly; refuse all but finite numbers from 0."""
     if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
         raise Refused(f"found {value!r} where a finite number from 0 is allowed")
     return Fraction(value)

@@ -1,4 +1,7 @@
-"""A graph to cut into stages: work of nodes, transfers of tensors, in integers; overflow, which only adds, is left out."""
+"""Represent a graph to be cut into stages, with work of nodes and transfers of tensors in integers.
+
+Overflow of parameters is left out; it only adds to the cost of a stage.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from .cost import number
 
 
 class Tensor(NamedTuple):
-    """Who makes it (-1: it comes from outside) and who reads it; its transfer; whether it leaves the model."""
+    """A tensor: its producer (-1: it comes from outside), its readers, its transfer time, whether it leaves the model."""
 
     producer: int
     readers: frozenset[int]
@@ -19,17 +22,17 @@ class Tensor(NamedTuple):
 
     @property
     def members(self) -> list[int]:
-        """Nodes whose stages may pay for it: the producer's, where it is sent, and those of readers, where it comes in."""
+        """The nodes whose stages may pay for the tensor: its producer, if it has one, and its readers."""
         return sorted(self.readers | {self.producer} - {-1})
 
     @property
     def always(self) -> bool:
-        """Whether each stage with a member pays: else none does where all of them are in one."""
+        """Whether every stage with a member pays. Otherwise none pays if one stage has all members."""
         return self.leaves or self.producer < 0
 
 
 class Graph:
-    """Times are integers, of which each stands for ``unit``; ``before`` has the nodes from which each one reads."""
+    """A graph whose times are integers, in multiples of ``unit``; ``before[v]`` are the nodes from which ``v`` reads."""
 
     def __init__(self, work: list[Fraction], tensors: list[tuple[int, Any, Fraction, bool]]) -> None:
         self.size = len(work)
@@ -49,7 +52,7 @@ class Graph:
 
 
 def graph_of(document: dict[str, Any]) -> Graph:
-    """The graph of an instance's file (``docs/formats/benchmark.md``)."""
+    """Return the graph of an instance file (``docs/formats/benchmark.md``)."""
     work = [number(node["work"]) for node in document["nodes"]]
     rows = [(made, readers, number(transfer), leaves) for made, readers, transfer, _, leaves in document["tensors"]]
     return Graph(work, rows)

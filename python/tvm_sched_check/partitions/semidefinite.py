@@ -1,6 +1,6 @@
 """The rule ``semidefinite``: Theorem 6 and Lemma 9 of ``docs/proofs/partition_semidefinite.md``, in integers.
 
-Any multipliers of the right sign give a bound. The least eigenvalue of the matrix that they leave is bounded exactly.
+Any multipliers of the right sign give a bound. The least eigenvalue of the matrix ``Z`` of Theorem 6 is bounded exactly.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from .cost import number
 from .graph import Graph
 
 ONE = 1 << 20
-"""What stands for 1 among multipliers of stages, and of weights and slopes of tensors."""
+"""Integer that represents 1 among multipliers of stages, and weights and slopes of tensors."""
 GRAINS = 1100
-"""Largest exponent of two of what other multipliers count in, up or down: that of double precision."""
+"""Largest absolute value of ``grain``; all other multipliers are multiples of ``2**grain``."""
 DIGITS = 60
-"""Binary digits of the factor, at least: a few more than double precision has."""
+"""Least number of binary digits of the Cholesky factor: a few more than double precision has."""
 
 Matrix = list[list[int]]
 
 
 def bound_of(graph: Graph, stages: int, evidence: dict[str, Any]) -> Fraction:
-    """Return what multipliers prove for any partition, at most ``below``."""
+    """Return the bound that the multipliers prove for every partition; at most ``below``."""
     cheaper = evidence.get("below")
     proof = Proof(graph, evidence, None if cheaper is None else number(cheaper) / graph.unit)
     n, matrix = graph.size, proof.matrix
@@ -69,7 +69,7 @@ class Proof:
             self.matrix[v][v] = y * self.grain
 
     def _add(self, u: int, v: int, amount: int) -> None:
-        """Count a pair."""
+        """Add an amount to both entries of a pair of nodes."""
         self.matrix[u][v] += amount
         self.matrix[v][u] += amount
 
@@ -137,7 +137,7 @@ class Proof:
                 self._add(u, v, -row[v] * self.grain)
 
     def _between(self, u: int, v: int) -> int:
-        """Work of two nodes and of all on paths from one to the other, if there are some."""
+        """Return the work of two nodes and of all nodes on paths between them; 0 if no path joins them."""
         leads = self.leads
         a, b = (u, v) if leads[u] >> v & 1 else (v, u)
         if not leads[a] >> b & 1:
@@ -146,7 +146,7 @@ class Proof:
 
 
 def _paths(graph: Graph) -> list[int]:
-    """For each node the set, as bits, of those to which paths lead from it."""
+    """Return, for each node, the set of the nodes to which paths lead from it, as bits."""
     leads = [0] * graph.size
     changed = True
     while changed:  # at most once for each node of a longest path, and once more
@@ -160,7 +160,7 @@ def _paths(graph: Graph) -> list[int]:
 
 
 def _triangle(rows: list[Any], n: int) -> Matrix:
-    """A symmetric matrix of integers from its rows above the diagonal, which is 0."""
+    """Return the symmetric integer matrix with these rows above the diagonal and a diagonal of 0."""
     if [len(row) for row in rows] != list(range(n - 1, -1, -1)) or any(type(x) is not int for row in rows for x in row):
         raise Refused("a matrix is not one row of integers for each node, of its pairs with those behind it")
     return [[rows[min(u, v)][abs(u - v) - 1] if u != v else 0 for v in range(n)] for u in range(n)]
@@ -173,7 +173,10 @@ def _fewest(members: int, stages: int) -> int:
 
 
 def _mean(v: int, near: list[int], members: list[int], width: int, most: bool) -> list[tuple[int, int]]:
-    """Return shares of members, ONE in all: those with the largest, or least, entries; the node itself counts as largest."""
+    """Return coefficients, with sum `ONE`, of the members with the largest entries in row ``v``; least, unless ``most``.
+
+    The entry of node ``v`` itself counts as the largest.
+    """
     if v in members and (most or len(members) == 1):
         return [(v, ONE)]
     others = [u for u in members if u != v]
@@ -185,7 +188,7 @@ def _mean(v: int, near: list[int], members: list[int], width: int, most: bool) -
 
 
 def _negative(matrix: Matrix) -> Fraction:
-    """Return a number such that no eigenvalue of a symmetric integer matrix is below minus it: Lemma 9."""
+    """Return a number ``x`` such that no eigenvalue of a symmetric integer matrix is below ``-x`` (Lemma 9)."""
     n, largest = len(matrix), max((abs(x) for row in matrix for x in row), default=0)
     half = largest.bit_length() // 2 + 1
     fine = max(0, DIGITS - half)  # more binary digits for the factor than half of the matrix's, where these are few

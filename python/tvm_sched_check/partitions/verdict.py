@@ -1,4 +1,4 @@
-"""The check of a partition, and of the evidence of a bound."""
+"""Check a partition, and the evidence of a bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .graph import graph_of
 
 
 class Verdict(NamedTuple):
-    """Cost of the bottleneck stage; what is proved of any partition, and what the evidence claims, if there is some."""
+    """The cost of the bottleneck stage, the bound that is proved, and the bound that the evidence claims.
+
+    ``claimed`` is None without evidence.
+    """
 
     cost: Fraction
     proved: Fraction
@@ -21,12 +24,12 @@ class Verdict(NamedTuple):
 
     @property
     def all_proved(self) -> bool:
-        """Whether the bound of the evidence is proved; without evidence, whether the partition is seen to be the best."""
+        """Whether the bound of the evidence is proved; without evidence, whether the partition is proved optimal."""
         return self.proved >= (self.cost if self.claimed is None else self.claimed)
 
     @property
     def lines(self) -> list[str]:
-        """What is found, in words."""
+        """The result as lines of text."""
         gap = float(1 - self.proved / self.cost) if self.cost else 0.0
         proof = f"the simple bound proves {float(self.proved):.12g}"
         if self.claimed is not None:
@@ -35,9 +38,9 @@ class Verdict(NamedTuple):
 
 
 def check(instance_file: str | Path, solution_file: str | Path, evidence_file: str | Path | None = None) -> Verdict:
-    """Price the partition and prove the bound; raises `Refused` where one of the files is wrong.
+    """Price the partition and prove the bound; raise `Refused` if one of the files is wrong.
 
-    Without evidence it is the simple bound: some stage has the work of the largest node, and some stage the average work.
+    Without evidence the bound is the simple one: the work of the largest node, or the average work of a stage.
     """
     document, digest = read(instance_file, "tvm_sched.partition_problem")
     solution, _ = read(solution_file, "tvm_sched.partition")

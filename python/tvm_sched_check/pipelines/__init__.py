@@ -1,8 +1,9 @@
-"""An independent check that a pipeline plan costs what it says and that no plan is cheaper than its lower bound.
+"""Check independently that a pipeline plan costs what it claims and that no plan is cheaper than its lower bound.
 
-Shares no code with the package ``tvm_sched``; problems are read by `tvm_sched_check.document`. Read in this order: `plan`,
-the stages and their costs by the rules of ``docs/model.md``; `bound`, the graph whose partitions evidence is about, by the
-arguments of `tvm_sched_check.partitions`; `verdict`, both together. All that is compared are integers.
+The checker shares no code with the package ``tvm_sched``; `tvm_sched_check.document` reads the problem. Read the modules in
+this order: `plan` prices the stages by the rules of ``docs/model.md``; `bound` makes the graph whose partitions are no
+dearer than plans, and proves its bound by the rules of `tvm_sched_check.partitions`; `verdict` does both. The checker
+compares only integers.
 """
 
 from ..document import Refused

@@ -1,7 +1,7 @@
 """The command ``python -m tvm_sched_check.pipelines problem.json plan.json evidence.json``.
 
-Status 0: the costs are true and the certificate's bound proved; 1: less is proved, or there is no certificate; 2: a file is
-wrong.
+Status 0: the costs are true and the certificate's bound is proved. 1: the evidence proves less, or there is no certificate.
+2: a file is wrong.
 """
 
 from ..command import run

@@ -1,4 +1,4 @@
-"""The bound of a pipeline: a bound of partitions of the graph that `relaxed` makes.
+"""Prove the bound of a pipeline: it is a bound of the partitions of the graph that `relaxed` makes.
 
 Proof: Lemma 1 of ``docs/proofs/partition_simple.md``. The rules are in `tvm_sched_check.partitions.bound`.
 """
@@ -15,7 +15,7 @@ from ..partitions.graph import Graph
 
 
 def bound_of(problem: Problem, evidence: dict[str, Any]) -> int:
-    """The bound in nanoseconds that evidence proves; refuses it where it does not follow."""
+    """Return the bound in nanoseconds that the evidence claims; raise `Refused` if it does not follow."""
     graph, ns = relaxed(problem, [problem.d[name] for name in evidence["devices"]]), count(evidence["ns"])
     if evidence["rule"] == "operator":
         evidence = {**evidence, "operator": problem.o[evidence["operator"]]}
@@ -26,7 +26,10 @@ def bound_of(problem: Problem, evidence: dict[str, Any]) -> int:
 
 
 def relaxed(problem: Problem, devices: list[int]) -> Graph:
-    """Operators, and tensors that have members, in the problem's order; parameters, which lie there, are none."""
+    """Return the graph with the least time of each operator and each transfer on some devices.
+
+    Operators and tensors are in the order of the problem. Parameters, which lie on the devices, are left out.
+    """
     p = problem
     times = [[ns for d in devices if (ns := p.normal[o][d]) is not None] for o in range(len(p.o))]
     if not devices or not all(times):

@@ -1,4 +1,4 @@
-"""A pipeline plan by the rules of ``docs/model.md``: that it obeys them, and what its stages cost for a batch."""
+"""Check a pipeline plan by the rules of ``docs/model.md``, and compute what its stages cost for a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PARTS = ("input_ns", "work_ns", "overflow_ns", "output_ns")
 
 
 class Plan:
-    """Stages by device and operators; raises `Refused` where a rule is broken or a cost is not what the stage says."""
+    """A plan and the costs of its stages; raises `Refused` if a rule is broken or a stage claims a wrong cost."""
 
     def __init__(self, problem: Problem, stages: list[dict[str, Any]]) -> None:
         self.problem = problem
@@ -36,7 +36,7 @@ class Plan:
         self.cost = max(self.costs, default=0)
 
     def _cost(self, s: int, claimed: dict[str, Any]) -> int:
-        """What a stage gets, computes, streams and sends."""
+        """Return the cost of a stage: input, work, overflow and output, in nanoseconds."""
         p, d, own = self.problem, self.device[s], self.operators[s]
         read = dict.fromkeys(t for o in own for t in p.inputs[o])
         work = [p.normal[o][d] for o in own]
@@ -59,7 +59,7 @@ class Plan:
         return sum(true.values())
 
     def _input(self, t: int, s: int) -> int:
-        """Time to get a tensor: parameters are there; graph inputs are loaded; others copied from where they are made."""
+        """Return the time to get a tensor: 0 for a parameter, a load for a graph input, a copy otherwise."""
         p, d = self.problem, self.device[s]
         if p.kind[t] == "parameter" or self.maker.get(t) == s:
             return 0
@@ -68,7 +68,7 @@ class Plan:
         return self._copy(t, self.device[self.maker[t]], d)
 
     def _output(self, t: int, s: int) -> int:
-        """Time to send a tensor: the slowest of the copies and of the way to host memory."""
+        """Return the time to send a tensor: the slowest of its copies and of the transfer to host memory."""
         p, d = self.problem, self.device[s]
         times = [self._copy(t, d, self.device[r]) for r in self.readers[t] if r != s]
         if t in p.results and (HOST, d) in p.routes:
@@ -82,7 +82,10 @@ class Plan:
         return p.routes[source, target].ns(p.size[t])
 
     def _peak(self, s: int) -> int:
-        """Most bytes of activations: inputs are there from the start to their last reader, what is sent to the end."""
+        """Return the most bytes of activations that a stage holds at once.
+
+        It holds inputs from the start to their last reader, and a tensor that it sends to the end.
+        """
         p, own = self.problem, self.operators[s]
         last = {t: i for i, o in enumerate(own) for t in (*p.inputs[o], *p.outputs[o])}
         change = [0] * (len(own) + 1)

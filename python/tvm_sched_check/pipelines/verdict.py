@@ -1,4 +1,4 @@
-"""The check of the three files together."""
+"""Check problem, plan and evidence together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from .plan import Plan
 
 
 class Verdict(NamedTuple):
-    """Nanoseconds of the bottleneck stage: as priced here, proved, and as the certificate claims, if there is one."""
+    """The cost of the bottleneck stage, the proved bound, and the certificate's bound, in nanoseconds.
+
+    ``certified_ns`` is None if the plan has no certificate. The bound is for at most ``stages`` stages on ``devices``.
+    """
 
     cost_ns: int
     proved_ns: int
@@ -26,7 +29,7 @@ class Verdict(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """What is found, in words."""
+        """The result as lines of text."""
         gap = 1 - self.proved_ns / self.cost_ns if self.cost_ns else 0.0
         claim = f"the certificate claims the bound {self.certified_ns} ns"
         of = f"for at most {self.stages} stages on {', '.join(self.devices)}"
@@ -36,7 +39,7 @@ class Verdict(NamedTuple):
 
 
 def check(problem_file: str | Path, plan_file: str | Path, evidence_file: str | Path) -> Verdict:
-    """Price the plan and prove the bound; raises `Refused` where one of the files is wrong."""
+    """Price the plan and prove the bound; raise `Refused` if one of the files is wrong."""
     document, digest = read(problem_file, "tvm_sched.problem")
     plan, _ = read(plan_file, "tvm_sched.pipeline")
     evidence, _ = read(evidence_file, "tvm_sched.pipeline_evidence")

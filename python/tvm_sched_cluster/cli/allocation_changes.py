@@ -1,4 +1,4 @@
-"""Commands on an allocation of a cluster: verify it, end services, place them again after a failure, move them."""
+"""Commands that change an allocation: verify it, end services, place them again after a failure, move them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ from .cluster_options import (
 
 
 @command(cluster, "verify", f"{HOME}:CheckedAllocation")
-def verify_allocation(
-    out: Output,
-    on: RunningOptions,
-    report: ReportFile = None,
-) -> None:
+def verify_allocation(out: Output, on: RunningOptions, report: ReportFile = None) -> None:
     """Check an allocation by every rule; the first broken one is named, and the exit status is 2.
 
     $ tvm-sched cluster verify rampa-base allocation.json

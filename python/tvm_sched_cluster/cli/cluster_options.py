@@ -47,7 +47,7 @@ class ClusterOptions:
     ] = "rampa-services"
 
     def state(self, running: Path | None = None) -> ClusterState:
-        """The state of the cluster, with what an allocation file says that runs on it."""
+        """Return the state of the cluster, with the services of an allocation file."""
         from .. import Allocation, ClusterState, load_cluster, load_services
 
         made: Cluster = load_cluster(self.name)
@@ -63,14 +63,14 @@ class RunningOptions(ClusterOptions):
 
 
 def write_allocation(out: Output, path: Path | None, allocation: Allocation) -> None:
-    """Write an allocation where a file was given."""
+    """Write an allocation if ``path`` is given."""
     if path:
         allocation.save(path)
         out.wrote(path, "allocation")
 
 
 def write_state(out: Output, path: Path | None, state: ClusterState, options: dict[str, Any]) -> None:
-    """Write the report of a state where a file was given."""
+    """Write the report of a state if ``path`` is given."""
     if path:
         from ..cluster_report import write_cluster_report
 

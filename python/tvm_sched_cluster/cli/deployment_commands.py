@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -16,9 +16,6 @@ from tvm_sched.cli.value_files import ValueOptions
 from tvm_sched.errors import InputError, TvmSchedError
 
 from .cluster_options import HOME
-
-if TYPE_CHECKING:
-    pass
 
 deployments = typer.Typer()
 Address = Annotated[
@@ -78,19 +75,19 @@ def status(
     from .. import serving
     from ..cluster_summaries import DeploymentStatus, Statuses, deployment_table
 
-    found, failed = [], {}
+    statuses, failed = [], {}
     for each in [name] if name else serving.deployments(address):
         try:
-            found.append(serving.status(each, address))
+            statuses.append(serving.status(each, address))
         except InputError:
             raise
         except TvmSchedError as error:
             failed[each] = str(error)
             out.say(f"error: {error}")
-    out.show(*map(deployment_table, found))
-    if not found and not failed:
+    out.show(*map(deployment_table, statuses))
+    if not statuses and not failed:
         out.say("there are no deployments")
-    out.result(Statuses(deployments=msgspec.convert(found, list[DeploymentStatus]), failed=failed))
+    out.result(Statuses(deployments=msgspec.convert(statuses, list[DeploymentStatus]), failed=failed))
     if failed:
         raise typer.Exit(FAILURE)
 

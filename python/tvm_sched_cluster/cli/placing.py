@@ -50,7 +50,7 @@ class Demand:
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the random requests and of the allocator.")] = 0
 
     def sequence(self, state: ClusterState) -> list[Request]:
-        """The requests that are asked for in one of three ways; their names do not meet those of what runs."""
+        """Return the requests; their names differ from those of the running services."""
         from ..search.request_sequence import request_sequence
 
         return request_sequence(state, self.requests, self.demand, self.service or (), self.count, self.seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -11,16 +11,13 @@ from rich.markup import escape
 
 from tvm_sched.cli.inputs import Model, Writes
 from tvm_sched.cli.interrupt import interruptible
+from tvm_sched.cli.model_options import Shapes
 from tvm_sched.cli.output import FAILURE, Output
 from tvm_sched.cli.registration import command
-from tvm_sched.cli.shape_options import Shapes
 from tvm_sched.errors import InputError
 
 from .cluster_options import HOME, RunningOptions, cluster
 from .deployment_commands import Address, Timeout, check_seconds
-
-if TYPE_CHECKING:
-    pass
 
 BACKENDS = ("cuda", "cpu", "emulated")
 Backend = Annotated[

@@ -15,7 +15,8 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 ort = pytest.importorskip("onnxruntime", reason="ONNX Runtime is the peer of this test (extra dev)")
 
-from tvm_frontends.onnx import branches, fold, from_onnx, loop_operators, native, prepare, read_onnx  # noqa: E402
+from tvm_frontends.onnx import branches, fold, from_onnx, native, prepare, read_onnx  # noqa: E402
+from tvm_frontends.onnx import loop_operators as loops  # noqa: E402
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 HEAD = '<ir_version: 8, opset_import: ["": 17, "my": 1]>\n'
@@ -113,7 +114,7 @@ def test_loops_of_known_length():
         ModelError, match=r"Loop \(node 'y->s'\) runs 100000 times, which unrolled are 400000 operators"
     ):
         prepare.prepare(parse(LOOP % 100_000), {"x": (2, 3)}, None, "m")
-    assert loop_operators.MAX_NODES < 400_000
+    assert loops.MAX_NODES < 400_000
 
 
 def test_a_loop_whose_condition_folds():

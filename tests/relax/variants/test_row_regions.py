@@ -85,14 +85,14 @@ def test_a_decoder_by_batch_on_emulated_gpus(small_regions):
 def test_tokens_by_rows_where_the_batch_is_one_prompt(small_regions):
     config = DecoderConfig(name="tiny", layers=1, hidden=32, heads=4, vocab=48, intermediate=64)
     _, groups = decoder_variants(config, 1, 8, pieces=(2,), rows=True)
-    assert all("rows/2" in group.ways for group in groups)
+    assert all("rows/2" in group.alternative_names for group in groups)
 
 
 def test_cold_starts_are_offered_rows_of_large_batches_alone(small_regions):
     """Three operations for each byte of weights and row, against thousands in a convolution of many pictures."""
     offered = {
         (batch, rows): any(
-            "batch/2" in group.ways
+            "batch/2" in group.alternative_names
             for group in extract_variants(
                 LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,), rows=rows)])(pictures(batch, 5))
             ).groups

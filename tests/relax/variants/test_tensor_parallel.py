@@ -37,9 +37,9 @@ def groups_of(mod, pieces=(2, 4)):
 
 def test_a_block_is_two_regions_attention_by_heads_and_the_feed_forward_network():
     attention, feed_forward, head = groups_of(decoder())
-    assert attention.ways == ("fused", "columns/2", "columns/4", "tensor/2", "tensor/4")
-    assert feed_forward.ways == ("fused", "apart", "columns/2", "columns/4", "tensor/2", "tensor/4")
-    assert head.ways == ("whole", "columns/2", "columns/4")
+    assert attention.alternative_names == ("fused", "columns/2", "columns/4", "tensor/2", "tensor/4")
+    assert feed_forward.alternative_names == ("fused", "apart", "columns/2", "columns/4", "tensor/2", "tensor/4")
+    assert head.alternative_names == ("whole", "columns/2", "columns/4")
     assert len(attention.operators) == 11
     assert len(feed_forward.operators) == 3
     of = {alternative.name: alternative for alternative in feed_forward.alternatives}
@@ -52,7 +52,7 @@ def test_heads_that_cannot_be_divided_are_cut_no_further():
     attention = groups_of(decoder(DecoderConfig(name="odd", layers=1, hidden=30, heads=3, vocab=48, intermediate=64)))[
         0
     ]
-    assert not any(way.startswith("tensor") for way in attention.ways)
+    assert not any(way.startswith("tensor") for way in attention.alternative_names)
 
 
 GPT = DecoderConfig(
@@ -64,8 +64,8 @@ GPT = DecoderConfig(
 def test_one_product_for_queries_keys_and_values_is_cut_by_heads():
     """Five heads: two parts of two and three, and no four, of which one would have twice its share."""
     attention = groups_of(decoder(GPT))[0]
-    assert "tensor/2" in attention.ways
-    assert "tensor/4" not in attention.ways
+    assert "tensor/2" in attention.alternative_names
+    assert "tensor/4" not in attention.alternative_names
     assert {"split", "softmax"} < set(attention.operators)
     (parts,) = (each for each in attention.alternatives if each.name == "tensor/2")
     assert not any(operator.kind in ("split", "strided_slice") for operator in parts.operators)
@@ -156,7 +156,9 @@ def test_pieces_of_equal_shapes_are_put_together_along_axes_of_their_own():
         passes = [lower, PrepareKernels(), EstimateLatencies("cpu2", "roofline")]
         made = tvm.transform.Sequential(passes)(mod)
         problem = get_problem(made)
-        choice = {group.name: way for group in problem.variants.groups for way in ways if way in group.ways}
+        choice = {
+            group.name: way for group in problem.variants.groups for way in ways if way in group.alternative_names
+        }
         assert sorted(choice.values()) == sorted(ways)
         made = Place(schedule=with_choice(problem, solve(problem.resolve(choice), method="heft"), choice))(made)
         executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(made)), "llvm", relax_pipeline=None)

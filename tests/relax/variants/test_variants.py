@@ -65,7 +65,7 @@ def test_the_end_of_a_fused_kernel_that_waits_for_another_product_is_offered_apa
     found = extract_variants(lowered)
     (group,) = found.groups
     (apart,) = group.alternatives
-    assert group.ways == ("fused", "apart")
+    assert group.alternative_names == ("fused", "apart")
     heads = [operator.kind for operator in apart.operators]
     assert [kind.startswith("matmul") for kind in heads] == [True, False]
     assert extract(lowered).graph == found.graph

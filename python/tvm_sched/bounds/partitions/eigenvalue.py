@@ -1,4 +1,4 @@
-"""A lower bound of a symmetric matrix's least eigenvalue that holds in spite of rounding."""
+"""Bound the least eigenvalue of a symmetric matrix from below, in spite of rounding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ATTEMPTS = 8
 
 
 def rounding(terms: int) -> float:
-    """Largest relative error of a sum or product of this many terms, in whatever order (Higham's gamma)."""
+    """Return the largest relative error of a sum or product of this many terms, in any order (Higham's gamma)."""
     return terms * UNIT / (1 - terms * UNIT)
 
 

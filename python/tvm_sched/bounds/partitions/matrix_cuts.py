@@ -40,15 +40,15 @@ class Cuts:
         return len(self.limits)
 
     def violations(self, matrix: Floats) -> Floats:
-        """By how much each is violated."""
+        """Return by how much ``matrix`` violates each inequality; negative if it is slack."""
         return np.asarray((self.signs * matrix.ravel()[self.places]).sum(axis=1) - self.limits)
 
     def take(self, chosen: npt.NDArray[Any]) -> Cuts:
-        """Some of them."""
+        """Return the chosen inequalities."""
         return Cuts(self.places[chosen], self.signs[chosen], self.limits[chosen])
 
     def join(self, other: Cuts) -> Cuts:
-        """These and, behind them, those of ``other`` that are not among them."""
+        """Return these inequalities, followed by those of ``other`` that are not among them."""
         new = other.take(~np.isin(other._keys(), self._keys()))
         return Cuts(
             np.concatenate([self.places, new.places]),
@@ -57,7 +57,10 @@ class Cuts:
         )
 
     def operator(self, n: int) -> Any:
-        """Sparse matrix of a row for each cut over the n² entries, symmetric in the two halves."""
+        """Return the left-hand sides as a sparse matrix, a row for each cut and a column for each of the n² entries of X.
+
+        Each coefficient is divided evenly between an entry and its mirror image.
+        """
         rows = np.repeat(np.arange(len(self)), 3)
         places, signs = self.places.ravel(), self.signs.ravel() / 2
         mirrored = places % n * n + places // n
@@ -123,7 +126,7 @@ def _cuts(triples: Integers, n: int) -> Cuts:
 
 
 def paths(problem: PartitionProblem) -> npt.NDArray[np.bool_]:
-    """``[u, v]``: whether a path leads from node u to another node v."""
+    """Return an array (nodes, nodes): at ``[u, v]``, whether a path leads from node u to another node v."""
     n = problem.size
     before = np.zeros((n, n), dtype=bool)
     readers: list[list[int]] = [[] for _ in range(n)]

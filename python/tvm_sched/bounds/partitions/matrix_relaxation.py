@@ -1,4 +1,4 @@
-"""The doubly nonnegative relaxation of the partition matrix: the bound that given multipliers prove.
+"""Evaluate the bound that multipliers prove in the doubly nonnegative relaxation of the partition matrix.
 
 Proof: Theorem 6 of ``docs/proofs/partition_semidefinite.md``.
 """
@@ -19,21 +19,21 @@ from .minorants import stage_costs, total_transfers
 
 @dataclass(frozen=True)
 class Line:
-    """The transfers of all stages together take at least ``constant - slope * bottleneck`` in any partition."""
+    """A bound on transfers: in any partition those of all stages take at least ``constant - slope * bottleneck``."""
 
     constant: float = 0.0
     slope: float = 0.0
 
     def at(self, bottleneck: float) -> float:
-        """The least transfers for a bottleneck."""
+        """Return the least transfers of a partition with this bottleneck."""
         return self.constant - self.slope * bottleneck
 
 
 @dataclass(frozen=True)
 class DualPoint:
-    """Multipliers of the diagonal, the stages' costs, the cuts and the entries.
+    """Multipliers of Theorem 6: of the diagonal, the costs of stages, the cuts and the entries of the matrix.
 
-    Those of the diagonal, and of entries that are always 0, have any sign; all others are 0 or more.
+    Multipliers of the diagonal, and of entries that are always 0, have any sign; all others are 0 or more.
     """
 
     diagonal: Floats
@@ -43,9 +43,9 @@ class DualPoint:
 
 
 class MatrixRelaxation:
-    """The relaxation with its present linearisations and cuts; times are in units of the average node's.
+    """The relaxation with its present linear bounds and cuts. Its unit of time is the average work plus transfer of a node.
 
-    ``before``: which nodes paths lead from and to, perhaps through nodes outside of the problem.
+    ``before[u, v]``: whether a path leads from node u to node v, perhaps through nodes that the problem does not contain.
     """
 
     def __init__(self, problem: PartitionProblem, stages: int, cutoff: float, before: npt.NDArray[np.bool_]) -> None:
@@ -62,7 +62,7 @@ class MatrixRelaxation:
         self.prepare()
 
     def prepare(self) -> None:
-        """The inequalities as one operator on the matrix: stages' costs, then cuts."""
+        """Collect the inequalities in one linear operator on the matrix: the costs of stages, then the cuts."""
         n = self.problem.size
         row, column = np.divmod(np.arange(n * n), n)
         halves = self.costs.matrix.ravel() / (2 * self.unit)
@@ -80,18 +80,18 @@ class MatrixRelaxation:
         self.terms = int(np.bincount(self.operator.indices).max(initial=0)) + 4
 
     def linearise(self, matrix: Floats, share: float, cuts: Cuts) -> None:
-        """Mixes in the linear bounds that are tight at a matrix, and looks at other cuts from now on."""
+        """Mix in, with weight ``share``, the linear bounds that are tight at ``matrix``; replace the cuts."""
         self.transfers = self.transfers.mix(total_transfers(self.problem, matrix), share)
         self.costs = self.costs.mix(stage_costs(self.problem, matrix), share)
         self.cuts = cuts
         self.prepare()
 
     def limits(self, bottleneck: float) -> Floats:
-        """Right sides of the inequalities for a bottleneck."""
+        """Return the right-hand sides of the inequalities for a bottleneck."""
         return np.concatenate([(bottleneck - self.costs.constant) / self.unit, self.cuts.limits])
 
     def combine(self, multipliers: Floats) -> Floats:
-        """The matrix of a combination of inequalities."""
+        """Return the matrix of the sum of all inequalities, times their multipliers."""
         n = self.problem.size
         return np.asarray(self.operator.T @ multipliers).reshape(n, n)
 

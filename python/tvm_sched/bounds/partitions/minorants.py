@@ -1,7 +1,7 @@
-"""Linear lower bounds, in the partition matrix, of transfers and of stages' costs.
+"""Bound transfers and costs of stages from below by linear functions of the partition matrix.
 
-Proof that they hold for every partition: Lemmas 2 and 3 of ``docs/proofs/partition_semidefinite.md``. They are made to be
-tight near a given matrix.
+Proof that the bounds hold for every partition: Lemmas 2 and 3 of ``docs/proofs/partition_semidefinite.md``. Of all such
+bounds these are chosen to be tight near a given matrix.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from ...problem.partition_problem import Floats, Integers, PartitionProblem, Sta
 
 @dataclass(frozen=True)
 class Minorant:
-    """A linear lower bound: a constant plus the products of a matrix with a partition matrix X.
+    """A linear lower bound in the partition matrix X.
 
-    Of one quantity: ``constant + <matrix, X>``, the matrix symmetric. Of one for each node v: ``constant[v] + matrix[v] @
-    X[v]``. The diagonal of the matrix is 0, for that of X is known.
+    The bound of one quantity is ``constant + <matrix, X>``, with a symmetric matrix. The bound of a quantity for each node v
+    is ``constant[v] + matrix[v] @ X[v]``. The diagonal of the matrix is 0, since the diagonal of X is 1 and ``constant``
+    contains it.
     """
 
     constant: Any
     matrix: Floats
 
     def mix(self, other: Minorant, share: float) -> Minorant:
-        """A convex combination of two bounds is a bound."""
+        """Return the convex combination of two bounds, which is a bound; ``other`` has weight ``share``."""
         return Minorant(
             (1 - share) * self.constant + share * other.constant,
             (1 - share) * self.matrix + share * other.matrix,
@@ -62,9 +63,9 @@ def total_transfers(problem: PartitionProblem, near: Floats) -> Minorant:
 
 @dataclass(frozen=True)
 class TensorMinorant:
-    """``constant`` less ``weights`` times the entries of ``pairs`` of members.
+    """The bound of Lemma 3 for one tensor: ``constant`` less the sum of ``weights`` times X at ``pairs`` of members.
 
-    ``order``: the members counted, of which the first ``base`` have pairs of weight ``slope``, all others of 1.
+    ``order`` are the members counted. Pairs of the first ``base`` of them have weight ``slope``, all other pairs weight 1.
     """
 
     constant: float
@@ -76,10 +77,17 @@ class TensorMinorant:
 
 
 def tensor_minorant(near: Floats, sent: bool) -> TensorMinorant:
-    """Bound λ - 1, plus 1 for λ > 1 if ``sent``, for members in λ stages: Lemma 3.
+    """Bound the number of stages that pay for a tensor by Lemma 3; for one that is always paid, this number less 1.
 
-    Members are taken in an order in which each shares as little as possible with those before. The numbers of first and of
-    further members are those with the largest value at ``near``.
+    The order of the members is greedy: each next one has the least sum of entries of ``near`` with the members before it.
+    The numbers of first and of further members are chosen for the largest value of the bound at ``near``.
+
+    Parameters
+    ----------
+    near : array, (members, members)
+        Entries of a matrix at which the bound is to be tight.
+    sent : bool
+        Whether no stage pays if one stage has all members.
     """
     m = len(near)
     order, shared = _apart_first(near)
@@ -103,7 +111,7 @@ def tensor_minorant(near: Floats, sent: bool) -> TensorMinorant:
 
 
 def _apart_first(near: Floats) -> tuple[Integers, Floats]:
-    """Return the members in order, and the sum of each one's entries with those before."""
+    """Return a greedy order of the members, and for each one the sum of its entries with the members before it."""
     m = len(near)
     first = int((near + 2 * np.eye(m)).min(axis=1).argmin())
     order, shared = [first], [0.0]
@@ -126,10 +134,10 @@ def fewest_pairs(members: int, stages: int) -> float:
 
 @cache
 def _facets(m: int, sent: bool) -> tuple[tuple[float, float], ...]:
-    """Pairs (a, b): a - b times the pairs of m members in the same stage is a lower bound, and tight for some.
+    """Return pairs (a, b) such that ``a - b * shared`` bounds what `tensor_minorant` does if ``shared`` pairs share a stage.
 
-    For λ stages the fewest pairs share one when the stages are as even as can be; the lower convex hull of these m
-    points has the lines.
+    For each number of stages there is a point: the fewest pairs that share a stage, and the number to be bounded. The lines
+    are those of the lower convex hull of these m points.
     """
     points = [(fewest_pairs(m, stages), stages - 1.0 + (sent and stages > 1)) for stages in range(m, 0, -1)]
     hull: list[tuple[float, float]] = []

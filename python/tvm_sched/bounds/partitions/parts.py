@@ -1,4 +1,4 @@
-"""Parts of a graph, each a problem of its own whose costs add up to no more than those of the whole."""
+"""Cut a partition problem into parts whose transfers together are at most those of the whole."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from .minorants import members
 
 
 def consecutive(order: Integers, most: int) -> list[Integers]:
-    """An order in pieces of about equal length, ``most`` nodes at most."""
+    """Return an order of nodes cut into pieces of about equal length, each of at most ``most`` nodes, sorted."""
     return [np.sort(piece) for piece in np.array_split(order, -(-len(order) // most))]
 
 
 def induced(problem: PartitionProblem, parts: list[Integers]) -> list[PartitionProblem]:
     """Return the problem of each part; transfers of all parts together are at most those of the whole.
 
-    A tensor counts for the part with most of its members. Its first member in topological order stands for the producer,
-    which does not change the cost. Proof: Lemma 8 of ``docs/proofs/partition_semidefinite.md``.
+    A tensor counts only for the part with most of its members. There its first member in topological order counts as the
+    producer. That changes no cost, but adds edges: paths must be taken from the whole problem. Proof: Lemma 8 of
+    ``docs/proofs/partition_semidefinite.md``.
     """
     place = np.empty(problem.size, dtype=np.int64)
     place[problem.kahn(np.zeros(problem.size))] = np.arange(problem.size)

@@ -16,7 +16,7 @@ from tvm_frontends.imported_model import number_of_inputs
 
 from ...errors import InputError
 from ...execution_plan import KernelCall
-from ...problem import Group, Operator, OpGraph, Tensor, all_ways, choose_graph
+from ...problem import Group, Operator, OpGraph, Tensor, all_alternatives, choose_graph
 from ..ir.attributes import CHOICE, model_name
 from ..ir.call_names import describe, kernel_kind, plain
 from ..ir.flops import count_flops
@@ -92,7 +92,7 @@ class Extraction:
 
     def with_all_alternatives(self) -> Extraction:
         """Return the operators of the graph and of all alternatives at once, with which kernels are measured."""
-        graph = all_ways(self.graph, self.groups)
+        graph = all_alternatives(self.graph, self.groups)
         calls = [
             replace(call, inputs=operator.inputs, outputs=operator.outputs)
             for call, operator in zip((*self.calls, *self.alternative_calls), graph.operators, strict=True)

@@ -27,7 +27,7 @@ COPY_SIZES = tuple(4**n << 10 for n in range(0, 9))
 
 
 class CpuBench:
-    """One device of a topology ``cpuN``; see `tvm_sched.relax.profiling.profile.Bench`.
+    """One device of a topology ``cpuN``; see `tvm_sched.relax.profile_models.Bench`.
 
     Raises
     ------

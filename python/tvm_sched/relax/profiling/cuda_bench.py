@@ -57,7 +57,7 @@ class GpuKernel:
 
 
 class CudaBench:
-    """One GPU of this machine; see `tvm_sched.relax.profiling.profile.Bench`.
+    """One GPU of this machine; see `tvm_sched.relax.profile_models.Bench`.
 
     In the run, kernels are timed by the executor's own events. Alone they are replayed as a CUDA graph of many launches, so
     that no time of Python's is in it. Kernels of libraries run within an executor only and are measured in the run alone.

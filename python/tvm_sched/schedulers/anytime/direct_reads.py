@@ -1,7 +1,7 @@
 """Start schedules for chosen sets of operators that read host memory directly.
 
-A list schedule decides for the operator at hand, and local search changes one at a time. So neither finds that many
-operators have to read directly before the buses have less to carry, while each of them alone only takes longer.
+List scheduling and local search decide one operator at a time, and each direct read alone only takes longer. So neither
+finds the large sets of direct reads that unload the buses.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .search_state import ScheduleState
 Times = npt.NDArray[np.float64]
 
 AROUND = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3, 1.1, 1.25)
-"""How many operators read directly, as multiples of as many as let path and buses take equally long."""
+"""Numbers of operators that read directly, relative to the number that balances path and buses."""
 
 EVENTS = 400_000
-"""Of a local search in which each operator keeps its way."""
+"""Events of a local search in which each operator keeps its kind of access."""
 
 
 class DirectReads:
@@ -48,24 +48,26 @@ class DirectReads:
         budget.spend(events / EVENTS_PER_SECOND + places / PLACES_PER_SECOND)
         searches, scale = Searches(with_direct_reads(state.scenario, self._left.pop(0))), state.memory_scale
         everywhere = Choice(range(len(state.scenario.topology.devices)))
-        found = searches.construct([everywhere], [0] * len(state.scenario.graph.operators), scale)
-        if found is not None:
-            search = searches.improve(found[0], scale, state.seed, state.run_goal)
+        listed = searches.construct([everywhere], [0] * len(state.scenario.graph.operators), scale)
+        if listed is not None:
+            search = searches.improve(listed[0], scale, state.seed, state.run_goal)
             search.step(events)
-            state.offer_sequence(search.best if len(search.best) else found[0], scale)
+            state.offer_sequence(search.best if len(search.best) else listed[0], scale)
         return True
 
 
 def with_direct_reads(scenario: Scenario, direct: frozenset[int]) -> Scenario:
-    """The run in which these operators read directly wherever they can, and no others do.
+    """Return the run in which these operators read directly wherever they can, and no others do.
 
-    Costs of operators together are left out: sequences have none, and a measured pair may no longer be able to run.
+    Concurrency is dropped: sequences have none, and a measured pair may no longer be able to run.
     """
     chosen = np.array([o in direct for o in range(len(scenario.graph.operators))])[:, None]
     can = scenario.costs.direct_ns != FORBIDDEN
     normal = np.where(chosen & can, FORBIDDEN, scenario.costs.operator_ns)
     only = np.where(chosen, scenario.costs.direct_ns, FORBIDDEN)
-    left = ((normal != FORBIDDEN) | (only != FORBIDDEN)).any(axis=1)[:, None]  # some can run in no other way
+    left = ((normal != FORBIDDEN) | (only != FORBIDDEN)).any(axis=1)[
+        :, None
+    ]  # operators with one kind of access keep it
     costs = Costs(
         np.where(left, normal, scenario.costs.operator_ns),
         np.where(left, only, scenario.costs.direct_ns),
@@ -75,7 +77,7 @@ def with_direct_reads(scenario: Scenario, direct: frozenset[int]) -> Scenario:
 
 
 def candidate_sets(problem: Problem) -> list[frozenset[int]]:
-    """Sets of operators to read directly: as many as balance path and buses, and some more or fewer."""
+    """Return sets of operators to read directly: as many as balance path and buses, and some more or fewer."""
     relaxation = Relaxation(problem)
     host, index = relaxation.host, problem.graph.index
     readers = [o for o, read in enumerate(index.host_inputs) if read and host.must_cross[o]]

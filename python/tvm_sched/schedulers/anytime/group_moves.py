@@ -63,10 +63,10 @@ class BlockSearch:
         """Try one change; whether it found a better schedule than all before."""
         rule = Rule(self._choices, self._changed(list(self._now.rule.choice)))
         late, self._tries = self._tries % HISTORY, self._tries + 1
-        found = self._searches.construct(rule.choices, rule.choice, self._scale)
+        listed = self._searches.construct(rule.choices, rule.choice, self._scale)
         better = False
-        if found is not None:
-            sequence, latency = found
+        if listed is not None:
+            sequence, latency = listed
             if latency <= max(self._now.latency_ns, self._history[late]):
                 self._now = RuleSchedule(latency, sequence, rule)
             if latency < self.best.latency_ns:

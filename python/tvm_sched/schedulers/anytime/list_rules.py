@@ -129,6 +129,6 @@ def list_schedules(
     for i, rule in enumerate(rules(scenario)):
         if i >= 4 and i * places > most_places:
             return
-        found = searches.construct(rule.choices, rule.choice, memory_scale)
-        if found is not None:
-            yield found[0], rule
+        listed = searches.construct(rule.choices, rule.choice, memory_scale)
+        if listed is not None:
+            yield listed[0], rule

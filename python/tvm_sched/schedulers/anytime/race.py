@@ -1,4 +1,4 @@
-"""Successive halving over choices of ways: all get a short search, the better half a longer one, the best the rest."""
+"""Successive halving over choices: all get a short search, the better half a longer one, the best what is left."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..common.choose_variants import Choice
 from .search_state import ScheduleState
 
 RACE = 0.4
-"""Part of the work for the race; then the best goes on alone."""
+"""Share of the work for the race; then the best goes on alone."""
 
 LEAST_WORK = 0.02
-"""Seconds of work of each choice in the first round; where there is less, fewer take part."""
+"""Least seconds of work of a choice in the first round; with less work, fewer choices take part."""
 
 
 @dataclass
 class Racer:
-    """A choice of ways, and the state of the search on it."""
+    """A choice, and the state of the search on it."""
 
     choice: Choice
     state: ScheduleState
@@ -75,5 +75,5 @@ def race(
 
 
 def _rounds(racers: int) -> int:
-    """After how many halvings one is left."""
+    """Count the halvings until one is left."""
     return math.ceil(math.log2(max(racers, 1)))

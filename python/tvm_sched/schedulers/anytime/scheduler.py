@@ -27,23 +27,23 @@ TIME_LIMIT = 20.0
 """Seconds, where neither time nor work is limited."""
 
 WORK_SHARE = 0.8
-"""Part of the time limit for which there is work, so that the clock seldom decides."""
+"""Work as a share of the time limit, so that the clock seldom decides."""
 
 SHARES = {"annealing": 0.35, "blocks": 0.45, "local search": 0.2}
-"""Shares of the work in general; where there are no groups of devices, local search has that of blocks, too."""
+"""Shares of the work; without groups of devices, local search also gets the share of blocks."""
 
 DIRECT_SHARE = 0.2
-"""Beside those of the others, of a search for which operators read host memory directly, where some can."""
+"""Share of the search over sets of operators that read host memory directly, relative to the others."""
 
 UNLOADED_SHARES = {"annealing": 0.6, "blocks": 0.1, "local search": 0.3}
-"""Where nothing is loaded, but copies wait for each other."""
+"""Shares if nothing is loaded, but copies wait for each other."""
 
 FREE_SHARES = {"annealing": 1.0}
-"""Where nothing is loaded and no copy waits for another, which annealing times much faster."""
+"""Shares if nothing is loaded and no copy waits for another; annealing is much faster then."""
 
 STAGED_SHARE, STAGED_SHARE_WITH_LOADS = 0.9, 0.4
-"""Share of all work for annealing into stages, where the costs have concurrency. Where parameters are loaded, the
-search without stages knows more ways."""
+"""Shares of all work for annealing into stages if the costs have concurrency: without loads, and with loads, where the
+search without stages knows more moves."""
 
 
 class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
@@ -89,12 +89,12 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
 def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Schedule:
     """The best schedule that several methods find together within a budget, and how far it can be from the optimum.
 
-    Quick methods and list schedules by many rules come first, so the answer is never worse than theirs, and such in which it
-    is decided beforehand which operators read host memory directly (`direct_reads`). Then annealing,
-    blocks of operators and local search over events each have a share of the work; where the costs know operators
-    together, annealing into stages has most of it. The schedule's notes say to what latency each improver came.
+    First the quick methods and list scheduling with many priority rules run, some of them with the direct-host-access
+    operators fixed in advance (`direct_reads`). The answer is never worse than theirs. Then annealing, moves of blocks of
+    operators and local search over events each get a share of the work; if the costs have concurrency, annealing into
+    stages gets most of it. The schedule's notes have the latency that each improver reached.
 
-    Of a workload with several requests it searches in the run of each, with an equal part of the budget, for the schedule
+    For a workload with several requests it searches in the run of each, with an equal part of the budget, for the schedule
     that is best for all of them.
 
     If the problem has variants, quick schedules first choose among the alternatives, with a fifth of the work
@@ -117,7 +117,7 @@ def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Sc
 
 
 def _search(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions) -> Schedule:
-    """The best schedule for a mix of requests (without any, for the scenario's run) that searches in one scenario find."""
+    """Search in one scenario for the best schedule for a mix of requests; without any, for the scenario's run."""
     budget = options.budget()
     if scenario.variants is None:
         state = ScheduleState(scenario, options.seed, mix)
@@ -127,7 +127,7 @@ def _search(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions)
 
 
 def _search_variants(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions, budget: Budget) -> Schedule:
-    """The best schedule of the choices that quick schedules found; of the graph's own ways where these have none."""
+    """Search with the choices that quick schedules select; if they have no schedule, with the graph as it is."""
     choosing = budget.part(SHARE * budget.work)
     now = time.monotonic()
     choosing.deadline = now + SHARE * (budget.deadline - now)  # without a time limit the clock decides nothing
@@ -137,11 +137,11 @@ def _search_variants(scenario: Scenario, mix: Sequence[Request], options: Anytim
     racers = [Racer(each, ScheduleState(scenario.resolve(each), options.seed, mix)) for each in choices]
 
     def turns_of(racer: Racer, work: float, number: int) -> list[Turn[ScheduleState]]:
-        found = turns(racer.state.scenario, options, work, scenario, brief=number >= 0)
-        return [turn for turn in found if number <= 0 or not math.isinf(turn.share)]
+        each = turns(racer.state.scenario, options, work, scenario, brief=number >= 0)
+        return [turn for turn in each if number <= 0 or not math.isinf(turn.share)]
 
     best, status = race(racers, budget, turns_of)
-    if best.state.best is None and best.choice:  # the graph's own ways may fit where others do not
+    if best.state.best is None and best.choice:  # the graph as it is may fit
         best, status = race([Racer({}, ScheduleState(scenario.resolve({}), options.seed, mix))], budget, turns_of)
     status = "interrupted" if interrupted else status
     schedule = with_choice(scenario.problem, best.state.answer(), best.choice)
@@ -151,9 +151,10 @@ def _search_variants(scenario: Scenario, mix: Sequence[Request], options: Anytim
 def turns(
     scenario: Scenario, options: AnytimeOptions, work: float, bound_of: Scenario | None = None, brief: bool = False
 ) -> list[Turn[ScheduleState]]:
-    """The improvers for a problem, with their shares of the work; the bound is that of ``bound_of``, by default its own.
+    """Return the improvers for a problem, with their shares of the work.
 
-    ``brief``: only a few of those whose work is not counted.
+    The bound is that of ``bound_of``, by default of ``scenario``. ``brief`` leaves out most improvers whose work is not
+    counted.
     """
     index, topology = scenario.graph.index, scenario.topology
     loads = any(index.host_inputs) and not all(device.shares_host_memory for device in topology.devices)
@@ -162,20 +163,20 @@ def turns(
     shares = dict(FREE_SHARES if is_contention_free(scenario) else SHARES if loads else UNLOADED_SHARES)
     if "blocks" in shares and len(device_groups(scenario)) < 2:
         shares["local search"] = shares.get("local search", 0.0) + shares.pop("blocks")
-    chosen = (Annealing(), Blocks(), LocalSearch())
-    found: list[Turn[ScheduleState]] = [
+    improvers = (Annealing(), Blocks(), LocalSearch())
+    chosen: list[Turn[ScheduleState]] = [
         Turn(QuickMethods(ALWAYS, options.stage)),
         Turn(ListScheduling(FEW_PLACES if brief else MOST_PLACES)),
         Turn(LowerBound(bound_of)),
     ]
     if not brief:
-        found.append(Turn(QuickMethods(quick_methods(scenario, work), options.stage)))
+        chosen.append(Turn(QuickMethods(quick_methods(scenario, work), options.stage)))
         start = submodel_start(scenario, work) if loads else None
         if start is not None:
-            found.append(Turn(start, SUBMODEL_SHARE))
+            chosen.append(Turn(start, SUBMODEL_SHARE))
     if loads and (scenario.costs.direct_ns != FORBIDDEN).any():
-        found.append(Turn(DirectReads(), DIRECT_SHARE))
-    found += [Turn(each, (1 - staged) * shares[each.name]) for each in chosen if each.name in shares]
+        chosen.append(Turn(DirectReads(), DIRECT_SHARE))
+    chosen += [Turn(each, (1 - staged) * shares[each.name]) for each in improvers if each.name in shares]
     if staged:
-        found.append(Turn(Annealing(options.stage), staged))
-    return found
+        chosen.append(Turn(Annealing(options.stage), staged))
+    return chosen

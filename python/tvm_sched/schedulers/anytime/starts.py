@@ -159,9 +159,9 @@ class SubmodelStart:
         """All of it; nothing where the clock is over before its end."""
         budget.spend(self._seconds)
         with suppress(InfeasibleError):
-            found = heuristic_schedule(state.scenario, state.memory_scale, lambda: budget.late)
-            if found is not None:
-                state.offer_index(found)
+            index = heuristic_schedule(state.scenario, state.memory_scale, lambda: budget.late)
+            if index is not None:
+                state.offer_index(index)
         return False
 
 

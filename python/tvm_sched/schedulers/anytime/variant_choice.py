@@ -1,4 +1,4 @@
-"""`anytime` on problems with variants: select the choices of ways that are worth a search, by quick schedules of each."""
+"""`anytime` on problems with variants: select the choices that are worth a search, by quick schedules of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .improvers import PLACES_PER_SECOND
 from .list_rules import rules
 
 SHARE = 0.2
-"""Part of the work for choosing."""
+"""Share of the work for choosing."""
 
 MOST_FAILED = 40
 """Changes in a row that gain nothing, after which choosing ends."""
@@ -33,12 +33,12 @@ MOST_CHOICES = 6
 """Choices to search with."""
 
 APART = 0.1
-"""Part of the groups in which two of them differ at least."""
+"""Least share of the groups in which two selected choices differ."""
 
 
 @dataclass
 class _ChoicePrices:
-    """Quick schedules of choices, counted as work."""
+    """Latencies of quick schedules of choices; the work counts in the budget."""
 
     scenario: Scenario
     budget: Budget
@@ -55,33 +55,33 @@ class _ChoicePrices:
             self.budget.spend(places / PLACES_PER_SECOND + count / OPERATORS_PER_SECOND)
             searches = Searches(scenario)
             listed = [searches.construct(rule.choices, rule.choice) for rule in islice(rules(scenario), RULES)]
-            found = [float(each[1]) for each in listed if each is not None]
+            latencies = [float(each[1]) for each in listed if each is not None]
             for method in ("heft", "peft"):
                 with suppress(InfeasibleError):
-                    found.append(float(fit_into_memory(list_order(scenario, method)).objective_ns))
-            self.known[key] = min(found, default=math.inf)
+                    latencies.append(float(fit_into_memory(list_order(scenario, method)).objective_ns))
+            self.known[key] = min(latencies, default=math.inf)
         return self.known[key]
 
     def best(self) -> list[Choice]:
         """The choices of least price that differ from each other, the graph's own among them; at least one."""
         groups = self.scenario.variants.groups if self.scenario.variants else ()
         ranked = sorted(self.known, key=lambda key: self.known[key])
-        found: list[Choice] = []
+        best: list[Choice] = []
         for choice in map(dict, ranked):
-            apart = not choice or all(_differing_groups(choice, other) >= APART * len(groups) for other in found)
+            apart = not choice or all(_differing_groups(choice, other) >= APART * len(groups) for other in best)
             if apart and math.isfinite(self.of(choice)):
-                found.append(choice)
-        own = [choice for choice in found[MOST_CHOICES:] if not choice]
-        return [*found[: MOST_CHOICES - len(own)], *own] or [{}]
+                best.append(choice)
+        own = [choice for choice in best[MOST_CHOICES:] if not choice]
+        return [*best[: MOST_CHOICES - len(own)], *own] or [{}]
 
 
 def _differing_groups(one: Choice, other: Choice) -> int:
-    """In how many groups two choices differ."""
+    """Count the groups in which two choices differ."""
     return sum(one.get(group) != other.get(group) for group in one.keys() | other.keys())
 
 
 def promising_choices(scenario: Scenario, budget: Budget, seed: int) -> tuple[list[Choice], bool]:
-    """The choices to search with, the most promising first, and whether Ctrl-C ended the choosing."""
+    """Return the choices to search with, the most promising first, and whether Ctrl-C ended the selection."""
     prices = _ChoicePrices(scenario, budget)
     search = ChoiceSearch(scenario, prices.of, seed)
     interrupted = False

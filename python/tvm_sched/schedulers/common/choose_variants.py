@@ -1,4 +1,4 @@
-"""Choose among the variants of a problem by any function that prices a choice."""
+"""Choose an alternative for each group of a problem, with any function that prices a choice."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ...schedule import Schedule, ScheduleIndex, with_choice
 
 Choice = dict[str, str]
 Price = Callable[[Choice], float]
-"""What a choice costs; infinite where nothing was found."""
+"""Cost of a choice; infinite if there is no schedule."""
 
 
 class ChoiceSearch:
-    """Local search over choices: each step prices one; the best so far is kept.
+    """Local search over choices; a step prices one and keeps it if it is better.
 
-    First all groups as in the graph; then each way for all groups that have it, the last named first, and for the others
-    one of as many pieces; then class after class of groups that are alike (the same kind of operator and the same ways),
-    each way for all of a class at once, kept if it is better; then, for ever, some groups of a class that follow each other
-    get another way.
+    1. All groups as in the graph.
+    2. Each alternative, the last named first, in all groups that have it; other groups get one with as many pieces.
+    3. For each class of groups (same kind of operator, same alternatives): each alternative in the whole class.
+    4. Without end (`vary`): another alternative in some successive groups of a class.
 
     Parameters
     ----------
@@ -38,41 +38,41 @@ class ChoiceSearch:
         operators, index = scenario.graph.operators, scenario.graph.index
         place = {o: k for k, o in enumerate(index.order)}
         classes: dict[tuple[str, ...], list[str]] = {}
-        self._ways: dict[str, tuple[str, ...]] = {group.name: group.ways for group in scenario.variants.groups}
+        self._names = {group.name: group.alternative_names for group in scenario.variants.groups}
         for group in sorted(scenario.variants.groups, key=lambda g: place[index.operator_id[g.operators[0]]]):
             kind = operators[index.operator_id[group.operators[0]]].kind
-            classes.setdefault((kind, *group.ways), []).append(group.name)
+            classes.setdefault((kind, *group.alternative_names), []).append(group.name)
         self._classes = list(classes.values())
         self.best: Choice = {}
         self.cost = price(self.best)
         self._systematic = self._by_class()
 
     def step(self) -> bool:
-        """Price the next choice of the systematic part; False when that is over."""
+        """Price the next choice of parts 2 and 3; return False after the last."""
         return next(self._systematic, False)
 
     def vary(self) -> bool:
-        """Try another way for some successive groups of a class; whether that was better."""
-        names = self._random.choice(self._classes)
-        begin = self._random.randrange(len(names))
-        length = self._random.choice((1, 2, 4, len(names)))
-        way = self._random.choice(self._ways[names[0]])
-        return self._try(dict.fromkeys(names[begin : begin + length], way))
+        """Try another alternative in some successive groups of a class; return whether it is better."""
+        groups = self._random.choice(self._classes)
+        begin = self._random.randrange(len(groups))
+        length = self._random.choice((1, 2, 4, len(groups)))
+        alternative = self._random.choice(self._names[groups[0]])
+        return self._try(dict.fromkeys(groups[begin : begin + length], alternative))
 
     def _by_class(self) -> Iterator[bool]:
-        shared = dict.fromkeys(way for ways in self._ways.values() for way in reversed(ways[1:]))
-        for way in shared if len(self._classes) > 1 else ():
-            alike = {name: _matching_way(way, ways) for name, ways in self._ways.items()}
-            self._try({name: found for name, found in alike.items() if found})
+        shared = dict.fromkeys(alternative for names in self._names.values() for alternative in reversed(names[1:]))
+        for alternative in shared if len(self._classes) > 1 else ():
+            matches = {group: _matching_alternative(alternative, names) for group, names in self._names.items()}
+            self._try({group: match for group, match in matches.items() if match})
             yield True
-        for names in self._classes:
-            for way in self._ways[names[0]][1:]:
-                self._try(dict.fromkeys(names, way))
+        for groups in self._classes:
+            for alternative in self._names[groups[0]][1:]:
+                self._try(dict.fromkeys(groups, alternative))
                 yield True
 
     def _try(self, change: Choice) -> bool:
         choice = {**self.best, **change}
-        choice = {name: way for name, way in choice.items() if way != self._ways[name][0]}
+        choice = {group: name for group, name in choice.items() if name != self._names[group][0]}
         if choice == self.best:
             return False
         cost = self._price(choice)
@@ -82,28 +82,29 @@ class ChoiceSearch:
         return False
 
 
-def _matching_way(way: str, ways: tuple[str, ...]) -> str:
-    """A way among those of a group, or another one of as many pieces (``columns/4`` for ``tensor/4``); "" where none is."""
-    if way in ways:
-        return way
-    pieces = way.partition("/")[2]
-    return next((other for other in ways[1:] if pieces and other.partition("/")[2] == pieces), "")
+def _matching_alternative(wanted: str, names: tuple[str, ...]) -> str:
+    """Return ``wanted`` or an alternative with as many pieces (``columns/4`` for ``tensor/4``); "" if there is none."""
+    if wanted in names:
+        return wanted
+    pieces = wanted.partition("/")[2]
+    return next((name for name in names[1:] if pieces and name.partition("/")[2] == pieces), "")
 
 
 def over_variants(scenario: Scenario, method: Callable[[Scenario], Schedule]) -> Schedule:
-    """The schedule of a quick method with the fastest ways, found class by class of similar groups.
+    """Return the best schedule of a quick method over the choices of `ChoiceSearch.step`.
 
     Raises
     ------
     InfeasibleError
-        As the method, where it finds nothing for any of the choices that were tried.
+        The method finds no schedule for any choice.
     """
     if scenario.variants is None:
         return method(scenario)
-    found: list[tuple[int, Schedule]] = []
+    best: tuple[int, Schedule] | None = None
     refusals: list[InfeasibleError] = []
 
     def price(choice: Choice) -> float:
+        nonlocal best
         resolved = scenario.resolve(choice)
         try:
             schedule = method(resolved)
@@ -111,13 +112,13 @@ def over_variants(scenario: Scenario, method: Callable[[Scenario], Schedule]) ->
             refusals.append(error)
             return math.inf
         latency = ScheduleIndex.of(resolved, schedule).objective_ns
-        if not found or latency < found[-1][0]:
-            found.append((latency, with_choice(scenario.problem, schedule, choice)))
+        if best is None or latency < best[0]:
+            best = latency, with_choice(scenario.problem, schedule, choice)
         return latency
 
     search = ChoiceSearch(scenario, price)
     while search.step():
         pass
-    if not found:
+    if best is None:
         raise refusals[0]
-    return found[-1][1]
+    return best[1]

@@ -98,10 +98,10 @@ class Profiled(NamedTuple):
 
 def ios(scenario: Scenario, device: int, limits: IosLimits) -> tuple[ScheduleIndex, Profiled] | TooManyStates:
     """The schedule of IOS, or why it is refused: a block has more states than ``limits`` allow."""
-    found = _call(compiled(scenario).ios, device, limits, progress=_reporter("states"))
-    if found.too_many_states:
-        return TooManyStates(found.block_operators, found.log2_states)
-    return _index(scenario, found.schedule), Profiled(found.profiled_stages, found.profiled_ns)
+    result = _call(compiled(scenario).ios, device, limits, progress=_reporter("states"))
+    if result.too_many_states:
+        return TooManyStates(result.block_operators, result.log2_states)
+    return _index(scenario, result.schedule), Profiled(result.profiled_stages, result.profiled_ns)
 
 
 def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
@@ -131,19 +131,19 @@ def anneal_several(scenario: Scenario, starts: Sequence[ScheduleIndex], effort: 
     After Karnin, Koren and Somekh, *Almost optimal exploration in multi-armed bandits* (ICML 2013), but each round has twice
     the work of the one before, so that more than half of all goes into the last start.
     """
-    found = list(starts)
-    rounds = max(len(found) - 1, 0).bit_length() + 1
+    schedules = list(starts)
+    rounds = max(len(schedules) - 1, 0).bit_length() + 1
     now, seconds = time.monotonic(), effort.deadline - time.monotonic()
     for r in range(rounds):
-        share = 2**r / (2**rounds - 1) / len(found)
+        share = 2**r / (2**rounds - 1) / len(schedules)
         annealed = []
-        for i, start in enumerate(found):
+        for i, start in enumerate(schedules):
             now += share * seconds
             part = effort._replace(operators=int(share * effort.operators), seed=effort.seed + i, deadline=now)
             annealed.append(anneal(scenario, start, part))
         annealed.sort(key=lambda index: index.objective_ns)
-        found = annealed[: (len(annealed) + 1) // 2]
-    return found[0]
+        schedules = annealed[: (len(annealed) + 1) // 2]
+    return schedules[0]
 
 
 def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int, int], Any]) -> Any:
@@ -172,10 +172,10 @@ def _reporter(what: str) -> Callable[[int, int], None]:
     return lambda done, total: report_progress(what, done, total)
 
 
-def _index(scenario: Scenario, found: NativeSchedule | None) -> ScheduleIndex:
-    if found is None:
+def _index(scenario: Scenario, native: NativeSchedule | None) -> ScheduleIndex:
+    if native is None:
         raise InfeasibleError("an operator has no device that can run it and that all its inputs can reach")
-    return ScheduleIndex.of_native(scenario, found)
+    return ScheduleIndex.of_native(scenario, native)
 
 
 def fit_into_memory(index: ScheduleIndex) -> ScheduleIndex:

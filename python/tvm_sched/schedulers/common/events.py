@@ -63,8 +63,8 @@ def sequence_of(index: ScheduleIndex) -> Array:
         if kind == ScheduleIndex.HOST_READ:
             read_end[item] = end
         else:
-            made = 2 * position.get(graph.producer[item], -1) + 1
-            keyed.append(((start, end, made), (MOVE, item, source, device)))
+            written = 2 * position.get(graph.producer[item], -1) + 1
+            keyed.append(((start, end, written), (MOVE, item, source, device)))
     kernels = zip(
         times.start_ns.tolist(), times.end_ns.tolist(), index.operator, index.device, index.direct, strict=True
     )

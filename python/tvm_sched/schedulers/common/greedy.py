@@ -12,7 +12,7 @@ from .partial import PartialSchedule
 
 
 def priorities(scenario: Scenario) -> list[int]:
-    """Longest path from the start of each operator to the end of the run, in nanoseconds, each on its best device."""
+    """Return for each operator the longest path from its start to the end of the run (ns), on the fastest devices."""
     index = scenario.graph.index
     best = np.minimum(scenario.costs.operator_ns, scenario.costs.direct_ns).min(axis=1, initial=FORBIDDEN).tolist()
     rank = [0] * len(best)
@@ -32,8 +32,7 @@ def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[i
     rank : list of int
         Priority of each operator of the problem.
     frugal : bool
-        Each operator where the fewest bytes must be brought, and only then where it ends first: for devices with little
-        memory.
+        Place each operator where the fewest bytes must be moved, then where it ends first: for devices with little memory.
 
     Raises
     ------
@@ -47,13 +46,15 @@ def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[i
     heapq.heapify(free)
     while free:
         o = heapq.heappop(free)[1]
-        ways = [way for d in devices for direct in (False, True) if (way := state.extension(o, d, direct)) is not None]
-        if not ways:
+        extensions = [
+            e for d in devices for direct in (False, True) if (e := state.extension(o, d, direct)) is not None
+        ]
+        if not extensions:
             raise state.refuse(o)
         if frugal:
-            state.place(min(ways, key=lambda way: (sum(index.size[m.tensor] for m in way.moves), way.end)))
+            state.place(min(extensions, key=lambda e: (sum(index.size[m.tensor] for m in e.moves), e.end)))
         else:
-            state.place(min(ways, key=lambda way: (way.end, len(way.moves))))
+            state.place(min(extensions, key=lambda e: (e.end, len(e.moves))))
         for s in index.successors[o]:
             if s in waiting:
                 waiting[s] -= 1

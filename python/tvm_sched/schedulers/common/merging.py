@@ -1,4 +1,4 @@
-"""Make a schedule of events in a given order: repair it, price it, and refuse it if it does not fit into memory."""
+"""Make a schedule of a sequence of events: repair it, simulate it and check its memory."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .greedy import list_schedule, priorities
 from .partial import PartialSchedule
 
 LIMITLESS = 1e6
-"""Share of the memory with which nothing is refused before it is priced."""
+"""Share of the memory that disables memory limits while a schedule is built."""
 
 
 @dataclass(frozen=True)
 class PricedSchedule:
-    """A schedule, its latency, and the device that is short of most bytes (0 or less: it fits)."""
+    """A schedule, its latency, and the device that lacks most bytes of memory (0 or less: it fits)."""
 
     index: ScheduleIndex
     latency_ns: int
@@ -38,7 +38,7 @@ class PricedSchedule:
 
 
 def merge_events(scenario: Scenario, events: Sequence[Event]) -> PricedSchedule:
-    """The schedule of a sequence of events, repaired: needless moves are dropped, missing ones added on the fastest way.
+    """Make a schedule of a sequence of events: drop needless moves, add missing ones on the fastest route.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def merge_events(scenario: Scenario, events: Sequence[Event]) -> PricedSchedule:
 
 
 def _needed(state: PartialSchedule, events: Sequence[Event]) -> set[tuple[int, int]]:
-    """(tensor, device) for each tensor that a run reads there, or that is copied on to where one does."""
+    """Return (tensor, device) for each tensor that a run reads there, or that a needed copy reads there."""
     needed: set[tuple[int, int]] = set()
     for event in reversed(events):
         if isinstance(event, Run):
@@ -79,16 +79,16 @@ def _needed(state: PartialSchedule, events: Sequence[Event]) -> set[tuple[int, i
 
 
 class ListedSchedule:
-    """The last resort of schedulers that found nothing: list scheduling; and the error where that finds nothing either."""
+    """Fall back on list scheduling if a scheduler found nothing that fits; raise the error if that fails, too."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.refused: PricedSchedule | None = None
 
-    def refuse(self, found: PricedSchedule) -> None:
+    def refuse(self, priced: PricedSchedule) -> None:
         """Remember a schedule that does not fit, the nearest to fitting."""
-        if self.refused is None or found.shortfall < self.refused.shortfall:
-            self.refused = found
+        if self.refused is None or priced.shortfall < self.refused.shortfall:
+            self.refused = priced
 
     def schedule(self) -> Schedule:
         """A list schedule that fits.
@@ -108,11 +108,11 @@ class ListedSchedule:
                 except InfeasibleError as error:
                     refusal = refusal or error
                     continue
-                found = PricedSchedule.of(state.to_index())
-                if found.fits:
+                priced = PricedSchedule.of(state.to_index())
+                if priced.fits:
                     notes = {"instead": "a list schedule: what the method found does not fit into memory"}
-                    return found.index.to_schedule(notes=notes)
-                self.refuse(found)
+                    return priced.index.to_schedule(notes=notes)
+                self.refuse(priced)
         if self.refused is None:
             raise refusal or InfeasibleError("no schedule was found")
         raise InfeasibleError(

@@ -26,7 +26,7 @@ GAP = 1e-4
 
 
 ENOUGH = 0.5
-"""Share of the seconds that a solver would have now with which an answer to an equal program counts, if it is not proved."""
+"""Share of a solver's seconds from which an unproved answer to an equal program is reused."""
 
 
 class Effort(NamedTuple):
@@ -55,13 +55,13 @@ class Answer(NamedTuple):
     Attributes
     ----------
     values : dict of variable to float, or None
-        Of the best solution; None where there is none within the limits.
+        Best solution; None if none was found within the limits.
     objective : float or None
-        Of that solution.
+        Objective of that solution.
     bound : float or None
-        No solution of the program has a lower objective; None where nothing is known.
+        No solution of the program has a lower objective; None if unknown.
     status : str
-        ``optimal``, ``limit`` (a solution that is not proved), ``no solution``, or what else the solver ended with.
+        ``optimal``, ``limit`` (a solution that is not proved), ``no solution``, or another status of the solver.
     seconds : float
     """
 
@@ -161,7 +161,7 @@ class ProgramOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
 
 
 def check_solver(name: str, node_limit: int) -> None:
-    """Raise `InputError` where there is no such solver, or a limit of nodes below 0."""
+    """Raise `InputError` if the solver is unknown or the limit of nodes is below 0."""
     if node_limit < 0:
         raise InputError(f"node_limit is {node_limit}; 0 or more is allowed")
     if name not in SOLVERS:
@@ -184,15 +184,15 @@ def contiguous(
     within: Mapping[tuple[int, int], mathopt.Variable],
     leads: Mapping[tuple[int, int], mathopt.Variable],
 ) -> None:
-    """No path leaves a subgraph and comes back.
+    """Add constraints that no path leaves a subgraph and returns.
 
     Parameters
     ----------
     nodes, edges, subgraphs
     within : mapping of (node, subgraph)
-        1 where the node is in the subgraph.
+        1 if the node is in the subgraph.
     leads : mapping of (node, subgraph)
-        1 where a path leads from the node into the subgraph, or it is in it; at least as much where it does not matter.
+        At least 1 if the node is in the subgraph or a path leads from it into the subgraph.
 
     Notes
     -----
@@ -207,7 +207,7 @@ def contiguous(
 
 
 def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float]) -> Answer | None:
-    """Solve a program within limits: the best solution found, its bound and status; None where the solver itself failed.
+    """Solve a program within limits; return its best solution, bound and status, or None if the solver failed.
 
     Parameters
     ----------
@@ -215,12 +215,12 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
         With its objective, to be minimised.
     effort : Effort
     start : mapping of variable to float
-        A solution that is known, given to the solver as a hint; it may leave variables out.
+        A known solution as a hint for the solver; it may leave variables out.
 
     Raises
     ------
     InputError
-        The solver is not there.
+        The solver is not available.
     KeyboardInterrupt
         At once, not when the solver is done.
     """
@@ -251,7 +251,7 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
 
 
 def argmax(values: Sequence[float]) -> int:
-    """Position of the largest value: the one that is 1 among binary variables with a solver's tolerances."""
+    """Return the position of the largest value: of the 1 among binary variables, within a solver's tolerances."""
     return max(range(len(values)), key=values.__getitem__)
 
 
@@ -263,18 +263,18 @@ def _in_thread(
 ) -> mathopt.SolveResult | None:
     """Solve in a thread, so that Ctrl-C reaches Python at once; the thread of a solver left behind ends at its limit.
 
-    None where the solver failed by a fault of its own, which HiGHS does now and then: the start stands then.
+    Return None after an internal error of the solver, which HiGHS has now and then.
     """
     from ortools.math_opt.python import mathopt
 
     solver = solver_type(name)
-    found: list[mathopt.SolveResult] = []
+    results: list[mathopt.SolveResult] = []
     failed: list[Exception] = []
 
     def work() -> None:
         try:
             with stdout_aside():
-                found.append(mathopt.solve(program, solver, params=parameters, model_params=hints))
+                results.append(mathopt.solve(program, solver, params=parameters, model_params=hints))
         except Exception as error:
             failed.append(error)
 
@@ -288,4 +288,4 @@ def _in_thread(
         if "[INTERNAL]" in str(reason):
             return None
         raise InputError(f"solver {name!r} cannot be used here ({reason}); use one of {', '.join(SOLVERS)}")
-    return found[0]
+    return results[0]

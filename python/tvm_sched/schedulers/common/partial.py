@@ -121,11 +121,11 @@ class PartialSchedule:
 
         Where a neighbour lacks the memory to pass parameters on, they are loaded straight away.
         """
-        found = self._native.extension(operator, device, direct)
-        if found is None:
+        native = self._native.extension(operator, device, direct)
+        if native is None:
             return None
-        moves = [Move(*move) for move in np.from_dlpack(found.moves).tolist()]
-        return Extension(found.end_ns, moves, Run(operator, device, direct))
+        moves = [Move(*move) for move in np.from_dlpack(native.moves).tolist()]
+        return Extension(native.end_ns, moves, Run(operator, device, direct))
 
     def place(self, extension: Extension) -> None:
         """Append an extension's events."""

@@ -58,13 +58,13 @@ class Searches:
             None where memory does not suffice.
         """
         devices = len(self.scenario.topology.devices)
-        found = self._native.construct(
+        result = self._native.construct(
             np.array([[d in c.devices for d in range(devices)] for c in choices], dtype=np.int64),
             np.array([c.direct for c in choices], dtype=np.int64),
             np.array(choice, dtype=np.int64),
             memory_scale,
         )
-        return None if found is None else (_rows(found.events), found.latency_ns)
+        return None if result is None else (_rows(result.events), result.latency_ns)
 
     def improve(
         self,

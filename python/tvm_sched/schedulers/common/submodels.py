@@ -71,8 +71,8 @@ def submodel_of(scenario: Scenario, chain: list[int]) -> list[int]:
 
 def submodels_of(scenario: Scenario, dominators: int, operators: int, weights: Sequence[float] = ()) -> list[list[int]]:
     """The submodels for a scheduler to solve: those given (`Workload.submodels`), else by `split`."""
-    given = scenario.submodel_operators
-    return split(scenario, dominators, operators, weights) if given is None else given
+    own = scenario.submodel_operators
+    return split(scenario, dominators, operators, weights) if own is None else own
 
 
 def split(

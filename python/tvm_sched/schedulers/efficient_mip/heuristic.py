@@ -13,19 +13,19 @@ from .annealing import anneal
 from .instance import Instance, evaluate
 
 WALK = 20_000
-"""Placements on one walk of annealing: on the published workloads several such reached further than one long one."""
+"""Placements on one walk of annealing: on the published workloads several walks were better than one long one."""
 
 HOT, COOL = 0.05, 0.025
-"""Temperatures at which walks begin, as a part of the latency at their start."""
+"""Temperatures at which walks begin, as a share of the latency at their start."""
 
 STEADY = 0.8
-"""How often a random order goes on with the branch that it is on."""
+"""Probability that a random order continues its branch."""
 
 
 def best_placement(
     instance: Instance, rounds: int, evaluations: int, seed: int, deadline: float, annealing: int = 0
 ) -> list[int] | None:
-    """By operator, its subgraph, in the best placement found; None where none fits.
+    """Find the best placement: the subgraph of each operator; None if none fits.
 
     Parameters
     ----------
@@ -33,22 +33,22 @@ def best_placement(
     rounds : int
         Topological orders to cut into stretches; each gives a placement.
     evaluations : int
-        Placements to look at while the best of them are improved.
+        Placements to evaluate while the best are improved.
     seed : int
     deadline : float
         `time.monotonic` after which no further order, walk or improvement is begun.
     annealing : int
-        Placements to look at in simulated annealing, before the improvement.
+        Placements to evaluate in simulated annealing, before the improvement.
     """
     random, groups = Random(seed), _groups(instance)
-    found: dict[tuple[int, ...], float] = {}
+    latency_of: dict[tuple[int, ...], float] = {}
     for placement in (*_simple_placements(instance), *_stretches(instance, groups, rounds, random, deadline)):
         ends = evaluate(instance, placement)
         if ends is not None:
-            found[tuple(placement)] = ends.latency
-    if not found:
+            latency_of[tuple(placement)] = ends.latency
+    if not latency_of:
         return None
-    starts = sorted(found, key=lambda placement: (found[placement], placement))[:3]
+    starts = sorted(latency_of, key=lambda placement: (latency_of[placement], placement))[:3]
     if annealing:
         starts = _annealed(instance, groups, starts, annealing, random, deadline)
     improved = [improve(instance, groups, list(start), evaluations // len(starts), deadline) for start in starts]
@@ -63,17 +63,17 @@ def _annealed(
     random: Random,
     deadline: float,
 ) -> list[tuple[int, ...]]:
-    """The three best placements after walks from each start in turn, and as many cooler ones from the best so far."""
+    """Return the three best placements after walks from each start in turn, then as many cooler ones from the best."""
     walks = [min(WALK, evaluations - done) for done in range(0, evaluations, WALK)]
-    found = list(starts)
+    best = list(starts)
     for k, length in enumerate(walks):
         if time.monotonic() > deadline:
             break
         warm = k < (len(walks) + 1) // 2
-        start = list(starts[k % len(starts)] if warm else found[0])
-        found.append(tuple(anneal(instance, groups, start, length, random, HOT if warm else COOL)))
-        found.sort(key=lambda placement: (_latency(instance, placement), placement))
-    return found[:3]
+        start = list(starts[k % len(starts)] if warm else best[0])
+        best.append(tuple(anneal(instance, groups, start, length, random, HOT if warm else COOL)))
+        best.sort(key=lambda placement: (_latency(instance, placement), placement))
+    return best[:3]
 
 
 def improve(
@@ -104,7 +104,7 @@ def _latency(instance: Instance, placement: Sequence[int]) -> float:
 
 
 def _nearby_places(instance: Instance, placement: list[int], group: list[int]) -> list[int]:
-    """Places worth a try: those of the neighbours, a CPU, and the first empty subgraph of each accelerator."""
+    """Return the subgraphs of the neighbours, a CPU, and the first empty subgraph of each accelerator."""
     near = dict.fromkeys(placement[u] for v in group for u in (*instance.before[v], *instance.after[v]))
     near[0] = None
     used = set(placement)
@@ -116,7 +116,7 @@ def _nearby_places(instance: Instance, placement: list[int], group: list[int]) -
 
 
 def _groups(instance: Instance) -> list[list[int]]:
-    """Operators that must move together: those of one number, and those between them."""
+    """Group operators that must move together: operators with equal numbers, and operators between them."""
     numbers = instance.together or list(instance.operators)
     first = {number: v for v, number in reversed(list(enumerate(numbers)))}
     graph = rx.PyDiGraph()
@@ -152,8 +152,8 @@ def _stretches(
 def _topological_order(after: list[set[int]], number: int, random: Random) -> list[int]:
     """A topological order that ends a branch before it begins the next.
 
-    Number 0 takes the first branch first, number 1 the last; in others branches stand in random turn, and now and then the
-    order goes on with any of those begun.
+    Number 0 takes the first branch first, number 1 the last; others take branches in random order, and sometimes switch to
+    another open branch.
     """
     waiting = [0] * len(after)
     for followers in after:
@@ -178,9 +178,9 @@ def _topological_order(after: list[set[int]], number: int, random: Random) -> li
 
 
 def _cut_order(instance: Instance, order: list[list[int]]) -> list[int] | None:
-    """Stretches of an order, each on a CPU or in one subgraph of an accelerator of its own, at the least sum of times.
+    """Cut an order into stretches with the least sum of times, each on a CPU or an accelerator of its own.
 
-    The sum takes stretches one after another, so it is above the latency that `evaluate` says.
+    Stretches run one after another in the sum, so it is at least the latency of `evaluate`.
     """
     count, most = len(order), len(instance.capacity)
     best = [[inf] * (most + 1) for _ in range(count + 1)]
@@ -212,7 +212,7 @@ def _cut_order(instance: Instance, order: list[list[int]]) -> list[int] | None:
 
 
 def _stretch_costs(instance: Instance, order: list[list[int]], a: int) -> Iterator[tuple[int, float]]:
-    """For each end of a stretch from ``a`` that fits an accelerator, the end and the stretch's time."""
+    """Yield the end and time of each stretch from ``a`` that fits an accelerator."""
     inside: set[int] = set()
     come_in: set[int] = set()
     readers: dict[int, int] = {}  # by operator inside with readers outside: how many

@@ -52,26 +52,28 @@ def read_workload(path: str | os.PathLike[str], q: int = 1) -> Instance:
     """
     where = os.fspath(path)
     try:
-        found = msgspec.json.decode(read_bytes(path), type=_Workload)
+        document = msgspec.json.decode(read_bytes(path), type=_Workload)
     except UNREADABLE as error:
         raise FormatError(f"{where}: not a placement workload ({why_unreadable(error)})") from None
-    number = {node.id: v for v, node in enumerate(found.nodes)}
-    transfer = [0.0] * len(found.nodes)
-    for edge in found.edges:
+    number = {node.id: v for v, node in enumerate(document.nodes)}
+    transfer = [0.0] * len(document.nodes)
+    for edge in document.edges:
         if edge.source_id not in number or edge.dest_id not in number:
             raise FormatError(f"{where}: an edge names node {edge.source_id} or {edge.dest_id}, which is not there")
         u = number[edge.source_id]
         transfer[u] = max(transfer[u], edge.cost)
     try:
         return Instance(
-            accelerator=[[n.fpga_latency if n.supported_on_fpga else inf] * found.accelerators for n in found.nodes],
-            cpu=[node.cpu_latency for node in found.nodes],
-            size=[node.size for node in found.nodes],
+            accelerator=[
+                [n.fpga_latency if n.supported_on_fpga else inf] * document.accelerators for n in document.nodes
+            ],
+            cpu=[node.cpu_latency for node in document.nodes],
+            size=[node.size for node in document.nodes],
             transfer=transfer,
-            edges=sorted({(number[edge.source_id], number[edge.dest_id]) for edge in found.edges}),
-            capacity=[found.memory] * found.accelerators,
+            edges=sorted({(number[edge.source_id], number[edge.dest_id]) for edge in document.edges}),
+            capacity=[document.memory] * document.accelerators,
             q=q,
-            together=_together(found.nodes),
+            together=_together(document.nodes),
         )
     except InputError as error:
         raise FormatError(f"{where}: {error}") from None

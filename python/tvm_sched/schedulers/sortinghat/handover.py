@@ -1,4 +1,4 @@
-"""State that a submodel hands to the next one, and the events that assignments describe."""
+"""State that a submodel hands to the next one, and the events of assignments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .submodel import Submodel, Times
 
 
 class Planned(NamedTuple):
-    """An event and the time at which the program wants it; sorted, they are the merged schedule."""
+    """An event and its time in the program; sorted, they are the merged schedule."""
 
     when: float
     kind: int
@@ -25,7 +25,7 @@ LOAD, COPY, RUN = range(3)
 
 @dataclass(frozen=True)
 class Nodes:
-    """What the nodes of a submodel stand for: operators, operators of earlier submodels, host tensors."""
+    """The nodes of a submodel: operators, operators of earlier submodels, host tensors."""
 
     operators: list[int]
     placeholders: list[int]
@@ -33,15 +33,15 @@ class Nodes:
 
     @property
     def count(self) -> int:
-        """Of all nodes."""
+        """Number of nodes."""
         return len(self.operators) + len(self.placeholders) + len(self.parameters)
 
 
 class State:
-    """PrevM, PrevDTFin, PrevSGFin and FixedNodes of the next submodel, and what was planned so far.
+    """PrevM, PrevDTFin, PrevSGFin and FixedNodes of the next submodel, and the events planned so far.
 
-    Times are those of the program, not of the simulator: so the paper hands them on. A device that shares host memory is
-    on a bus of its own, which takes no time.
+    As in the paper, times are the program's, not the simulator's. A device that shares host memory is alone on a bus that
+    takes no time.
     """
 
     def __init__(self, scenario: Scenario, latencies: Latencies, q: int, memory_scale: float = 1.0) -> None:
@@ -50,12 +50,12 @@ class State:
         self.memory = [int(device.memory * memory_scale) for device in devices]
         self.device_end = [0.0] * len(devices)
         self.transfers_end = [0.0] * len(latencies.buses)
-        self.holders: dict[int, dict[int, None]] = {}  # by tensor: devices, in the order in which it got there
+        self.holders: dict[int, dict[int, None]] = {}  # by tensor: devices in order of arrival
         self.placed = [-1] * len(scenario.graph.operators)
         self.planned: list[Planned] = []
 
     def submodel(self, operators: list[int]) -> tuple[Submodel, Nodes]:
-        """The program's constants for the operators that come next, in topological order."""
+        """Return the program's constants for the next operators, which are in topological order."""
         index = self.scenario.graph.index
         now = set(operators)
         before = {p for o in operators for p in index.predecessors[o]} - now
@@ -69,8 +69,8 @@ class State:
         fixed |= {number["tensor", t]: next(iter(self.holders[t])) for t in nodes.parameters if self.holders.get(t)}
         carried = [self._carried(nodes, i, now) for i in range(nodes.count)]
         devices, times = range(len(self.memory)), self.latencies
-        rest = nodes.count - len(operators)
-        made = Submodel(
+        others = nodes.count - len(operators)
+        program = Submodel(
             operators=len(operators),
             placeholders=len(nodes.placeholders),
             parameters=len(nodes.parameters),
@@ -79,8 +79,8 @@ class State:
             buses=times.buses,
             memory=self.memory,
             size=[[self._bytes(tensors, d) for d in devices] for tensors in carried],
-            kernel=[times.kernel[o] for o in operators] + [[0.0] * len(devices)] * rest,
-            direct=[times.direct[o] for o in operators] + [[0.0] * len(devices)] * rest,
+            kernel=[times.kernel[o] for o in operators] + [[0.0] * len(devices)] * others,
+            direct=[times.direct[o] for o in operators] + [[0.0] * len(devices)] * others,
             load=[[0.0] * len(devices)] * (nodes.count - len(nodes.parameters))
             + [[0.0 if d in self.holders.get(t, ()) else times.load(t, d) for d in devices] for t in nodes.parameters],
             copy=[[[self._copy(tensors, a, b) for b in devices] for a in devices] for tensors in carried],
@@ -89,10 +89,10 @@ class State:
             transfers_end=list(self.transfers_end),
             device_end=list(self.device_end),
         )
-        return made, nodes
+        return program, nodes
 
     def _carried(self, nodes: Nodes, i: int, now: set[int]) -> list[int]:
-        """Tensors that a node stands for: an operator's results, of an earlier one those that are read here."""
+        """Return the tensors of a node: an operator's results; of an earlier operator only those that are read here."""
         index = self.scenario.graph.index
         if i < len(nodes.operators):
             return list(index.outputs[nodes.operators[i]])
@@ -115,7 +115,7 @@ class State:
         return sum(self.latencies.copy(t, a, b) for t in missing)
 
     def _memory_used(self) -> list[int]:
-        """Parameters on each device, and results that operators without a place still read, or the caller."""
+        """Return the bytes on each device of parameters, and of results that the caller or unplaced operators still read."""
         index = self.scenario.graph.index
         used = [0] * len(self.memory)
         kept = set(index.graph_outputs)
@@ -161,7 +161,7 @@ class State:
     def _copy_if_missing(
         self, t: int, d: int, direct: bool, s: Submodel, nodes: Nodes, assignment: list[int], at: float
     ) -> float:
-        """Plan the copy of an operator's input to its device, where one is needed; the time after it."""
+        """Plan the copy of an operator's input to its device if one is needed; return the time after it."""
         producer = self.scenario.graph.index.producer[t]
         if (producer < 0 and (direct or self.scenario.reads_host_in_place(d))) or d in self.holders.get(t, ()):
             return at

@@ -1,4 +1,4 @@
-"""Assignments without a solver: simple ones, improved by moving one node at a time. The solver starts from the best."""
+"""Assignments without a solver, improved by moving one node at a time; the solver starts from the best."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from math import inf
 from .submodel import Submodel, Times, evaluate
 
 EVALUATIONS = 3000
-"""Most assignments to look at in one submodel."""
+"""Most assignments to evaluate in one submodel."""
 
 
 def best_assignment(s: Submodel, evaluations: int) -> list[int] | None:
-    """By node, its subgraph, in the best of some assignments after improvement; None where none is feasible.
+    """Improve the best of some simple assignments: the subgraph of each node; None if none is feasible.
 
-    Everything on one device, in one subgraph or spread over its subgraphs so that loads and kernels overlap, with and
-    without parameters that come through a neighbour; each operator, in topological order, where the submodel then ends
-    first. The best is improved.
+    - Everything on one device, in one subgraph or spread over several, so that loads and kernels overlap; with and without
+      parameters that come through a neighbour.
+    - Each operator, in topological order, where the submodel then ends first.
     """
-    found = [(times.rank, a) for a in (*_on_one_device(s), *_where_it_ends_first(s)) if (times := evaluate(s, a))]
-    return improve(s, min(found)[1], evaluations) if found else None
+    solutions = [(times.rank, a) for a in (*_on_one_device(s), *_where_it_ends_first(s)) if (times := evaluate(s, a))]
+    return improve(s, min(solutions)[1], evaluations) if solutions else None
 
 
 def improve(s: Submodel, assignment: list[int], evaluations: int) -> list[int]:
-    """The assignment that moving one node at a time leads to: an operator with its parameters, or one parameter.
+    """Improve an assignment by moving one node at a time: an operator with its parameters, or one parameter.
 
-    The first move that is better is taken; ties in the total are decided by what is done earlier. Deterministic.
+    Takes the first better move by `Times.rank`. Deterministic.
     """
     best, times = assignment, evaluate(s, assignment)
     if times is None:
@@ -46,10 +46,7 @@ def improve(s: Submodel, assignment: list[int], evaluations: int) -> list[int]:
 
 
 def _with_parameters(s: Submodel, assignment: list[int], v: int, j: int) -> list[int]:
-    """Operator ``v`` in subgraph ``j``, and its parameters where the mode wants them: there, or in host memory.
-
-    A parameter that another operator reads, too, stays where it is.
-    """
+    """Move operator ``v`` to subgraph ``j``, and its unshared parameters there or to host memory, by the mode of ``j``."""
     after = list(assignment)
     after[v] = j
     for w in s.read[v]:
@@ -63,7 +60,7 @@ def _with_parameters(s: Submodel, assignment: list[int], v: int, j: int) -> list
 
 
 def _neighbours(s: Submodel, assignment: list[int]) -> Iterator[list[int]]:
-    """One operator elsewhere, one parameter elsewhere."""
+    """Yield each assignment with one operator or one parameter moved."""
     for v in range(s.operators):
         for j in s.subgraphs:
             if j != assignment[v] and s.time(v, j) < inf:
@@ -76,7 +73,7 @@ def _neighbours(s: Submodel, assignment: list[int]) -> Iterator[list[int]]:
 
 
 def _empty(s: Submodel) -> list[int]:
-    """Fixed nodes in their places, everything else nowhere."""
+    """Assign the fixed nodes alone."""
     assignment = [0] * len(s.nodes)
     for node, d in s.fixed.items():
         assignment[node] = s.of_device(d)[0]
@@ -84,7 +81,7 @@ def _empty(s: Submodel) -> list[int]:
 
 
 def _on_one_device(s: Submodel) -> Iterator[list[int]]:
-    """Everything on one device; where there are parameters, each second one through a neighbour, too."""
+    """Yield assignments to one device, also with each second parameter through a neighbour."""
     for d in s.devices:
         for parts in {1, s.q // 2}:
             alone = _spread(s, d, parts)
@@ -95,7 +92,7 @@ def _on_one_device(s: Submodel) -> Iterator[list[int]]:
 
 
 def _spread(s: Submodel, d: int, parts: int) -> list[int]:
-    """Operators on device ``d`` in subgraphs of about equally many bytes, in topological order."""
+    """Spread the operators, in topological order, over subgraphs of device ``d`` with about equal times."""
     assignment = _empty(s)
     loads = [
         sum(s.load[w][d] for w in s.read[v] if w in s.parameter_nodes) + s.kernel[v][d] for v in range(s.operators)
@@ -113,7 +110,7 @@ def _spread(s: Submodel, d: int, parts: int) -> list[int]:
 
 
 def _with_parallel_transmission(s: Submodel, alone: list[int], d: int, other: int) -> list[int]:
-    """Each second parameter is loaded into ``other`` and copied from there (parallel transmission)."""
+    """Load each second parameter through ``other`` (parallel transmission)."""
     assignment = list(alone)
     coming = [w for w in s.parameter_nodes if w not in s.fixed and alone[w] and s.load[w][other] < inf]
     for w in coming[1::2]:
@@ -123,7 +120,7 @@ def _with_parallel_transmission(s: Submodel, alone: list[int], d: int, other: in
 
 
 def _where_it_ends_first(s: Submodel) -> Iterator[list[int]]:
-    """Each operator in turn where the submodel so far ends first, never in a subgraph before one in use on its device."""
+    """Place each operator in turn where the submodel so far ends first, in or after its device's last used subgraph."""
     assignment = _empty(s)
     reached = {d: s.of_device(d)[0] for d in s.devices}
     for v in range(s.operators):
@@ -151,7 +148,7 @@ def _nodes_of_first(s: Submodel, count: int) -> list[int]:
 
 
 def _first_operators(s: Submodel, count: int) -> Submodel:
-    """The submodel of the first ``count`` operators."""
+    """Return the submodel of the first ``count`` operators."""
     kept = _nodes_of_first(s, count)
     number = {node: i for i, node in enumerate(kept)}
     return Submodel(

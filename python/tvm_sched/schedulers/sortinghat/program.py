@@ -61,10 +61,10 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     if answer.values is None:
         return ProgramResult(None, objective, bound, answer.status, answer.seconds)
     places = (0, *s.subgraphs)
-    found = [places[argmax([answer.values[v.within[node, j]] for j in places])] for node in s.nodes]
-    times = evaluate(s, found)
+    assignment = [places[argmax([answer.values[v.within[node, j]] for j in places])] for node in s.nodes]
+    times = evaluate(s, assignment)
     better = times is not None and times.total < known.total
-    return ProgramResult(found if better else None, objective, bound, answer.status, answer.seconds)
+    return ProgramResult(assignment if better else None, objective, bound, answer.status, answer.seconds)
 
 
 def build(program: mathopt.Model, s: Submodel, latest: float, strengthened: bool = True) -> Variables:

@@ -94,12 +94,12 @@ def _shifted_outcome(answer: SolvedProgram, total_ns: int, least: float) -> Outc
     """What is known of a program alike to an answered one, all of whose times are later by ``least``, or by more."""
     then = answer.outcome
     bound = None if then.bound_ns is None else int(then.bound_ns + least)
-    found = msgspec.structs.replace(then, seconds=0.0, same_as=answer.number, total_ns=total_ns, bound_ns=bound)
-    found.start_ns = round(then.start_ns + least)
-    found.objective_ns = None if then.objective_ns is None else total_ns
+    outcome = msgspec.structs.replace(then, seconds=0.0, same_as=answer.number, total_ns=total_ns, bound_ns=bound)
+    outcome.start_ns = round(then.start_ns + least)
+    outcome.objective_ns = None if then.objective_ns is None else total_ns
     if then.status == "optimal" and (bound is None or total_ns - bound > 2 * GAP * answer.duration):
-        found.status = "alike"
-    return found
+        outcome.status = "alike"
+    return outcome
 
 
 def _shifts(s: Submodel, answer: SolvedProgram) -> list[float]:

@@ -133,7 +133,7 @@ Solver = Callable[[Submodel, list[int], Effort, bool], "ProgramResult"]
 
 
 def _schedule(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
-    """The schedule of a problem; of one with variants, of the ways that list scheduling chooses."""
+    """Schedule a problem; if it has variants, with the alternatives that `heft` chooses."""
     if scenario.variants is None:
         return _schedule_without_variants(scenario, options, solve)
     begin = time.monotonic()
@@ -146,9 +146,9 @@ def _schedule(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver
     except KeyboardInterrupt:
         status = INTERRUPTED
     left = 0.0 if status else options.total_time_limit - (time.monotonic() - begin)
-    rest = msgspec.structs.replace(options, total_time_limit=max(left, 0.0))
-    found = _schedule_without_variants(scenario.resolve(choice), rest, solve)
-    return with_choice(scenario.problem, found.replace(certificate=status or found.certificate), choice)
+    limited = msgspec.structs.replace(options, total_time_limit=max(left, 0.0))
+    schedule = _schedule_without_variants(scenario.resolve(choice), limited, solve)
+    return with_choice(scenario.problem, schedule.replace(certificate=status or schedule.certificate), choice)
 
 
 def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
@@ -168,20 +168,20 @@ def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptio
         state = State(scenario, latencies, options.q, scale)
         outcomes: list[Outcome] = []
         if _place_submodels(state, groups, clock, outcomes):
-            found = merge_events(scenario, [planned.event for planned in sorted(state.planned)])
-            if found.fits:
+            merged = merge_events(scenario, [planned.event for planned in sorted(state.planned)])
+            if merged.fits:
                 submodel = {o: i for i, group in enumerate(groups) for o in group}
                 numbers = [submodel[o] for o in range(len(submodel))]
-                notes = notes_of(outcomes, groups, found.index)
-                return found.index.to_schedule(numbers, certificate=clock.status, notes=notes)
-            listed.refuse(found)
+                notes = notes_of(outcomes, groups, merged.index)
+                return merged.index.to_schedule(numbers, certificate=clock.status, notes=notes)
+            listed.refuse(merged)
     return listed.schedule()
 
 
 def heuristic_schedule(
     scenario: Scenario, memory_scale: float = 1.0, late: Callable[[], bool] = lambda: False
 ) -> ScheduleIndex | None:
-    """The schedule of the heuristic alone, from which `sortinghat` starts its programs; no solver takes part.
+    """Schedule with the heuristic from which `sortinghat` starts its programs, without a solver.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def heuristic_schedule(
     memory_scale : float
         Share of each device's memory that submodels may use. The schedule may need more than there is.
     late : callable
-        Asked before each submodel; there is no schedule where it returns true.
+        Called before each submodel; if it returns true, the result is None.
     """
     options = SortingHatOptions(total_time_limit=0.0)
     groups = submodels_of(scenario, options.dominators, options.operators)
@@ -205,10 +205,7 @@ def _unsolved(*_: object) -> ProgramResult:
 
 
 class _Clock:
-    """Shares the time in all out between submodels; once Ctrl-C was pressed, none is left.
-
-    ``late`` ends all, and there is no schedule.
-    """
+    """Shares the total time between submodels; after Ctrl-C none is left. If ``late`` returns true, there is no schedule."""
 
     def __init__(
         self,
@@ -221,18 +218,18 @@ class _Clock:
         self.deadline = time.monotonic() + options.total_time_limit
 
     def effort(self) -> Effort | None:
-        """What the next submodel's solver may spend; None where nothing is left."""
-        rest = (self.deadline - time.monotonic()) / max(self.left, 1)
+        """Return what the next submodel's solver may spend; None if no time is left."""
+        seconds = (self.deadline - time.monotonic()) / max(self.left, 1)
         self.left -= 1
-        return self.options.effort(rest) if rest > 0 else None
+        return self.options.effort(seconds) if seconds > 0 else None
 
     def stop(self) -> None:
-        """Nothing is left from now on."""
+        """End the time for solvers."""
         self.deadline, self.status = 0.0, INTERRUPTED
 
 
 def _place_submodels(state: State, groups: list[list[int]], clock: _Clock, outcomes: list[Outcome]) -> bool:
-    """Place the submodels one after another, and say how each went; False where one has no assignment, or it is too late."""
+    """Place the submodels one after another; return False if one has no assignment or the clock is late."""
     repeats = Repeats(clock.options.alike)
     for i, operators in enumerate(groups):
         report_progress("submodels", i, len(groups))
@@ -243,11 +240,11 @@ def _place_submodels(state: State, groups: list[list[int]], clock: _Clock, outco
         s, nodes = state.submodel(operators)
         program, effort = tightened(s), clock.effort()
         repeated = repeats.find(program, effort)
-        found = repeated or _assignment(program, clock, effort, repeats.start(program))
-        times = evaluate(s, found[0]) if found else None
-        if found is None or times is None:
+        solution = repeated or _assignment(program, clock, effort, repeats.start(program))
+        times = evaluate(s, solution[0]) if solution else None
+        if solution is None or times is None:
             return False
-        assignment, outcome = found
+        assignment, outcome = solution
         outcome.total_ns = round(times.total)
         if repeated is None:
             repeats.add(len(outcomes), program, assignment, outcome, effort)
@@ -260,9 +257,9 @@ def _place_submodels(state: State, groups: list[list[int]], clock: _Clock, outco
 def _assignment(
     s: Submodel, clock: _Clock, effort: Effort | None, before: list[int] | None
 ) -> tuple[list[int], Outcome] | None:
-    """The best assignment found, and how: the heuristic's, or the solver's.
+    """Return the better assignment of the heuristic and the solver, and how it was found.
 
-    ``before`` is the answer to a program that differs from this one in times alone; the heuristic starts from it.
+    The heuristic starts from ``before``, the answer to a program that differs in times alone.
     """
     evaluations = EVALUATIONS if effort is not None else 0
     start = best_assignment(s, evaluations if before is None else 0)
@@ -289,6 +286,6 @@ def _assignment(
 
 
 def _better(s: Submodel, first: list[int], second: list[int]) -> list[int]:
-    """The better of an assignment that is a solution and one that may be none."""
+    """Return the better of an assignment that is a solution and one that may be infeasible."""
     times, other = evaluate(s, first), evaluate(s, second)
     return second if times is not None and other is not None and other.rank < times.rank else first

@@ -1,7 +1,7 @@
 """Inequalities that every solution of SortingHat's program satisfies, and that its linear relaxation lacks.
 
-They forbid no assignment and change no time: to each solution of the program of `constraints` there are starts of the
-operators, variables of their own, with which these hold too. So the optimum is the same, and the solver's bound is higher.
+For each solution of the program of `constraints` there are starts of the operators (added variables) that satisfy them. So
+the optimum is the same, and the solver's bound is higher.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .variables import SPAN, Variables
 
 
 def operators_run_in_their_subgraphs(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """Each operator has a start, which is within its subgraph, and the run ends after it."""
+    """Each operator starts and ends within its subgraph, and the run ends after it."""
     for node in range(s.operators):
         begin = v.begin[node] = program.add_variable(lb=v.clock.at(min(s.device_end)), ub=SPAN)
         for j in s.subgraphs:
@@ -30,7 +30,7 @@ def operators_run_in_their_subgraphs(program: mathopt.Model, s: Submodel, v: Var
 
 
 def operators_follow_what_they_read(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """Operators start after those that they read, in their own subgraph as in another, and after their loads."""
+    """Operators start after the operators that they read, and after their loads."""
     for a, b in s.edges:
         if a < s.operators:
             program.add_linear_constraint(v.begin[b] >= v.begin[a] + _time(s, v, a))
@@ -39,9 +39,9 @@ def operators_follow_what_they_read(program: mathopt.Model, s: Submodel, v: Vari
 
 
 def something_follows_the_loads(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """A reader of the parameters that a bus brings last runs after all of that bus's loads.
+    """The reader of a bus's last parameter runs after all of the bus's loads.
 
-    It takes at least as long as the shortest way from any reader of a parameter to the end.
+    From there to the end it takes at least the shortest path from any reader of a parameter.
     """
     loaded = [w for w in s.parameter_nodes if w not in s.fixed and s.readers[w]]
     shortest = shortest_end(s, loaded)
@@ -54,16 +54,16 @@ def something_follows_the_loads(program: mathopt.Model, s: Submodel, v: Variable
 
 
 def start_times(s: Submodel, assignment: Sequence[int], times: Times) -> dict[int, float]:
-    """When each operator starts: in their order, after the copies into its subgraph."""
-    found: dict[int, float] = {}
+    """Return when each operator starts: in order, after the copies into its subgraph."""
+    starts: dict[int, float] = {}
     for j in s.subgraphs:
         members = [node for node in range(s.operators) if assignment[node] == j]
         d = s.device_of(j)
         at = times.start[j] + sum(s.copy[u][source][d] for u, source in copies_into(s, assignment, j, members))
         for node in members:
-            found[node] = at
+            starts[node] = at
             at += s.time(node, j)
-    return found
+    return starts
 
 
 ALL = (operators_run_in_their_subgraphs, operators_follow_what_they_read, something_follows_the_loads)
@@ -71,14 +71,14 @@ ALL = (operators_run_in_their_subgraphs, operators_follow_what_they_read, someth
 
 
 def _time(s: Submodel, v: Variables, node: int) -> mathopt.LinearSum:
-    """The time of an operator where it is."""
+    """Time of an operator in its subgraph."""
     return mathopt.fast_sum(
         v.clock.long(s.time(node, j)) * v.within[node, j] for j in s.subgraphs if s.time(node, j) < inf
     )
 
 
 def _load_end(s: Submodel, v: Variables, w: int) -> mathopt.LinearSum:
-    """The least time at which a parameter is loaded where it is; the start of the clock where it stays in host memory."""
+    """Earliest end of a parameter's load into its device; the start of the clock if it stays in host memory."""
     return mathopt.fast_sum(
         v.clock.at(s.transfers_end[bus] + s.load[w][d]) * v.within[w, j]
         for bus, devices in enumerate(s.buses)
@@ -89,7 +89,7 @@ def _load_end(s: Submodel, v: Variables, w: int) -> mathopt.LinearSum:
 
 
 def shortest_end(s: Submodel, nodes: Sequence[int]) -> float:
-    """The least time from the start of a reader of one of the nodes to the end, each operator on its fastest device."""
+    """Least time from the start of a reader of one of the nodes to the end, on the fastest devices."""
     tail = [0.0] * s.operators
     for node in reversed(range(s.operators)):
         fastest = min(s.time(node, j) for j in s.subgraphs)

@@ -10,7 +10,7 @@ from math import inf
 
 @dataclass(frozen=True)
 class Submodel:
-    """What is constant in one program. Times are nanoseconds, sizes bytes; infinity forbids.
+    """Constants of one program. Times are nanoseconds, sizes bytes; infinity forbids.
 
     Nodes are numbered: operators in topological order, then placeholders (operators of earlier submodels whose results
     are read here), then parameters (graph inputs and parameters that are read here). Devices are numbered from 0,
@@ -20,7 +20,7 @@ class Submodel:
     Attributes
     ----------
     operators, placeholders, parameters : int
-        How many nodes of each sort there are.
+        Number of nodes of each sort.
     edges : list of (int, int)
     q : int
         Subgraphs of a device, an even number.
@@ -29,7 +29,7 @@ class Submodel:
     memory : list of int
         By device (``M``).
     size : list of list of int
-        By node and device: bytes that the node takes where it is new (``m``).
+        By node and device: bytes of the node where it is new (``m``).
     kernel, direct : list of list of float
         By node and device: without and with direct host access (``P^GPU``, ``P^DHA``); 0 for nodes that do not run.
     load : list of list of float
@@ -97,7 +97,7 @@ class Submodel:
 
     @cached_property
     def turns(self) -> list[list[int]]:
-        """For each bus, subgraphs in the order in which their parameters are loaded: devices take turns (Figure 7(d))."""
+        """For each bus, subgraphs in the order in which they load: devices take turns (Figure 7(d))."""
         return [[d * self.q + 1 + turn for turn in range(self.q) for d in devices] for devices in self.buses]
 
     @cached_property
@@ -122,7 +122,7 @@ class Submodel:
         return min([*self.transfers_end, *self.device_end])
 
     def places(self, node: int) -> list[int]:
-        """Subgraphs in which a node may be, as far as equations (3) and (4) and its latencies say."""
+        """Return the subgraphs that equations (3) and (4) and a node's latencies allow it."""
         if node in self.fixed:
             return [self.of_device(self.fixed[node])[0]]
         if node in self.parameter_nodes:
@@ -132,7 +132,7 @@ class Submodel:
 
 @dataclass(frozen=True)
 class Times:
-    """When the subgraphs of an assignment load and run, as equations (12) to (23) say; lists by subgraph, 0 unused."""
+    """When the subgraphs of an assignment load and run (equations (12) to (23)); lists by subgraph, 0 unused."""
 
     load_start: list[float]
     load_end: list[float]
@@ -158,7 +158,7 @@ def copies_into(s: Submodel, subgraph: Sequence[int], j: int, members: Sequence[
 
 
 def evaluate(s: Submodel, subgraph: Sequence[int]) -> Times | None:
-    """Times of an assignment by the program's equations, without a solver; None where it breaks one.
+    """Return the times of an assignment by the program's equations, without a solver; None if it breaks one.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def _loads(s: Submodel, subgraph: Sequence[int], count: int) -> tuple[list[float
 
 
 def _order(s: Submodel, subgraph: Sequence[int], members: list[list[int]]) -> list[int] | None:
-    """Subgraphs so that each comes after those that it waits for; None where some wait for each other."""
+    """Sort the subgraphs topologically; return None if some wait for each other."""
     after: list[set[int]] = [set() for _ in members]
     waiting = [0] * len(members)
     for j in s.subgraphs:

@@ -12,24 +12,23 @@ from .variables import Variables
 
 
 def equal_buses(s: Submodel) -> list[list[int]]:
-    """Classes of two or more buses of which any two can be exchanged with their devices, and no time changes.
+    """Return classes of two or more buses that can be exchanged, with their devices, without changing any time.
 
-    Devices of one bus are never equal: they load in turn. Buses are equal in the first submodel of a run and, later, where
-    the submodels before left both of them unused.
+    Devices of one bus are never equal: they load in turn. After the first submodel, only unused buses are equal.
     """
     classes: list[list[int]] = []
     for bus in range(len(s.buses)):
-        for found in classes:
-            if _exchangeable(s, found[0], bus):
-                found.append(bus)
+        for members in classes:
+            if _exchangeable(s, members[0], bus):
+                members.append(bus)
                 break
         else:
             classes.append([bus])
-    return [found for found in classes if len(found) > 1]
+    return [members for members in classes if len(members) > 1]
 
 
 def _exchangeable(s: Submodel, one: int, other: int) -> bool:
-    """Whether the constants of a submodel stay what they are when two buses change places."""
+    """Whether exchanging two buses leaves the constants of a submodel unchanged."""
     a, b = s.buses[one], s.buses[other]
     if len(a) != len(b) or s.transfers_end[one] != s.transfers_end[other] or {*a, *b} & set(s.fixed.values()):
         return False
@@ -43,7 +42,7 @@ def _exchangeable(s: Submodel, one: int, other: int) -> bool:
 
 
 def relabelled(s: Submodel, assignment: list[int]) -> list[int]:
-    """The assignment with equal buses exchanged so that they are used in their order, by the first operator on each."""
+    """Exchange equal buses so that their first operators are in the order of the buses."""
     image = [*s.devices]
     for buses in equal_buses(s):
         first = {bus: _first_use(s, assignment, bus) for bus in buses}
@@ -59,13 +58,13 @@ def _first_use(s: Submodel, assignment: Sequence[int], bus: int) -> int:
 
 
 def equal_buses_are_used_in_order(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """An operator is on the devices of a bus only if one before it is on those of the equal bus before that.
+    """An operator may use a bus only if an earlier operator uses the preceding equal bus.
 
-    To each assignment belongs one that obeys this and takes the same time (`relabelled`).
+    Each assignment has an equivalent one that obeys this (`relabelled`).
     """
     for buses in equal_buses(s):
         for before, bus in pairwise(buses):
-            used: mathopt.LinearTypes = 0.0  # whether an operator so far is on the bus before
+            used: mathopt.LinearTypes = 0.0  # whether an operator so far uses the preceding bus
             for node in range(s.operators):
                 program.add_linear_constraint(_on_bus(s, v, node, bus) <= used)
                 known, used = used, program.add_variable(lb=0, ub=1)

@@ -58,11 +58,11 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     bound = floor(solver.best_objective_bound + whole.base)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return ProgramResult(None, None, bound, _STATUS.get(status, "failed"), seconds)
-    found = [next(j for j in v.places[node] if solver.boolean_value(v.within[node, j])) for node in s.nodes]
-    taken = evaluate(s, found)
+    assignment = [next(j for j in v.places[node] if solver.boolean_value(v.within[node, j])) for node in s.nodes]
+    taken = evaluate(s, assignment)
     better = taken is not None and taken.total < known.total
     objective = round(solver.objective_value + whole.base)
-    return ProgramResult(found if better else None, objective, bound, _STATUS[status], seconds)
+    return ProgramResult(assignment if better else None, objective, bound, _STATUS[status], seconds)
 
 
 _STATUS = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "limit", cp_model.UNKNOWN: "no solution"}
