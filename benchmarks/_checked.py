@@ -1,7 +1,7 @@
 """Schedules of result pages, checked by `tvm_sched_check`, which shares no code with the package.
 
 A script calls `checked` for each schedule whose latency stands on its page; the page then says how many were
-(`_common.circumstances`). A schedule that is refused ends the script: its page is not written.
+(`_result_page.circumstances`). If a schedule is refused, the script ends and writes no page.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ REPLAYED, PROVED = "replayed", "proved"
 
 @lru_cache(maxsize=8)
 def _files(problem: Problem) -> tuple[bytes, bytes]:
-    """Problem and evidence: the same for all methods."""
+    """Return problem and evidence as JSON; all methods of a case share them."""
     from tvm_sched.bounds.schedule_evidence import evidence
 
     return problem.to_json(), evidence(problem).to_json()
 
 
 def verdict(problem: Problem, schedule: Schedule) -> str:
-    """`PROVED` where the certificate's bound is, too, `REPLAYED` where less is; else why it is not covered.
+    """Return `PROVED`, `REPLAYED` if the bound is not proved, or the reason why the checker does not apply.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def verdict(problem: Problem, schedule: Schedule) -> str:
 def allocation_verdict(
     search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request], allocation: Allocation
 ) -> str:
-    """The same of an allocation of the first of some requests, by `tvm_sched_check.clusters`."""
+    """Return the verdict on an allocation of the first requests, by `tvm_sched_check.clusters`."""
     from tvm_sched_check.clusters import check
     from tvm_sched_cluster.bounds.mix_bound_evidence import evidence
 
@@ -71,7 +71,7 @@ def allocation_verdict(
 
 
 def partition_verdict(problem: PartitionProblem, stages: int, found: Partition) -> str:
-    """The same of a partition, by `tvm_sched_check.partitions`; of bounds it knows the simple one alone."""
+    """Return the verdict on a partition, by `tvm_sched_check.partitions`, which knows only the simple bound."""
     from tvm_sched.bench.kinds.throughput_kind import Pipeline, ThroughputKind
     from tvm_sched_check.partitions import check
 
@@ -87,18 +87,18 @@ def partition_verdict(problem: PartitionProblem, stages: int, found: Partition) 
 
 
 def checked(problem: Problem, schedule: Schedule) -> Schedule:
-    """The schedule, after `tvm_sched_check` has replayed it and verified the evidence of its bound."""
+    """Return the schedule after `tvm_sched_check` has replayed it and verified the evidence of its bound."""
     tally(verdict(problem, schedule))
     return schedule
 
 
 def tally(found: str) -> None:
-    """Add what `verdict` said, now or in a run before."""
+    """Count a verdict, of this run or of an earlier one."""
     _found[found] += 1
 
 
 def sentence() -> str:
-    """What was checked, for the page; nothing where the script checks none."""
+    """Return the page's sentence on what was checked; empty if the script checks nothing."""
     if not _found:
         return ""
     replayed = _found[REPLAYED] + _found[PROVED]

@@ -57,13 +57,13 @@ class Case:
 
     @property
     def missing(self) -> str:
-        """Why it cannot be made here; empty where it can."""
+        """Reason why the network cannot be made here; empty if it can."""
         absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
         return f"needs {', '.join(absent)}" if absent else ""
 
 
 def sample(known: Iterable[Case], count: int) -> list[Case]:
-    """At most ``count`` networks: from each set and kind in turns, in the order of their names' hashes, no `LARGE` ones."""
+    """Choose at most ``count`` networks, alternately from each set and kind, by the name's hash, none of `LARGE`."""
     small = [case for case in known if case.name not in LARGE]
     turns: Counter[tuple[str, str]] = Counter()
     ranked = []
@@ -200,7 +200,7 @@ def _timm() -> list[Case]:
 
 
 def _import_torchvision() -> Any:
-    """Torchvision, also where its compiled operators do not fit the PyTorch here: those for detection are only declared."""
+    """Import torchvision; if its compiled operators do not fit this PyTorch, only declare the operators for detection."""
     import torch
 
     try:
@@ -242,7 +242,7 @@ def _transformers() -> list[Case]:
 
 
 def _import_transformers() -> Any:
-    """Transformers, which imports torchvision where there is one."""
+    """Import transformers, which imports torchvision if it is installed."""
     if importlib.util.find_spec("torchvision"):
         _import_torchvision()
     import transformers
@@ -264,7 +264,7 @@ def _language_model(name: str, hidden: int, heads: int, layers: int, groups: int
 
 
 def _plain(name: str, suffix: str = "Model", **options: Any) -> Any:
-    """A network of transformers with its default configuration but for some options; its first result."""
+    """Return a network of transformers, with its default configuration and these options, that gives its first result."""
     transformers = _import_transformers()
     return _First(getattr(transformers, name + suffix)(getattr(transformers, f"{name}Config")(**options)))
 
@@ -294,7 +294,7 @@ def _recurrent() -> list[Case]:
 
 
 def _wrapper(name: str) -> Any:
-    """One of the modules below: their classes need PyTorch, which is imported only where one is made."""
+    """Return one of the module classes below. They need PyTorch, which is imported only here."""
     import torch
 
     class First(torch.nn.Module):

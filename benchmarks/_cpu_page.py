@@ -43,25 +43,25 @@ _LEAST = 0.02
 
 
 def word(cell: dict[str, Any]) -> str:
-    """A cell in a line of progress."""
+    """Return a cell's text for a line of progress."""
     return f"{cell['ms']:.4g} ms" if "ms" in cell else f"- ({cell.get('failed', 'not measured')})"
 
 
 def best_peer(row: dict[str, Any], figure: str) -> float | None:
-    """The least of the peers' figures."""
+    """Return the least of the peers' figures."""
     found = [cell[figure] for method, cell in row["methods"].items() if method not in MINE and figure in cell]
     return min(found, default=None)
 
 
 def ratio(row: dict[str, Any], figure: str = "ms") -> float | None:
-    """Ours as compiled for ``cpu``, or else on one stream, over the best peer."""
+    """Return our figure over the best peer's: as compiled for ``cpu``, else on one stream."""
     mine = next((row["methods"][m][figure] for m in MINE if figure in row["methods"].get(m, {})), None)
     peer = best_peer(row, figure)
     return mine / peer if mine is not None and peer else None
 
 
 def page(rows: list[dict[str, Any]], threads: int, path: Path | None = None, notes: str = "") -> Page:
-    """The page; ``notes`` stand at its head."""
+    """Make the page, with ``notes`` at its head."""
     methods = list(dict.fromkeys(method for row in rows for method in row["methods"]))
     lines = [_versions(), *([notes] if notes else [])]
     lines += [
@@ -92,7 +92,7 @@ def page(rows: list[dict[str, Any]], threads: int, path: Path | None = None, not
 
 
 def _summary(made: Page, rows: list[dict[str, Any]]) -> None:
-    """Geometric means by half and set."""
+    """Add the geometric means by half and set."""
     lines = []
     parts = [(half, None) for half in HALVES] + [(half, group) for half in HALVES for group in SETS]
     for half, group in parts:
@@ -132,7 +132,7 @@ def _table(
 
 
 def _losses(made: Page, rows: list[dict[str, Any]]) -> None:
-    """Of each network what ours and the best peer spend their time in, where ours loses first."""
+    """Add where our artifact and the best peer spend their time on each network, our losses first."""
     lines = []
     measured = [(value, row) for row in rows if (value := ratio(row)) is not None]
     for value, row in sorted(measured, key=lambda each: -each[0]):
@@ -150,7 +150,7 @@ def _losses(made: Page, rows: list[dict[str, Any]]) -> None:
 
 
 def _versions() -> str:
-    """Of the peers' packages."""
+    """Return the versions of the peers' packages."""
     found = []
     for name in ("onnxruntime", "openvino", "torch"):
         try:
@@ -161,7 +161,7 @@ def _versions() -> str:
 
 
 def _compilation(made: Page, rows: list[dict[str, Any]]) -> None:
-    """What our artifacts are made from, how long that took, and what was chosen."""
+    """Add the source of our artifacts, their compile times and the choices made."""
     made.text("## Our artifacts")
     own = [(row["model"], [row["methods"].get(method, {}) for method in MINE]) for row in rows]
     cells = [(model, next((cell for cell in found if "seconds" in cell), None)) for model, found in own]
@@ -174,13 +174,13 @@ def _compilation(made: Page, rows: list[dict[str, Any]]) -> None:
 
 
 def class_of(kind: str) -> str:
-    """The class of a kernel by its name, ours or a peer's."""
+    """Return the class of a kernel of ours or of a peer, by its name."""
     name = kind.lower()
     return next((each for each, words in CLASSES.items() if any(word in name for word in words)), OTHERS)
 
 
 def by_class(profile: Profile) -> dict[str, float]:
-    """Seconds of each class."""
+    """Sum the seconds of each class."""
     found: dict[str, float] = {}
     for kind, figures in profile.items():
         found[class_of(kind)] = found.get(class_of(kind), 0.0) + figures[1]
@@ -188,7 +188,7 @@ def by_class(profile: Profile) -> dict[str, float]:
 
 
 def longest(profile: Profile, count: int = 4) -> str:
-    """The kernels that take longest: milliseconds, how many there are, and how far they are from their roofline."""
+    """Describe the slowest kernels: milliseconds, number, and distance from the roofline."""
     groups = sorted(profile.items(), key=lambda each: -each[1][1])
     total = sum(figures[1] for figures in profile.values())
     said = []
@@ -199,7 +199,7 @@ def longest(profile: Profile, count: int = 4) -> str:
 
 
 def missing(mine: Profile, peer: Profile) -> str:
-    """The classes in which ours takes longer than the peer, those with most to gain first."""
+    """Return the classes in which ours takes longer than the peer, the largest difference first."""
     ours, theirs = by_class(mine), by_class(peer)
     least = _LEAST * sum(ours.values())
     lost = {each: seconds - theirs.get(each, 0.0) for each, seconds in ours.items()}

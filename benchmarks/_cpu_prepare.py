@@ -66,7 +66,7 @@ def _save_expected(folder: Path, values: Any) -> None:
 
 
 def compile_ours(folder: Path, topology: str, file: Path) -> None:
-    """Compile our artifact from the exported program, or from the ONNX file where there is none or it is refused."""
+    """Compile our artifact from the exported program, or from the ONNX file if the program is missing or refused."""
     from tvm_sched.errors import TvmSchedError
 
     refused: TvmSchedError | None = None
@@ -102,7 +102,7 @@ def _compile(folder: Path, source: str, topology: str, file: Path) -> None:
 
 
 def _rooflines(problem: Any) -> dict[str, float]:
-    """Seconds that the kernels of each kind need at least, by the rates of the device."""
+    """Return the roofline's seconds of the kernels of each kind, by the rates of the device."""
     from tvm_sched.cost_model.roofline_model import roofline
 
     found: dict[str, float] = {}

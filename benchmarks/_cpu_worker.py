@@ -27,7 +27,7 @@ KERNELS, TRACED_RUNS = "kernels", 9
 
 
 class OnnxRuntime:
-    """ONNX Runtime, which tells the times of its kernels, too."""
+    """ONNX Runtime, with the times of its kernels."""
 
     def __init__(self, folder: Path, inputs: dict[str, np.ndarray], threads: int, _file: str) -> None:
         self.model, self.threads = folder / "model.onnx", threads
@@ -39,7 +39,7 @@ class OnnxRuntime:
         return self.session.run(None, self.feed)
 
     def kernels(self) -> Groups:
-        """By ONNX operator."""
+        """Return the times by ONNX operator."""
         with tempfile.TemporaryDirectory() as folder:
             session = self._open(f"{folder}/profile")
             for _ in range(TRACED_RUNS):
@@ -64,7 +64,7 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """OpenVINO, which tells the times of its kernels, too."""
+    """OpenVINO, with the times of its kernels."""
 
     def __init__(self, folder: Path, inputs: dict[str, np.ndarray], threads: int, _file: str) -> None:
         self.folder, self.threads, self.values = folder, threads, list(inputs.values())
@@ -75,7 +75,7 @@ class OpenVino:
         return list(self.request.infer(self.values).values())
 
     def kernels(self) -> Groups:
-        """By type and implementation."""
+        """Return the times by node type and implementation."""
         request = self._open({"PERF_COUNT": True})
         found = []
         for _ in range(TRACED_RUNS):
@@ -127,7 +127,7 @@ def _torch(folder: Path, inputs: dict[str, np.ndarray], threads: int, prepare: C
 
 
 class Ours:
-    """Our artifact, which tells the times of its kernels, too."""
+    """Our artifact, with the times of its kernels."""
 
     def __init__(self, _folder: Path, inputs: dict[str, np.ndarray], _threads: int, file: str) -> None:
         from tvm_sched import runtime
@@ -140,7 +140,7 @@ class Ours:
         return self.module.run(*self.values)
 
     def kernels(self) -> Groups:
-        """By name, but for the number at its end; with the roofline's seconds."""
+        """Return the times by name without the number at its end, with the roofline's seconds."""
         self.module.configure(trace=True)
         found = []
         for _ in range(TRACED_RUNS):
@@ -165,13 +165,13 @@ METHODS: dict[str, Callable[[Path, dict[str, np.ndarray], int, str], Run]] = {
 
 
 def kind_of(name: str) -> str:
-    """An operator of ours without the number at its end."""
+    """Return the name of our operator without the number at its end."""
     head, _, number = name.rpartition(".")
     return head if number.isdigit() else name
 
 
 def grouped(found: list[tuple[str, str, float]]) -> Groups:
-    """Of times of several runs (name of the kernel, kind, seconds) the medians, added up by kind."""
+    """Add up by kind the median times of several runs, given as (kernel's name, kind, seconds)."""
     times: dict[tuple[str, str], list[float]] = {}
     for name, kind, seconds in found:
         times.setdefault((name, kind), []).append(seconds)
@@ -184,7 +184,7 @@ def grouped(found: list[tuple[str, str, float]]) -> Groups:
 
 
 def error_of(results: list[Any], folder: Path) -> float:
-    """Greatest difference from what is expected, as a share of the greatest value of that output."""
+    """Return the largest difference from the expected outputs, relative to the largest value of the output."""
     with np.load(folder / "expected.npz") as expected:
         worst = 0.0
         for result, name in zip(results, expected.files, strict=True):
@@ -197,7 +197,7 @@ def error_of(results: list[Any], folder: Path) -> float:
 
 
 def peak_mib() -> float:
-    """Most memory that the process had at a time."""
+    """Return the process's peak memory in MiB."""
     status = Path("/proc/self/status").read_text()
     return float(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 

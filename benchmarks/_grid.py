@@ -46,7 +46,7 @@ class Method(msgspec.Struct, frozen=True):
     variants: bool = False
 
     def why_not(self) -> str:
-        """Why it cannot be run here; empty where it can."""
+        """Reason why the method cannot run here; empty if it can."""
         if self.scheduler not in names():
             return f"there is no scheduler {self.scheduler!r}"
         known = {field.name for field in msgspec.structs.fields(get(self.scheduler).options)}
@@ -55,7 +55,7 @@ class Method(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """What is scheduled, and how."""
+    """A problem and the method that schedules it."""
 
     server: str
     model: str
@@ -68,14 +68,14 @@ class Case(msgspec.Struct, frozen=True):
         return f"{self.batch}x{self.tokens}"
 
     def key(self) -> str:
-        """Names the case in the file of finished cells; other options are another case."""
+        """Key of the case in the file of finished cells; other options are another case."""
         options = msgspec.json.encode(self.method.options, order="sorted").decode()
         ways = " variants" if self.method.variants else ""
         return f"{self.server} {self.model} {self.shape} {self.method.scheduler}{ways} {options}"
 
 
 class Cell(msgspec.Struct):
-    """What came out; times in seconds, None where there is none.
+    """The result of a case; times in seconds, None if there is none.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Cell(msgspec.Struct):
 
 
 class Cells:
-    """Finished cells by key; with a file, each is written as soon as it is there. A file ``*.xz`` is compressed."""
+    """Finished cells by key; each is written to the file at once, if there is one. A file ``*.xz`` is compressed."""
 
     def __init__(self, path: Path | None) -> None:
         self.path, self.done = path, dict[str, Cell]()
@@ -168,7 +168,7 @@ def predict(case: Case, problem: Problem, spans: bool, progress: Any = None) -> 
 
 
 def measure(problem: Problem, cell: Cell) -> Cell:
-    """The cell with the latency of an emulated run; as it is where there is no schedule."""
+    """Return the cell with the latency of an emulated run, or unchanged if it has no schedule."""
     if cell.schedule is None:
         return cell
     record, wall = emulate(problem, cell.schedule)
@@ -176,7 +176,7 @@ def measure(problem: Problem, cell: Cell) -> Cell:
 
 
 def emulate(problem: Problem, schedule: Schedule) -> tuple[float, float]:
-    """Latency of a run by the executor, with kernels and copies that only wait: by its record and by the wall clock.
+    """Run a schedule with emulated kernels and copies; return the latency by the record and by the wall clock.
 
     The wall clock goes from the start of the run's threads until the caller knew that all steps had ended, the dilation
     divided out. To make the output tensors and to hand them over is no part of it, as it is none of a latency
@@ -198,7 +198,7 @@ def emulate(problem: Problem, schedule: Schedule) -> tuple[float, float]:
 
 
 def timeline_spans(problem: Problem, schedule: Schedule) -> Iterator[tuple[str, str, float, float]]:
-    """What each lane does when; neighbours of one kind that a picture cannot show apart are one span."""
+    """Return the spans of each lane; neighbours of one kind that a picture cannot separate are one span."""
     timeline = simulate(problem, schedule)
     least = timeline.latency_ns / 600
     last: dict[tuple[str, str], tuple[int, int]] = {}

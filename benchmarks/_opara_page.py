@@ -31,20 +31,20 @@ class OrderEffect(NamedTuple):
 
 
 def order_effect(model: str) -> OrderEffect | None:
-    """As measured, over every order that ran; None where the model was not measured."""
+    """Return the measured effect over every order that ran; None if the model was not measured."""
     us = MEASURED.get(model, {}).get("us", {})
     times = [time for variant, time in us.items() if variant.split(",")[0] == "opara"]
     return OrderEffect(max(times) / min(times), len(times)) if times else None
 
 
 def speed(model: str, variant: str, over: str = ONE) -> float | None:
-    """How many times as fast as another variant; None where one was not measured."""
+    """Return the measured speed relative to another variant; None if one of them was not measured."""
     us = MEASURED.get(model, {}).get("us", {})
     return us[over] / us[variant] if over in us and variant in us else None
 
 
 def stream_cost(model: str, variant: str) -> float | None:
-    """Microseconds that Opara's streams took more than those of another variant, for each further stream."""
+    """Return how many microseconds each further stream of Opara costs, against another variant."""
     found = MEASURED[model]
     if variant not in found["us"] or variant not in found["streams"]:
         return None
@@ -89,7 +89,7 @@ NOTES = """\
 
 
 def page(cases: list[Case], launch: str, stream: str, wait: str, path: Path | None) -> Page:
-    """The page of predictions; ``launch``, ``stream`` and ``wait`` are the microseconds that they count."""
+    """Make the page of predictions; ``launch``, ``stream`` and ``wait`` are the costs in microseconds that they assume."""
     first = [case for case in cases if case["batch"] == 1 and case["gpu"] == H100]
     notes = PREDICTIONS.format(launch=launch, stream=stream, wait=wait)
     made = Page("Opara's evaluation, predicted", path, notes=notes)
@@ -120,7 +120,7 @@ def page(cases: list[Case], launch: str, stream: str, wait: str, path: Path | No
 
 
 def beside(case: Case, method: str, other: str = "one", key: str = "us") -> float:
-    """A method's predicted speed beside another's."""
+    """Return a method's predicted speed relative to another method."""
     return float(case["methods"][other][key] / case["methods"][method][key])
 
 
@@ -157,7 +157,7 @@ def _further(made: Page, first: list[Case]) -> None:
 
 
 def predicted_orders(case: Case) -> float:
-    """The worst launch order over the best."""
+    """Return the latency of the worst launch order over the best."""
     return float(max(case["orders"].values()) / min(case["orders"].values()))
 
 
@@ -185,7 +185,7 @@ def _paper_gpus(made: Page, cases: list[Case]) -> None:
 
 
 def depth_first(case: Case) -> float:
-    """Depth-first over Opara's launch order, which is what the paper compares."""
+    """Return the latency of the depth-first order over Opara's order, the ratio that the paper prints."""
     return float(case["orders"]["depth-first"] / case["orders"]["opara"])
 
 
@@ -204,7 +204,7 @@ def _batches(made: Page, cases: list[Case]) -> None:
 
 
 def words(cases: list[Case], first: list[Case]) -> Iterator[str]:
-    """What agrees with the measurements and the paper, and what does not."""
+    """Say where predictions agree with measurements and paper, and where not."""
     for case in first:
         yield from _other_side(case)
     yield from _googlenet(first)
@@ -240,7 +240,7 @@ def words(cases: list[Case], first: list[Case]) -> Iterator[str]:
 
 
 def _other_side(case: Case) -> Iterator[str]:
-    """Which allocators are faster than one stream by prediction alone, or as measured alone."""
+    """Name the allocators that beat one stream only by prediction, or only as measured."""
     said = [(m, beside(case, m), speed(case["model"], m)) for m in ALLOCATORS[1:]]
     known = [(p, r, f"{m} {p:.2f}, measured {r:.2f}") for m, p, r in said if r is not None]
     if slower := [text for p, r, text in known if p > 1 > r]:
@@ -268,7 +268,7 @@ def _googlenet(first: list[Case]) -> Iterator[str]:
 
 
 def measured_page(path: Path | None) -> Page:
-    """The page of the measurements."""
+    """Make the page of measurements."""
     made = Page("Opara's streams and launch orders on an H100", path, notes=MEASUREMENTS.format(**DATA))
     _figures(made)
     made.text(

@@ -76,7 +76,7 @@ class RealModel:
 
     @property
     def key(self) -> str:
-        """What tells it from all others."""
+        """Unique key of the entry."""
         return f"{self.file} {self.constants}"
 
     def path(self, folder: Path | None = None) -> Path:
@@ -121,7 +121,7 @@ TESTED = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a model.
+    """The outcome of compiling and running a model.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def compare(real: RealModel, path: Path, topologies: tuple[str, ...], calls: int
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference over the largest value; infinite for another shape, another type or wrong whole numbers."""
+    """Return the largest difference over the largest value; infinite if shape or type differ, or integers are wrong."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return float("inf")
     if not expected.size:

@@ -53,17 +53,17 @@ class Row:
     Parameters
     ----------
     case : str
-        What was worked on.
+        Instance or network.
     method : str
-        What did it.
+        Method.
     figure, unit : float, str
-        What came out. A unit that `LEAST`, `MOST` or `NEAREST_ZERO` names has its best figure marked.
+        Result. The best figure is marked if `LEAST`, `MOST` or `NEAREST_ZERO` names the unit.
     peer : float or None
-        The same figure of the peer, from the same run; None where there is no peer.
+        The peer's figure from the same run; None without a peer.
     peer_name : str
-        Who the peer is.
+        Name of the peer.
     note : str
-        What stands behind the figure, in brackets.
+        Text in brackets behind the figure.
     """
 
     case: str
@@ -105,7 +105,7 @@ class Page:
 
     @property
     def markdown(self) -> str:
-        """All of the page."""
+        """Text of the page."""
         return "\n".join(self.lines).rstrip() + "\n"
 
     def text(self, *lines: str) -> None:
@@ -173,14 +173,14 @@ def report(
 
 
 def write_json(file: Path | None, rows: Any) -> None:
-    """Write figures, where a file is given."""
+    """Write figures as JSON if a file is given."""
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def pyplot() -> Any:
-    """matplotlib, set up so that equal figures are equal files."""
+    """Import matplotlib.pyplot, configured so that equal figures give equal files."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -197,7 +197,7 @@ def save(figure: Figure, file: Path) -> None:
 
 
 def marked(row: Sequence[str], best: Callable[..., float]) -> list[str]:
-    """A row of a name and figures, the best ones in bold; what is no number is left as it is, and so are equal ones."""
+    """Return a row with its best figures in bold; cells that are no numbers, and rows of equal figures, stay as they are."""
     figures = [float(cell) if n and re.fullmatch(r"[\d.]+", cell) else None for n, cell in enumerate(row)]
     if len({figure for figure in figures if figure is not None}) < 2:
         return list(row)
@@ -205,7 +205,7 @@ def marked(row: Sequence[str], best: Callable[..., float]) -> list[str]:
 
 
 def bold(cells: Sequence[str], figures: Sequence[float | None], best: Callable[..., float] = min) -> list[str]:
-    """The cells, in bold those whose figure is the best."""
+    """Return the cells with the best figure in bold."""
     first = best((figure for figure in figures if figure is not None), default=None)
     return [
         f"**{cell}**" if figure is not None and figure == first else cell
@@ -214,12 +214,12 @@ def bold(cells: Sequence[str], figures: Sequence[float | None], best: Callable[.
 
 
 def direction(unit: str) -> Direction:
-    """Which figure of a unit is the best."""
+    """Return which figure of a unit is the best."""
     return "least" if unit in LEAST else "most" if unit in MOST else "zero" if unit in NEAREST_ZERO else "none"
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    """A table for each unit, in order of first use; a peer is one more column.
+    """Make a table for each unit, in order of first use, with a column for the peer.
 
     Where a peer has a figure for each method, not one for each case, its figures are a table of their own. Figures of
     one method alone are the columns of one table.
@@ -264,7 +264,7 @@ def _table(unit: str, figures: dict[tuple[str, str], tuple[float, str]], better:
 
 
 def _best(figures: dict[tuple[str, str], float], better: Direction) -> list[tuple[str, str]]:
-    """The best of a case; nothing where there is no choice, or all are equal as they are shown."""
+    """Return the keys of a case's best figures; none if the unit has no best figure or all look equal."""
     if better == "none" or len({f"{figure:.4g}" for figure in figures.values()}) < 2:
         return []
     worth = {"least": float, "most": lambda figure: -figure, "zero": abs}[better]
@@ -273,7 +273,7 @@ def _best(figures: dict[tuple[str, str], float], better: Direction) -> list[tupl
 
 
 def circumstances(predicted: bool = False) -> list[str]:
-    """What made a page of results: command, machine, date, versions; if latencies are predicted; what was checked."""
+    """Say what made the page: command, machine, date, versions, whether latencies are predicted, what was checked."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
@@ -288,7 +288,7 @@ def circumstances(predicted: bool = False) -> list[str]:
 
 
 def version_and_date() -> str:
-    """The date, and the version of the sources where there is git."""
+    """Return the date, and the commit if there is git."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -298,7 +298,7 @@ def version_and_date() -> str:
 
 
 def _elsewhere(argument: str) -> str:
-    """An argument as it may stand on a page: of a path outside of the repository its last name."""
+    """Return an argument for the page: a path outside of the repository is cut to its last name."""
     option, equals, value = argument.rpartition("=")
     outside = os.path.isabs(value) or value.startswith(os.pardir)
     return f"{option}{equals}{Path(value).name}" if outside else argument

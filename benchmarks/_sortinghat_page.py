@@ -41,7 +41,7 @@ and two of the four shapes, so its averages are over other cases than the paper'
 def write_page(
     plan: list[Case], cells: Cells, markdown: Path | None, rows: Path | None = None, shared: bool = False
 ) -> None:
-    """Everything that there are cells for; ``shared``: other work ran on the machine meanwhile, which the page says."""
+    """Write the page of all finished cells. If ``shared``, it says that other work ran on the machine."""
     pairs = [(case, cell) for case in plan if (cell := cells.get(case)) is not None]
     for _, cell in pairs:
         if cell.schedule is not None:
@@ -66,7 +66,7 @@ def _figures(case: Case, cell: Cell) -> dict[str, object]:
 
 
 def limits(page: Page, pairs: Pairs, planned: int, shared: bool) -> None:
-    """What time each method had."""
+    """Add the time limits of each method."""
     parts = {"time_limit": "{:.4g} s", "total_time_limit": "{:.4g} s in all", "work": "{:.4g} s of an idle core's work"}
     found: dict[str, list[str]] = {}
     for case, _ in pairs:
@@ -94,7 +94,7 @@ def limits(page: Page, pairs: Pairs, planned: int, shared: bool) -> None:
 
 
 def out_of_order(page: Page, pairs: Pairs) -> None:
-    """Cold starts in which `anytime` is behind another method."""
+    """Add the cold starts in which another method beats `anytime`."""
     page.text("### Where `anytime` is behind")
     found = speedups(pairs)
     best = found.get("anytime", {})
@@ -115,7 +115,7 @@ def out_of_order(page: Page, pairs: Pairs) -> None:
 
 
 def headlines(page: Page, pairs: Pairs) -> None:
-    """Averages beside the paper's."""
+    """Add the average speed-ups beside the paper's."""
     page.text("## Speed-up over a single GPU", REASONS)
     found = speedups(pairs, PAPER_SERVERS)
     rows = []
@@ -141,7 +141,7 @@ def headlines(page: Page, pairs: Pairs) -> None:
 
 
 def by_shape(page: Page, found: dict[str, dict[tuple[str, str, str], float]]) -> None:
-    """Averages over the cases that SortingHat has, by kind of model and shape, as the paper's text speaks of them."""
+    """Add averages over SortingHat's cases by model family and shape, as in the paper's text."""
     own = found.get("SortingHat", {})
     kinds = list(dict.fromkeys((model.partition("-")[0].upper(), shape) for _, model, shape in own))
     labels = [label for label in ("EfficientMIP", "DeepPlan", "SortingHat", "anytime") if label in found]
@@ -215,7 +215,7 @@ def figure_10(page: Page, pairs: Pairs) -> None:
 
 
 def certificates(page: Page, pairs: Pairs) -> None:
-    """How far each method's answers can be from the best there is."""
+    """Add the gaps between each method's latencies and the lower bounds."""
     page.text("## Gaps to the lower bound", "No schedule is faster than the bound; a gap is 1 - bound / latency.")
     rows = []
     for label in dict.fromkeys(case.method.label for case, _ in pairs):
@@ -232,7 +232,7 @@ def certificates(page: Page, pairs: Pairs) -> None:
 
 
 def speedups(pairs: Pairs, servers: Iterable[str] = ()) -> dict[str, dict[tuple[str, str, str], float]]:
-    """Speed-up over the single device, by method and case; cases without a single device have none."""
+    """Return the speed-up over the single device by method and case; cases without that baseline are left out."""
     chosen = [(case, cell) for case, cell in pairs if cell.latency and (not servers or case.server in servers)]
     single = {where(case): cell.latency for case, cell in chosen if case.method.label == "single"}
     found: dict[str, dict[tuple[str, str, str], float]] = {}
@@ -245,7 +245,7 @@ def speedups(pairs: Pairs, servers: Iterable[str] = ()) -> dict[str, dict[tuple[
 
 
 def upper_limits(pairs: Pairs, servers: Iterable[str]) -> list[float]:
-    """For each case of `anytime` the speed-up over the single device that its lower bound allows."""
+    """Return the speed-up over the single device that the lower bound allows, for each case of `anytime`."""
     single = {where(case): cell.latency for case, cell in pairs if case.method.label == "single" and cell.latency}
     return [
         single[where(case)] / cell.bound
@@ -326,7 +326,7 @@ def figure_11(page: Page, pairs: Pairs) -> None:
 
 
 def total_latency(page: Page, pairs: Pairs) -> None:
-    """The programs' TotalLatency beside what the simulator makes of their schedules."""
+    """Compare the programs' TotalLatency with the simulated latency of their schedules."""
     errors: dict[str, list[float]] = {}
     for case, cell in pairs:
         if case.method.label == "SortingHat" and cell.schedule is not None and cell.latency:
@@ -384,7 +384,7 @@ def figure_14(page: Page, pairs: Pairs) -> None:
 
 
 def _faster(warm: dict[str, dict[str, Sequence[float]]], label: str, p: int) -> tuple[int, int]:
-    """In how many cases a method is faster than one device with this part resident, and how many there are."""
+    """Count the cases in which a method beats one device with this part resident; return that and the number of cases."""
     both = [found for found in warm.values() if label in found and "single" in found]
     return sum(found[label][p] < found["single"][p] for found in both), len(both)
 
@@ -408,7 +408,7 @@ def _figure_14_of(page: Page, pairs: Pairs, model: str) -> None:
 
 
 def _variants(page: Page, pairs: Pairs, name: str, labels: Sequence[str], servers: Sequence[str]) -> None:
-    """Speed-ups of variants of one method in parallel."""
+    """Add the speed-ups of the variants of a method."""
     if not any(label in speedups(pairs, servers) for label in labels if label != "SortingHat"):
         page.text("None of these cases were run: `sortinghat` was left out, or its variants.")
         return
@@ -437,7 +437,7 @@ def _labels_with(pairs: Pairs, *words: str) -> list[str]:
 
 
 def _best_or_not(page: Page, pairs: Pairs, labels: Sequence[str], servers: Sequence[str]) -> None:
-    """In how many cases SortingHat is as fast as each of its variants, or faster; to two digits."""
+    """Count the cases in which SortingHat is at least as fast as each variant, to two digits."""
     found = speedups(pairs, servers)
     own = found.get("SortingHat", {})
     for label in (each for each in labels if each != "SortingHat" and each in found):
@@ -482,7 +482,7 @@ def _slower_than_one(page: Page, pairs: Pairs) -> None:
 
 
 def _without_turns(page: Page, pairs: Pairs, servers: Sequence[str]) -> None:
-    """The executor's half of the first ablation: queues per GPU, and buses that are shared fairly."""
+    """Price the same schedules with a queue per GPU and evenly shared buses, as in the paper's first ablation."""
     rows, times = [], []
     for case, cell in pairs:
         shown = case.method.label in ("SortingHat", "SortingHat without contention avoidance")
@@ -509,7 +509,7 @@ def _without_turns(page: Page, pairs: Pairs, servers: Sequence[str]) -> None:
 
 
 def decided(pairs: list[tuple[Case, Cell]]) -> list[list[str]]:
-    """A row of `HEAD` for each case whose schedule says what decided its submodels."""
+    """Return a row of `HEAD` for each schedule whose notes say how its submodels were decided."""
     found = []
     for case, cell in pairs:
         notes = cell.schedule.notes if cell.schedule is not None else {}
@@ -540,14 +540,14 @@ def _row(notes: dict[str, Any], cell: Cell) -> list[str]:
 
 
 def solver_gap(told: dict[str, Any]) -> float | None:
-    """1 - bound / objective of a submodel's program, both from the start of the run; None where there is no bound."""
+    """Return 1 - bound / objective of a submodel's program, from the start of the run; None without a bound."""
     if told["bound_ns"] is None or not told["objective_ns"]:
         return None
     return 1 - told["bound_ns"] / told["objective_ns"]
 
 
 def programs(page: Page, pairs: Pairs) -> None:
-    """What decided each schedule of SortingHat's."""
+    """Add how SortingHat's schedules were decided."""
     rows = decided(pairs)
     if not rows:
         return

@@ -37,7 +37,7 @@ screen = Console(stderr=True)
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """Costs that a search found on one instance, by seed, and the bound that it was held to."""
+    """Costs of a search on one instance by seed, and the lower bound."""
 
     instance: str
     loaded: bool
@@ -60,7 +60,7 @@ class Stages(NamedTuple):
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """A problem to be made when it is needed."""
+    """An instance whose problem is built on demand."""
 
     name: str
     loaded: bool
@@ -135,7 +135,7 @@ PARTITIONS = tuple(
 
 
 def rounds(problem: Problem | Stages, seed: int, work: float) -> list[tuple[list[Turn[Any]], float]]:
-    """The improvers of `anytime` for a problem in the rounds in which they take turns, each with its work."""
+    """Return the rounds of `anytime` for a problem: the improvers that alternate, and the work of the round."""
     if isinstance(problem, Stages):
         first = cutting.FIRST_SHARE * work
         return [(cutting.first_turns(True), first), (cutting.turns(True, False, MOST_MOVES), work - first)]
@@ -143,7 +143,7 @@ def rounds(problem: Problem | Stages, seed: int, work: float) -> list[tuple[list
 
 
 def search(problem: Problem | Stages, seed: int, work: float, without: str) -> Incumbent[Any]:
-    """The search of `anytime` without one improver, whose share of the work goes to the others."""
+    """Run `anytime` without one improver; the others get its share of the work."""
     state: Incumbent[Any]
     if isinstance(problem, Stages):
         state = PartitionState(problem.graph, problem.count, seed, 1, "highs")
@@ -158,7 +158,7 @@ def search(problem: Problem | Stages, seed: int, work: float, without: str) -> I
 def measure(
     instances: Sequence[Instance], seeds: int, work: float, only: Sequence[str] = (), known: Sequence[Measurement] = ()
 ) -> Iterator[Measurement]:
-    """All improvers, and all but one, on each instance; what is known already is not measured again."""
+    """Measure each instance with all improvers and without each one, except what is known already."""
     done = {(m.instance, m.loaded, m.without): m for m in known if (len(m.costs), m.work) == (seeds, work)}
     for instance in instances:
         problem = instance.make()
@@ -175,7 +175,7 @@ def measure(
 
 
 def table(found: Sequence[Measurement]) -> list[list[str]]:
-    """A row an instance: percent above the bound with all improvers, then what each absent one changes that by."""
+    """Make a row for each instance: percent above the bound with all improvers, then the change without each."""
     names = list(dict.fromkeys(m.without for m in found if m.without != ALL))
     rows = [["instance", "loaded", "all, % above the bound", *(f"without {name}" for name in names)]]
     by = {(m.instance, m.loaded, m.without): m for m in found}
@@ -204,7 +204,7 @@ def _count(changes: Sequence[float], sign: int) -> str:
 
 
 def page(found: Sequence[Measurement], work: float, seeds: int, path: Path | None) -> Page:
-    """The table, and how it was made."""
+    """Make the page with the table."""
     head, *body = table(found)
     made = Page("Ablation of `anytime`", path, predicted=True, notes=(
         f"{work:g} s of work for each search, means of {seeds} seeds; ± is the standard deviation over seeds. "
@@ -216,23 +216,23 @@ def page(found: Sequence[Measurement], work: float, seeds: int, path: Path | Non
 
 
 def main(arguments: Any = None) -> None:
-    given_parser = parser(__doc__ or "", models=False)
+    given_parser = parser(__doc__)
     given_parser.add_argument("--work", type=float, default=2.0, help="seconds of work of one search")
     given_parser.add_argument("--seeds", type=int, default=10)
     given_parser.add_argument("--partitions", action="store_true", help="of partitions instead of schedules")
     given_parser.add_argument("--only", default="", help="leave out these improvers alone, separated by commas")
-    given = given_parser.parse_args(arguments)
-    chosen = PARTITIONS if given.partitions else INSTANCES
-    seeds, instances = (2, chosen[::5]) if given.quick else (given.seeds, chosen)
-    only = [name for name in given.only.split(",") if name]
-    resume: Path | None = given.json
+    options = given_parser.parse_args(arguments)
+    chosen = PARTITIONS if options.partitions else INSTANCES
+    seeds, instances = (2, chosen[::5]) if options.quick else (options.seeds, chosen)
+    only = [name for name in options.only.split(",") if name]
+    resume: Path | None = options.json
     known = msgspec.json.decode(resume.read_bytes(), type=list[Measurement]) if resume and resume.is_file() else []
     found: list[Measurement] = []
-    for each in measure(instances, seeds, given.work, only, known):
+    for each in measure(instances, seeds, options.work, only, known):
         found.append(each)
         if resume:
             resume.write_bytes(msgspec.json.encode(found + [m for m in known if m not in found]))
-    page(found, given.work, seeds, given.markdown).write()
+    page(found, options.work, seeds, options.markdown).write()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ PIECE = 1 << 20
 
 
 def latencies(problem: Problem, schedule: Schedule) -> dict[str, float]:
-    """Milliseconds by order; an order under which operators and loads wait for each other in a circle is left out."""
+    """Return milliseconds by order of loads; an order that deadlocks is left out."""
     orders = {
         "schedule's": (problem, schedule),
         "device after device": (problem, reorder_loads(problem, schedule, chain.from_iterable)),
@@ -43,7 +43,7 @@ def latencies(problem: Problem, schedule: Schedule) -> dict[str, float]:
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--time-limit", type=float, default=5.0, help="seconds for `anytime`")
     options = arguments.parse_args()
     rows = []

@@ -1,7 +1,7 @@
 """Seconds of `tvm-sched compile`: with an empty cache, again, with the cache switched off, and after a similar model.
 
 Processor time of the command and its children stands beside the clock's: it hardly depends on what else the machine does.
-Run it on models of your own, or without arguments on those of `_compile_models`, which PyTorch makes:
+Run it on models of your own, or without arguments on networks with random weights, which transformers makes:
 
     python benchmarks/compile_time.py [-t cpu1] [--json FILE] [--markdown FILE] [MODEL.onnx[:NAME:1,3,320,320] ...]
 
@@ -11,7 +11,6 @@ compiler's own progress, in one more run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -23,8 +22,106 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from _compile_models import MODELS, PAIRS, make
+from _common import parser
 from _result_page import Page, write_json
+
+_MAKE = '''
+import sys, warnings
+import torch
+import transformers as t
+
+warnings.simplefilter("ignore")
+
+
+class Plain(torch.nn.Module):
+    """A tensor in place of one of the classes of transformers."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, value):
+        return self.model(value)[0]
+
+
+def mobilenet(**options):
+    return t.MobileNetV2ForImageClassification(t.MobileNetV2Config(**options))
+
+
+def resnet(*depths):
+    sizes = [64, 128, 256, 512]
+    return t.ResNetForImageClassification(t.ResNetConfig(layer_type="basic", depths=depths, hidden_sizes=sizes))
+
+
+def bert(layers):
+    sizes = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+    return t.BertModel(t.BertConfig(num_hidden_layers=layers, **sizes), add_pooling_layer=False)
+
+
+def image(size=224):
+    return torch.zeros(1, 3, size, size)
+
+
+tokens = torch.zeros(1, 128, dtype=torch.int64)
+makers = {
+    "mobilenet_v2": lambda: (mobilenet(num_labels=1000), image()),
+    "mobilenet_v2-10-classes": lambda: (mobilenet(num_labels=10), image()),
+    "mobilenet_v2-other-weights": lambda: (mobilenet(num_labels=1000), image()),
+    "mobilenet_v2-192x192": lambda: (mobilenet(num_labels=1000), image(192)),
+    "resnet18": lambda: (resnet(2, 2, 2, 2), image()),
+    "resnet34": lambda: (resnet(3, 4, 6, 3), image()),
+    "bert-4-layers": lambda: (bert(4), tokens),
+    "bert-8-layers": lambda: (bert(8), tokens),
+    "vit_base": lambda: (t.ViTModel(t.ViTConfig()), image()),
+    "gpt2": lambda: (t.GPT2LMHeadModel(t.GPT2Config(use_cache=False)), tokens),
+}
+for number, file in enumerate(sys.argv[1:]):
+    name, _, kind = file.rpartition("/")[2].rpartition(".")
+    torch.manual_seed(number)
+    model, value = makers[name]()
+    program = torch.export.export(Plain(model).eval(), (value,))
+    if kind == "onnx":
+        torch.onnx.export(program, dynamo=True, verbose=False).save(file)
+    else:
+        torch.export.save(program, file)
+'''
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two similar models: the second is compiled after the first.
+
+    Attributes
+    ----------
+    first, second : str
+        Files' names.
+    what : str
+        How they differ.
+    """
+
+    first: str
+    second: str
+    what: str
+
+
+PAIRS = (
+    Pair("mobilenet_v2.onnx", "mobilenet_v2-other-weights.onnx", "the same network, trained again"),
+    Pair("mobilenet_v2.onnx", "mobilenet_v2-10-classes.onnx", "10 classes in place of 1000"),
+    Pair("mobilenet_v2.onnx", "mobilenet_v2-192x192.onnx", "192x192 in place of 224x224"),
+    Pair("resnet18.onnx", "resnet34.onnx", "another member of the family"),
+    Pair("bert-4-layers.onnx", "bert-8-layers.onnx", "twice as many layers"),
+)
+MODELS = ("mobilenet_v2.onnx", "mobilenet_v2.pt2", "vit_base.pt2", "gpt2.pt2")
+
+
+def make(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    """Export the models by PyTorch in a separate process, each with other weights."""
+    files = [folder / name for name in names]
+    done = subprocess.run([sys.executable, "-c", _MAKE, *map(str, files)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the models could not be made: {done.stderr.strip().splitlines()[-1]}")
+    return files
+
 
 TIMES = 3.0
 """How much faster a second compilation of the same or a similar model is to be."""
@@ -34,7 +131,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one command: processor time of it and its children, and what passed."""
+    """Processor time of a command with its children, and wall-clock time, in seconds."""
 
     processor: float
     clock: float
@@ -53,7 +150,7 @@ class Bench:
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else Python's modules are compiled in every run
 
     def compile(self, model: str, *options: str) -> Seconds:
-        """One compilation by the command line."""
+        """Compile a model by the command line."""
         path, _, shape = model.partition(":")
         given = ["--shape", shape] if shape else []
         command = ["compile", path, "-t", self.topology, "-o", str(self.output), *given, *options]
@@ -63,7 +160,7 @@ class Bench:
         return Seconds(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, end - begin)
 
     def parts(self, model: str) -> Figures:
-        """Seconds of processor time by what the compiler says that it does, in a process of its own."""
+        """Return the processor seconds of each step that the compiler reports, from a separate process."""
         said = self._run([__file__, "--parts", model, self.topology, str(self.output)])
         marks = [[OPENING, 0.0], *json.loads(said.splitlines()[-1])]
         found: Figures = {}
@@ -72,7 +169,7 @@ class Bench:
         return found
 
     def size(self) -> int:
-        """Bytes of what was compiled last."""
+        """Return the bytes of the last artifact."""
         return sum(file.stat().st_size for file in self.folder.glob("compiled.*"))
 
     def _run(self, arguments: list[str]) -> str:
@@ -84,7 +181,7 @@ class Bench:
 
 
 def tell_parts(model: str, topology: str, output: str) -> None:
-    """What the compiler does, and the processor time when it began with it, as JSON; the last mark is its end."""
+    """Print, as JSON, each step of the compiler with the processor time at its start; the last mark is the end."""
     from tvm_sched.problem_sources import packages_for
 
     marks: list[tuple[str, float]] = []
@@ -103,7 +200,7 @@ def tell_parts(model: str, topology: str, output: str) -> None:
 
 
 def of_model(model: str, topology: str) -> dict[str, object]:
-    """A row of the first table."""
+    """Measure a row of the first table."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), topology)
         cold, size = bench.compile(model), bench.size()
@@ -120,7 +217,7 @@ def of_model(model: str, topology: str) -> dict[str, object]:
 
 
 def of_pair(first: str, second: str, what: str, topology: str) -> dict[str, object]:
-    """A row of the second table."""
+    """Measure a row of the second table."""
     with tempfile.TemporaryDirectory() as folder:
         alone = Bench(Path(folder), topology).compile(second)
     with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +239,7 @@ def of_pair(first: str, second: str, what: str, topology: str) -> dict[str, obje
 
 
 def page(models: list[dict], pairs: list[dict], topology: str, path: Path | None) -> Page:
-    """The results, with what they say."""
+    """Make the page with tables and conclusion."""
     made = Page("Compile times", path)
     made.text(
         f"Seconds of `tvm-sched compile -t {topology}`, of processor time and in brackets of the clock, Python's own",
@@ -177,7 +274,7 @@ def _pair_line(row: dict) -> tuple[object, ...]:
 
 
 def _conclusion(pairs: list[dict]) -> list[str]:
-    """What the pairs say of the aim."""
+    """Compare the pairs with the aim."""
     times = sorted(map(_times, pairs))
     reached = sum(value >= TIMES for value in times)
     said = f"{reached} of {len(times)} are at least {TIMES:.0f} times faster ({times[0]:.1f} to {times[-1]:.1f})."
@@ -195,30 +292,27 @@ def _conclusion(pairs: list[dict]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="*", metavar="MODEL[:NAME:SHAPE]")
-    parser.add_argument("-t", "--topology", default="cpu1")
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--markdown", type=Path, help="write a page of results there")
-    parser.add_argument("--quick", action="store_true", help="the first model and the first pair alone")
-    parser.add_argument("--parts", nargs=3, metavar=("MODEL", "TOPOLOGY", "OUTPUT"), help="used by itself")
-    given = parser.parse_args()
-    if given.parts:
-        return tell_parts(*given.parts)
+    arguments = parser((__doc__ or "").splitlines()[0])
+    arguments.add_argument("models", nargs="*", metavar="MODEL[:NAME:SHAPE]")
+    arguments.add_argument("-t", "--topology", default="cpu1")
+    arguments.add_argument("--parts", nargs=3, metavar=("MODEL", "TOPOLOGY", "OUTPUT"), help="used by itself")
+    options = arguments.parse_args()
+    if options.parts:
+        return tell_parts(*options.parts)
     os.environ.pop("TVM_SCHED_NO_CACHE", None)
-    count = 1 if given.quick else None
+    count = 1 if options.quick else None
     with tempfile.TemporaryDirectory() as made:
-        pairs = () if given.models else PAIRS[:count]
+        pairs = () if options.models else PAIRS[:count]
         names = [
-            *(() if given.models else MODELS[:count]),
+            *(() if options.models else MODELS[:count]),
             *(name for pair in pairs for name in (pair.first, pair.second)),
         ]
         make(Path(made), tuple(dict.fromkeys(names)))
-        models = given.models[:count] or [f"{made}/{name}" for name in MODELS[:count]]
-        rows = [of_model(model, given.topology) for model in models]
-        similar = [of_pair(f"{made}/{p.first}", f"{made}/{p.second}", p.what, given.topology) for p in pairs]
-    write_json(given.json, {"topology": given.topology, "models": rows, "pairs": similar})
-    page(rows, similar, given.topology, given.markdown).write()
+        models = options.models[:count] or [f"{made}/{name}" for name in MODELS[:count]]
+        rows = [of_model(model, options.topology) for model in models]
+        similar = [of_pair(f"{made}/{p.first}", f"{made}/{p.second}", p.what, options.topology) for p in pairs]
+    write_json(options.json, {"topology": options.topology, "models": rows, "pairs": similar})
+    page(rows, similar, options.topology, options.markdown).write()
 
 
 if __name__ == "__main__":

@@ -49,13 +49,13 @@ def makespan_us(kernels: Sequence[BlockKernel]) -> float:
 
 
 def predicted_pairs(data: dict[str, Any], pairs: Sequence[Sequence[Any]], efficiency: float) -> npt.NDArray[np.float64]:
-    """A CUDA graph starts the branch that was captured last first."""
+    """Predict the pairs; a CUDA graph starts the branch captured last first."""
     kernels = [kernel_of(row, efficiency) for row in data["kernels"]["rows"]]
     return np.array([makespan_us([kernels[second], kernels[first]]) for first, second, *_ in pairs])
 
 
 class PairsOfKernels(NamedTuple):
-    """What the cost model ``contention`` looks at: microseconds alone, parts of the resources, crowding; by pair."""
+    """Inputs of the cost model ``contention`` by pair: microseconds alone, shares of resources, crowding."""
 
     alone: npt.NDArray[np.float64]
     used: npt.NDArray[np.float64]
@@ -74,7 +74,7 @@ def features(data: dict[str, Any], pairs: Sequence[Sequence[Any]]) -> PairsOfKer
 
 
 def fitted_contention(data: dict[str, Any]) -> Contention:
-    """From every second pair."""
+    """Fit the contention model to every second pair."""
     pairs = data["pairs"]["rows"][::2]
     return fit_contention(*features(data, pairs), np.array([pair[3] for pair in pairs]))
 
@@ -134,7 +134,7 @@ def _pairs(page: Page, data: dict[str, Any]) -> None:
 
 
 def net_of_gaps(shared: PairsOfKernels, beside: npt.NDArray[np.float64]) -> dict[str, tuple[int, float, float, float]]:
-    """Times of pairs over the sum of both without launch gaps, by what both take: count, 10 %, median, 90 %."""
+    """Return times of pairs over the sum of both without launch gaps, by size: count, 10 %, median, 90 %."""
     net = (beside - GAP_NS / 1e3) / (shared.alone - GAP_NS / 1e3).sum(axis=1)
     least, most = shared.used[:, :, 0].min(axis=1), shared.used[:, :, 0].max(axis=1)
     groups = {
@@ -146,7 +146,7 @@ def net_of_gaps(shared: PairsOfKernels, beside: npt.NDArray[np.float64]) -> dict
 
 
 def beside_full_kernels() -> tuple[int, float, float, float]:
-    """`net_of_gaps` of the pairs that were not fitted whose kernels both fill the GPU."""
+    """Return `net_of_gaps` of the pairs not used for fitting whose kernels both fill the GPU."""
     data = json.loads(DATA.read_text())
     left = data["pairs"]["rows"][1::2]
     return net_of_gaps(features(data, left), np.array([pair[3] for pair in left]))[FULL]
@@ -175,7 +175,7 @@ def _orders(page: Page, data: dict[str, Any], efficiency: float) -> None:
 
 
 def slowest_pair(data: dict[str, Any]) -> str:
-    """The pair that took longest together beside one after another."""
+    """Describe the pair that lost most by running together."""
     kernels = data["kernels"]["rows"]
     first, second, after, beside = max(data["pairs"]["rows"], key=lambda pair: pair[3] / pair[2])
     said = [
@@ -187,7 +187,7 @@ def slowest_pair(data: dict[str, Any]) -> str:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--markdown", type=Path, metavar="FILE")
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     data = json.loads(DATA.read_text())
     over = data["overheads_us"]
     empty, between = (
@@ -195,7 +195,7 @@ def main() -> None:
         (over["alternate_200"] - over["alternate_100"]) / 100,
     )
     join = (over["forkjoin_8_30"] - over["forkjoin_8_10"]) / 20
-    page = Page("Concurrent kernels", given.markdown, notes=f"Measured: {data['source']}.")
+    page = Page("Concurrent kernels", options.markdown, notes=f"Measured: {data['source']}.")
     _pairs(page, data)
     _orders(page, data, 0.35)
     page.text(

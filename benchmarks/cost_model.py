@@ -56,7 +56,7 @@ sequential run, too low or too high; in the line of all networks the median of i
 for whole models, 0.3 s for the last line.""",
     "pairs": "",
 }
-"""What pages of results say above their tables, by part; of pairs see `pairs_notes`."""
+"""Text above the tables by part; `pairs_notes` makes the text on pairs."""
 PAIRS = """\
 Each pair of kernels ran on a CPU device of two threads as in a stage, each on one of them; predicted is how long both take
 that start together. "All threads": from what each takes on both threads, where most of a short kernel is waking and joining
@@ -72,7 +72,7 @@ the threads, {free} of {quiet} took 1.5 times as long as where each has a core, 
 
 
 def accuracy(case: str, method: str, measured: np.ndarray, predicted: np.ndarray) -> Iterator[Row]:
-    """Error and order; the order of at most 2,000 of the operators."""
+    """Yield the median error, and Kendall's tau of at most 2,000 operators."""
     yield Row(case, method, 100 * float(np.median(np.abs(predicted / measured - 1))), "median error %")
     some = np.random.default_rng(0).permutation(len(measured))[:2000]
     yield Row(case, method, float(kendalltau(measured[some], predicted[some]).statistic), "Kendall's tau")
@@ -102,7 +102,7 @@ def nearest(train: Samples, test: Samples) -> np.ndarray:
 
 
 def products_held_out(samples: Samples, seed: int, points: Points) -> Iterator[Row]:
-    """Weights' shapes held out on all GPUs."""
+    """Measure products with weights' shapes held out on all GPUs."""
     is_product = (samples.work.family == FAMILIES.index("matmul")) & (samples.work.dtype == "bfloat16")
     rest, held = next(folds(samples, seed))
     booster = fit(subsample(samples.take(rest), seed, MOST_SAMPLES["cuda"]), "cuda", seed)
@@ -122,7 +122,7 @@ def products_held_out(samples: Samples, seed: int, points: Points) -> Iterator[R
 
 
 def devices_left_out(samples: Samples, seed: int, points: Points) -> Iterator[Row]:
-    """All GPUs with one chip left out at a time."""
+    """Measure each chip's GPUs with the chip left out of training."""
     few = subsample(samples, seed, MOST_SAMPLES["cuda"] // 6)
     left_out = chip_groups(few.devices)[few.device]
     is_product = (samples.work.family == FAMILIES.index("matmul")) & (samples.work.dtype == "bfloat16")
@@ -138,7 +138,7 @@ def devices_left_out(samples: Samples, seed: int, points: Points) -> Iterator[Ro
 
 
 def cpu_kernels(profiles: list[Profile], seed: int, points: Points) -> Iterator[Row]:
-    """Each real network held out: its kernels, and its latency as their sum. Devices of several threads are new."""
+    """Measure each real network held out: its kernels, and its latency as their sum. Devices of several threads are new."""
     trained = [profile for profile in profiles if profile.threads == 1] or profiles
     every = Samples.concatenate([profile.samples() for profile in trained])
     texts = np.array([text for profile in trained for text in measured_signatures(profile)])
@@ -178,12 +178,12 @@ def cpu_kernels(profiles: list[Profile], seed: int, points: Points) -> Iterator[
 
 
 def measured_signatures(profile: Profile) -> list[str]:
-    """What `Profile.samples` are of, in its order."""
+    """Return the signatures of `Profile.samples`, in their order."""
     return [row.signature for row in profile.kernels if row.seconds > 0]
 
 
 def at_once(profiles: list[Profile]) -> Iterator[Row]:
-    """Pairs of kernels on one device: from times on all threads, on half of them, on as many in runs of other profiles."""
+    """Predict pairs on one device from times on all threads, on half of them, and on half from other profiles."""
     nothing, in_turn = Contention(0.0, 0.0, 0.0), Contention(1.0, 0.0, 0.0)
     for profile in profiles:
         pairs = pairs_of_one_device(profile)
@@ -216,7 +216,7 @@ def at_once(profiles: list[Profile]) -> Iterator[Row]:
 
 
 def quiet_pairs() -> Iterator[Row]:
-    """Pairs on a quiet machine, each on a core of its own: predicted, and measured again."""
+    """Compare pairs on a quiet machine, one core each, with predictions and with a second measurement."""
     columns = [np.array(column) for column in list(zip(*_quiet_rows(), strict=True))[3:]]
     alone, again, whole, beside, repeated, free = columns
 
@@ -238,7 +238,7 @@ def quiet_pairs() -> Iterator[Row]:
 
 
 def pairs_notes(profiles: list[Profile], rows: list[Row]) -> str:
-    """What the page says of pairs above its tables, with the figures of these rows and of the data."""
+    """Fill in the page's text on pairs with the figures of these rows and of the data."""
     error: dict[str, float] = {}  # of the first case, all pairs
     for row in rows:
         if row.unit == "median error %":
@@ -268,14 +268,14 @@ def _off(case: str, method: str, predicted: np.ndarray, measured: np.ndarray) ->
 
 
 def graphs() -> dict[str, OpGraph]:
-    """Graphs of the real networks in the data, lowered to kernels as they were when measured."""
+    """Lower the real networks of the data to the kernels that were measured."""
     from tvm_sched.relax import make_problem
 
     return {name: make_problem(model, "cpu1", name=name).graph for name, model in networks().items()}
 
 
 def speed(model: LearnedModel) -> Iterator[Row]:
-    """Predicting 10,000 distinct operators on 8 distinct devices."""
+    """Time the prediction of 10,000 distinct operators on 8 distinct devices."""
     from tvm_sched.cost_model.predicted import costs_of
     from tvm_sched.problem import Device, Operator, Tensor, Topology
 
@@ -305,7 +305,7 @@ def _add(old: tuple[np.ndarray, np.ndarray] | None, x: np.ndarray, y: np.ndarray
 
 
 def plot(points: Points, file: Path) -> None:
-    """Predicted against measured, some hundred points of each kind."""
+    """Draw predicted against measured, at most 500 points of each kind."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -325,7 +325,7 @@ def plot(points: Points, file: Path) -> None:
 
 
 def gpus(args: argparse.Namespace, points: Points) -> list[Row]:
-    """Everything on GPUs; nothing where there are no measurements of them."""
+    """Return all rows on GPUs; none if their measurements are not installed."""
     if not aiconfigurator.available():
         print("GPUs are left out: the package aiconfigurator-core is not installed (pip install 'tvm-sched[data]')")
         return []
@@ -335,7 +335,7 @@ def gpus(args: argparse.Namespace, points: Points) -> list[Row]:
 
 
 def main() -> None:
-    arguments = parser(__doc__.partition("\n")[0], models=False)
+    arguments = parser(__doc__.partition("\n")[0])
     arguments.add_argument("--part", choices=("gpu", "cpu", "pairs"), help="only this part")
     arguments.add_argument("--vidur", type=Path, metavar="DIR", help="train on vidur's compute profiles, too")
     arguments.add_argument(

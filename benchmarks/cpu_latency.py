@@ -276,8 +276,16 @@ def measured(
     return cells, attempts
 
 
-def add_sample(made: argparse.ArgumentParser) -> None:
-    """The argument that says how many networks; all take a day."""
+def network_parser(description: str | None) -> argparse.ArgumentParser:
+    """Make a parser with the arguments that choose networks, threads and the folder of artifacts."""
+    made = parser((description or "").partition("\n")[0])
+    made.add_argument("--set", action="append", choices=SETS, help="only these sets")
+    made.add_argument("--half", choices=HALVES, help="only this half of the networks")
+    made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
+    made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every method")
+    made.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for one preparation or first output")
+    made.add_argument("--cache", type=Path, default=HERE.parent / "out/bench/cache", help="of models and artifacts")
+    made.add_argument("--any-version", action="store_true", help="take artifacts of whatever version of the sources")
     made.add_argument(
         "--sample",
         type=int,
@@ -285,6 +293,7 @@ def add_sample(made: argparse.ArgumentParser) -> None:
         help="only N of them, by a fixed rule (`_cpu_models.sample`); 0: all; without it 16, with --quick 8, and all of "
         "those that --case names",
     )
+    return made
 
 
 def chosen_cases(args: Any) -> list[Case]:
@@ -320,30 +329,12 @@ def save_rows(rows: dict[str, Any], *files: Path | None) -> None:
 
 
 def arguments() -> Any:
-    made = parser((__doc__ or "").partition("\n")[0], models=False)
-    made.add_argument("--set", action="append", choices=SETS, help="only these sets")
-    made.add_argument("--half", choices=HALVES, help="only this half of the networks")
-    made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
-    add_sample(made)
+    made = network_parser(__doc__)
     made.add_argument("--method", action="append", choices=list(METHODS), help="only these methods")
-    made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every method")
     made.add_argument("--seconds", type=float, help="measured a method and network; default 6, with --quick 1.5")
-    made.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for one preparation or first output")
-    made.add_argument("--cache", type=Path, default=HERE.parent / "out/bench/cache", help="of models and artifacts")
     made.add_argument("--resume", type=Path, metavar="FILE", help="keep rows there, and do not measure them again")
-    made.add_argument(
-        "--again",
-        type=int,
-        default=0,
-        metavar="N",
-        help="measure networks whose runs were disturbed up to N times more",
-    )
+    made.add_argument("--again", type=int, default=0, metavar="N", help="measure disturbed networks up to N times more")
     made.add_argument("--prepare", action="store_true", help="export and compile only")
-    made.add_argument(
-        "--any-version",
-        action="store_true",
-        help="take our artifacts as they are, from whatever version of the sources",
-    )
     return made.parse_args()
 
 

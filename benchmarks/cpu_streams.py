@@ -34,7 +34,7 @@ def _spin(stop: Any) -> None:
 
 @contextmanager
 def busy_process() -> Iterator[None]:
-    """One process that takes all of a core that it gets."""
+    """Run a process that keeps a core busy."""
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     process = context.Process(target=_spin, args=(stop,), daemon=True)
@@ -59,7 +59,7 @@ more than {collapse} times its quiet latency. "Twice the same": the slower of tw
 one stream and of what was chosen, whichever is more: smaller differences are noise. Of what ran as two copies the mean
 counts."""
 AGAIN = ", again"
-"""Behind the name of a use of the cores: a second copy of the same artifact."""
+"""Suffix of the name of a second copy of the same artifact."""
 
 
 @dataclass(frozen=True)
@@ -81,33 +81,33 @@ class Result:
 
     @property
     def over_best(self) -> float:
-        """The chosen one's quiet latency over that of the fastest."""
+        """Quiet latency of the choice over the fastest."""
         return over_best(self.quiet_ms, self.chosen)
 
     @property
     def busy_over_best(self) -> float:
-        """The same beside a busy process."""
+        """Latency of the choice over the fastest, beside a busy process."""
         return over_best(self.busy_ms, self.chosen)
 
     @property
     def busy_over_quiet(self) -> float:
-        """What the busy process costs the chosen one."""
+        """Latency of the choice beside a busy process over its quiet latency."""
         return of_both(self.busy_ms, self.chosen) / of_both(self.quiet_ms, self.chosen)
 
     @property
     def noise(self) -> float:
-        """The slower of two copies of one artifact over the other, on a quiet machine: the most of those that ran twice."""
+        """Largest ratio between two copies of one artifact on a quiet machine."""
         twice = [use for use in self.quiet_ms if use + AGAIN in self.quiet_ms]
         return max(float(np.exp(abs(np.log(self.quiet_ms[use + AGAIN] / self.quiet_ms[use])))) for use in twice)
 
 
 def of_both(times: dict[str, float], use: str) -> float:
-    """Milliseconds of a use of the cores; of two copies their mean."""
+    """Return the milliseconds of a use of the cores, the mean of two copies."""
     return statistics.fmean(times[name] for name in (use, use + AGAIN) if name in times)
 
 
 def over_best(times: dict[str, float], chosen: str) -> float:
-    """The latency of what was chosen over that of the fastest."""
+    """Return the latency of the choice over the fastest."""
     return of_both(times, chosen) / min(of_both(times, use) for use in times if not use.endswith(AGAIN))
 
 
@@ -121,7 +121,7 @@ def _torch(make: Callable[[], tuple[Any, tuple[Any, ...]]]) -> Any:
 
 
 def _case(name: str) -> Any:
-    """A network of the benchmark of CPU latencies: a program of PyTorch, or an imported ONNX file."""
+    """Return a network of `cpu_latency`: a program of PyTorch, or an imported ONNX file."""
     from _cpu_models import cases
 
     from tvm_sched.relax import load_model
@@ -204,11 +204,11 @@ NETWORKS: dict[str, tuple[str, Callable[[], Any]]] = {
     "six experts": ("mixture of experts", lambda: _torch(_experts)),
     "two towers": ("two inputs", lambda: _torch(_towers)),
 }
-"""By name: the kind, and what makes the model."""
+"""By name: the kind, and the function that makes the model."""
 
 
 def lowered(model: Any) -> Any:
-    """The model as kernels, with its problem and a schedule of one device."""
+    """Lower the model to kernels, with its problem and a schedule on one device."""
     from tvm_sched.relax import load_model
     from tvm_sched.relax.api import decide
     from tvm_sched.relax.options import CompileOptions
@@ -217,7 +217,7 @@ def lowered(model: Any) -> Any:
 
 
 def measure(name: str, mod: Any) -> Result:
-    """Choose, then run all that was compared in turns."""
+    """Let the compiler choose, then run all candidates alternately."""
     from tvm_sched.relax.ir.attributes import get_problem, get_schedule
     from tvm_sched.relax.profiling.measured_choice import Choice, Runner
 
@@ -271,7 +271,7 @@ def page(results: list[Result], path: Path | None) -> Page:
 
 
 def conclusion(results: list[Result]) -> str:
-    """What the figures say of the aims."""
+    """Compare the figures with the aims."""
     worst, slowest = max(results, key=lambda r: r.over_best), max(results, key=lambda r: r.busy_over_quiet)
     above = [r for r in results if r.over_best > AIM]
     within = [r.network for r in above if r.over_best <= r.noise]
@@ -293,7 +293,7 @@ def conclusion(results: list[Result]) -> str:
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--networks", nargs="*", default=[], help="of these names alone")
     arguments.add_argument(
         "--resume",
@@ -303,23 +303,23 @@ def main() -> None:
     arguments.add_argument(
         "--wait", action="store_true", help="lower all, then measure each when a line comes on standard input"
     )
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     warnings.simplefilter("ignore")
     known: dict[str, Result] = {}
-    if given.resume and given.json and given.json.exists():
-        known = {row["network"]: Result(**row) for row in json.loads(given.json.read_text()) if row["choosing_quiet"]}
-    names = given.networks or list(NETWORKS)[: 3 if given.quick else None]
+    if options.resume and options.json and options.json.exists():
+        known = {row["network"]: Result(**row) for row in json.loads(options.json.read_text()) if row["choosing_quiet"]}
+    names = options.networks or list(NETWORKS)[: 3 if options.quick else None]
     left = [name for name in names if name not in known]
-    ready = {name: lowered(NETWORKS[name][1]()) for name in left} if given.wait else {}
+    ready = {name: lowered(NETWORKS[name][1]()) for name in left} if options.wait else {}
     for name in left:
-        if given.wait:
+        if options.wait:
             print(f"{name} is ready", flush=True)
             input()
-        mod = ready.pop(name) if given.wait else lowered(NETWORKS[name][1]())
+        mod = ready.pop(name) if options.wait else lowered(NETWORKS[name][1]())
         known[name] = measure(name, mod)
         print(known[name], flush=True)
-        write_json(given.json, [asdict(result) for result in known.values()])
-    page([known[name] for name in NETWORKS if name in known], given.markdown).write()
+        write_json(options.json, [asdict(result) for result in known.values()])
+    page([known[name] for name in NETWORKS if name in known], options.markdown).write()
 
 
 if __name__ == "__main__":

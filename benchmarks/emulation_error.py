@@ -123,7 +123,7 @@ def errors(problem: Problem, scheduler: str, options: dict[str, float], resident
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--time-limit", type=float, default=5.0, help="seconds for `anytime`")
     options = arguments.parse_args()
     methods: list[tuple[str, dict[str, float], float]] = [

@@ -127,7 +127,7 @@ def virtual_machine(kernels: Any, count: int, wide: bool) -> Callable[[], float]
 
 
 def medians(runs: list[Callable[[], float]], repeats: int) -> list[float]:
-    """Median seconds of each, all taking turns."""
+    """Return the median seconds of each run; the runs alternate."""
     seconds: list[list[float]] = [[] for _ in runs]
     for repeat in range(repeats + 3):
         for k, run in enumerate(runs):
@@ -140,7 +140,7 @@ def medians(runs: list[Callable[[], float]], repeats: int) -> list[float]:
 def main() -> None:
     import tvm
 
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--operators", type=int, default=10_000)
     arguments.add_argument("--repeats", type=int, default=50)
     options = arguments.parse_args()

@@ -50,7 +50,7 @@ def rows_of(case: str, method: str, problem: Problem, name: str, options: dict[s
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--work", type=float, default=5.0, help="work of each search, in seconds of an idle core")
     options = arguments.parse_args()
     rows = []

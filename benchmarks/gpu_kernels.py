@@ -147,12 +147,12 @@ def others(dtype: str) -> Iterator[Case]:
 
 
 def cases() -> list[Case]:
-    """All, type by type."""
+    """Return all cases, type by type."""
     return [case for dtype in TYPES for part in (products, convolutions, attention, others) for case in part(dtype)]
 
 
 def values(case: Case) -> tuple[list[Any], list[Any]]:
-    """Inputs and constants, the same in each process."""
+    """Draw inputs and constants, the same in each process."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -166,7 +166,7 @@ def values(case: Case) -> tuple[list[Any], list[Any]]:
 
 
 def to_numpy(value: Any) -> Any:
-    """A tensor of PyTorch on the CPU as an array; of bfloat16, too."""
+    """Convert a tensor of PyTorch on the CPU, also of bfloat16, to an array."""
     import ml_dtypes
     import torch
 
@@ -174,7 +174,7 @@ def to_numpy(value: Any) -> Any:
 
 
 def build(title: str, file: str) -> Any:
-    """Compile a case to a file: the calls of its kernels with the tensors' names, their shapes and types, the prediction."""
+    """Compile a case to a file; return kernel calls with tensor names, tensors' shapes and types, predicted us."""
     warnings.simplefilter("ignore")
     import tvm
     from tvm import relax
@@ -200,7 +200,7 @@ def build(title: str, file: str) -> Any:
 
 
 def microseconds(run: Callable[[], Any]) -> float:
-    """Of one call, in a CUDA graph of many."""
+    """Return the microseconds of a call, measured in a CUDA graph of many calls."""
     import torch
 
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -223,7 +223,7 @@ def microseconds(run: Callable[[], Any]) -> float:
 
 
 def find(modules: Any, name: str) -> Any:
-    """A function of the modules that an artifact imports."""
+    """Find a function in the modules that an artifact imports."""
     for module in modules:
         try:
             return module.get_function(name)
@@ -233,7 +233,7 @@ def find(modules: Any, name: str) -> Any:
 
 
 def measure(case: Case, file: str, built: Any) -> dict[str, Any]:
-    """Times and errors of ours and of PyTorch's."""
+    """Measure times and errors of our kernels and PyTorch's."""
     import torch
     import tvm_ffi
 
@@ -275,7 +275,7 @@ def measure(case: Case, file: str, built: Any) -> dict[str, Any]:
 
 
 def why_not() -> str | None:
-    """Why nothing can be measured here."""
+    """Return why nothing can be measured here."""
     try:
         import torch
     except ImportError as error:

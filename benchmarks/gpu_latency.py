@@ -25,7 +25,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def networks(torch: Any) -> dict[str, Callable[[], tuple[Any, Any]]]:
-    """Modules and their input, by name; made when called."""
+    """Return functions that make a module and its input, by name."""
 
     def image(name: str, size: int = 224, **options: Any) -> Callable[[], tuple[Any, Any]]:
         def make() -> tuple[Any, Any]:
@@ -79,7 +79,7 @@ def _spread(torch: Any, module: Any, values: Any) -> None:
 def our_runs(
     torch: Any, module: Any, value: Any, topology: str, folder: Path
 ) -> tuple[dict[str, Run], dict[str, Any], float]:
-    """Artifacts by each way of streams, as graphs; what is predicted of them; the greatest error beside PyTorch's CPU."""
+    """Compile an artifact for each choice of streams; return the runs, the numbers of kernels, and the largest error."""
     from tvm_sched.problem import load_topology
     from tvm_sched.relax import compile
     from tvm_sched.runtime import load

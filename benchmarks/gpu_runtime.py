@@ -44,7 +44,7 @@ def networks(torch: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def our_runs(artifact: str, value: Any, expected: Any) -> tuple[dict[str, Run], float]:
-    """The artifact in each way, parameters on the GPU, and the greatest error beside PyTorch on the CPU."""
+    """Return the runs of the artifact, parameters on the GPU, and the largest error against PyTorch on the CPU."""
     on_host, on_gpu = value.numpy(), value.cuda()
     runs: dict[str, Run] = {}
     worst = 0.0
@@ -62,7 +62,7 @@ def our_runs(artifact: str, value: Any, expected: Any) -> tuple[dict[str, Run], 
 
 
 def late_producer(torch: Any, artifact: str, value: Any) -> int:
-    """Wrong results of 40 runs whose input is written late, on a side stream of the caller's."""
+    """Count wrong results of 40 runs whose input the caller writes late, on a side stream."""
     module = load(artifact)
     side, wrong = torch.cuda.Stream(), 0
     given = value.cuda()

@@ -11,7 +11,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -20,8 +21,7 @@ from typing import Any
 import msgspec
 from _checked import checked
 from _common import parser
-from _hios_page import PRINTED, SPREAD, draw, page
-from _result_page import Row, report
+from _result_page import Page, Row, bold, pyplot, report, save, tables
 
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Problem
@@ -29,6 +29,256 @@ from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.scheduler_registry import get
 from tvm_sched.testing.hios_problems import LayeredGraph, load_layered, random_layered
+
+SPREAD = "standard deviation"
+PRINTED = "ms, printed by the authors' code"
+DEFAULT_DEVICES = 4
+DRAWN = ("devices",)
+"""Sweeps with a picture; of the others the tables are enough."""
+NOTES = """\
+## Where paper, code and we differ
+
+- "theirs" are the `feasible_*` figures of the instances' files: the mapping of the authors' code, priced under the
+  paper's own precedence constraint. What their code prints for itself differs: it evaluates operators in the order of
+  their numbers, which is not topological in these graphs, and breaks precedence on many edges. Here Algorithms 1 to 3 are
+  as the paper states them.
+- Where theirs has no feasible schedule (stages that wait for each other in a circle, or an exception), ours are
+  compared on the other instances only; "of theirs feasible" counts those.
+- The transfer of an edge goes by the time of the operator that reads it in the authors' generator, of the one that
+  makes it in the paper and in the sweeps here. The sweeps' graphs are made after the paper's description, with seeds
+  of our own.
+- `ios` has the limits of the authors' simulation: 2 groups of up to 3 operators, 10 operators looked at together.
+- `anytime` and "anytime with stages" are ours; the first is for operators by themselves, as `*-inter`, `heft` and `peft`
+  are. Bounds are of the problem with or without stages that a method was given; with stages they are weaker.
+"""
+TOLERANCE = 0.05
+"""Figures that are further apart than this contradict each other."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A figure of Section V: a latency in ms, or the ratio of two, as ``"a / b"``.
+
+    Parameters
+    ----------
+    sweep, figure : str
+    low, high : float
+        Least and most that the paper prints.
+    at : float, optional
+        The sweep's value; left out: over all its values.
+    """
+
+    sweep: str
+    figure: str
+    low: float
+    high: float
+    at: float | None = None
+
+    def said(self) -> str:
+        """Return the paper's text of the claim."""
+        if self.low == self.high:
+            return f"{self.high:g}"
+        return f"up to {self.high:g}" if self.low == 0 else f"{self.low:g} to {self.high:g}"
+
+    def where(self) -> str:
+        """Return the point of the sweep."""
+        return self.sweep if self.at is None else f"{self.sweep} {self.at:g}"
+
+    def differs(self, least: float, most: float) -> str:
+        """Return "larger" or "smaller" if our figures contradict the paper's, else nothing."""
+        if most > self.high * (1 + TOLERANCE):
+            return "larger"
+        return "smaller" if least < self.low * (1 - TOLERANCE) else ""
+
+
+def _ends(sweep: str, figure: str, first: tuple[float, float], last: tuple[float, float]) -> list[Claim]:
+    """Return the claims at two values of a sweep, each given as (value, figure)."""
+    return [Claim(sweep, figure, said, said, at) for at, said in (first, last)]
+
+
+CLAIMS = [
+    *_ends("devices", "sequential / hios-lp", (2, 1.4), (12, 3.8)),
+    *_ends("devices", "ios / hios-lp", (2, 1.3), (12, 3.5)),
+    Claim("devices", "sequential / hios-mr", 0, 1.5),
+    Claim("devices", "ios / hios-mr", 0, 1.4),
+    Claim("operators", "sequential / hios-lp", 2.01, 2.12),
+    Claim("operators", "ios / hios-lp", 1.81, 1.91),
+    Claim("operators", "hios-mr / hios-lp", 1.51, 1.54),
+    Claim("operators", "hios-lp-inter / hios-lp", 1.05, 1.08),
+    Claim("operators", "hios-mr-inter / hios-mr", 1.153, 1.171),  # printed as 13.3 to 14.6 % less
+    *_ends("edges", "sequential / hios-lp", (400, 2.06), (600, 1.64)),
+    *_ends("edges", "ios / hios-lp", (400, 1.86), (600, 1.48)),
+    *_ends("edges", "sequential / hios-mr", (400, 1.35), (600, 1.19)),
+    *_ends("edges", "ios / hios-mr", (400, 1.22), (600, 1.08)),
+    Claim("layers", "sequential", 411, 411),
+    Claim("layers", "ios", 371, 371),
+    Claim("layers", "hios-mr", 305, 305),
+    *_ends("layers", "hios-lp", (6, 174), (22, 233)),
+    *_ends("communication", "sequential / hios-lp", (0.4, 2.23), (1.2, 1.78)),
+    *_ends("communication", "ios / hios-lp", (0.4, 2.01), (1.2, 1.60)),
+    *_ends("communication", "sequential / hios-mr", (0.4, 1.52), (1.2, 1.10)),
+    *_ends("communication", "ios / hios-mr", (0.4, 1.37), (1.2, 0.99)),
+]
+"""All that Section V prints, paragraphs C to G."""
+
+Milliseconds = dict[tuple[str, str], float]
+"""Mean latencies by case, such as ``"devices 2"``, and method."""
+
+
+def figure_of(ms: Milliseconds, case: str, figure: str) -> float | None:
+    """Return a latency or ratio of a case; None if it was not simulated."""
+    parts = [ms.get((case, method)) for method in figure.split(" / ")]
+    if None in parts:
+        return None
+    return parts[0] / parts[1] if len(parts) == 2 else parts[0]  # type: ignore[operator]
+
+
+def here(ms: Milliseconds, claim: Claim) -> tuple[float, float] | None:
+    """Return least and largest value of a claim's figure in the sweep; None if it was not simulated."""
+    cases = dict.fromkeys(case for case, _ in ms if case.split()[0] == claim.sweep)
+    wanted = [case for case in cases if claim.at is None or float(case.split()[1]) == claim.at]
+    found = [value for case in wanted if (value := figure_of(ms, case, claim.figure)) is not None]
+    return (min(found), max(found)) if found else None
+
+
+def _span(least: float, most: float) -> str:
+    low, high = f"{least:.3g}", f"{most:.3g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def claims_table(ms: Milliseconds, printed: Milliseconds) -> Iterator[list[str]]:
+    """Yield the cells: point, figure, paper, authors' code, here. ``printed`` is by point of the sweep."""
+    for claim in CLAIMS:
+        if (found := here(ms, claim)) is not None:
+            theirs = figure_of(printed, claim.where(), claim.figure)
+            yield [claim.where(), claim.figure, claim.said(), f"{theirs:.3g}" if theirs else "–", _span(*found)]
+
+
+def contradictions(ms: Milliseconds) -> Iterator[str]:
+    """Yield a sentence for each figure of a sweep that differs by more than `TOLERANCE` or changes the other way."""
+    groups: dict[tuple[str, str], list[tuple[Claim, tuple[float, float]]]] = {}
+    for claim in CLAIMS:
+        if (found := here(ms, claim)) is not None:
+            groups.setdefault((claim.sweep, claim.figure), []).append((claim, found))
+    for (sweep, figure), rows in groups.items():
+        apart = {claim.differs(*found) for claim, found in rows} - {""}
+        same = True
+        if len(rows) == 2:
+            (first, a), (last, b) = rows
+            same = (b[0] - a[0]) * (last.low - first.low) > 0
+        if not apart and same:
+            continue
+        low, high = min(found[0] for _, found in rows), max(found[1] for _, found in rows)
+        least, most = min(claim.low for claim, _ in rows), max(claim.high for claim, _ in rows)
+        said = f"{_span(least, most) if least else f'up to {most:.3g}'} in the paper"
+        changes = ""
+        if len(rows) == 2:
+            changes = f"; with {sweep} it changes {'in the same direction' if same else 'in the other direction'}"
+        yield f"{sweep}: {figure} is {_span(low, high)} here, {said}{changes}."
+
+
+def off_by(ms: Milliseconds, printed: Milliseconds) -> str:
+    """Compare the paper with the authors' code and with our figures, over the claims of which both are known."""
+    theirs, ours = [], []
+    for claim in CLAIMS:
+        said, found = figure_of(printed, claim.where(), claim.figure), here(ms, claim)
+        if said is not None and found is not None and claim.low:
+            middle = (claim.low + claim.high) / 2
+            theirs.append(abs(said / middle - 1))
+            ours.append(abs(fmean(found) / middle - 1))
+    if not theirs:
+        return "The authors' instances were not at hand when this page was made."
+    return (
+        f"Of the {len(theirs)} figures of which both are known, what their code prints is off the paper's by "
+        f"{100 * fmean(theirs):.0f} % in the mean, what is here by {100 * fmean(ours):.0f} %."
+    )
+
+
+def page(rows: list[Row], sweeps: Iterable[str], path: Path | None, pictures: Path | None, told: str) -> Page:
+    """Make the page. ``pictures`` is the folder of `draw`'s pictures relative to the page, ``told`` the text at its head."""
+    made = Page("HIOS's simulations", path, notes=told)
+    made.text("## The authors' instances")
+    made.rows([row for row in rows if "instances" in row.case], level=3)
+    for sweep in sweeps:
+        chosen = [row for row in rows if row.case.split()[0] == sweep and row.unit in ("ms", SPREAD)]
+        if chosen:
+            made.text(f"## Latency against {sweep}")
+            if pictures is not None and sweep in DRAWN:
+                made.text(f"![Latency of each method against {sweep}]({pictures / _picture(sweep)})")
+            _by_value(made, chosen)
+    _section_v(made, rows)
+    for times in tables([row for row in rows if row.unit == "s"]):
+        made.text("## Scheduling time, s")
+        made.table(times.header, times.lines)
+    made.text(*NOTES.splitlines())
+    return made
+
+
+def _section_v(made: Page, rows: list[Row]) -> None:
+    """Add all figures of the paper's Section V beside ours."""
+    ms = {(row.case, row.method): row.figure for row in rows if row.unit == "ms"}
+    printed = _printed_by_point(rows)
+    made.text("## Figures of Section V")
+    head = ("where", "ms, or ms / ms", "paper", "authors' code prints", "here")
+    made.table(head, claims_table(ms, printed), left=5)
+    made.text(
+        "The authors' code prints it of its own schedules of the authors' instances, which have the default settings "
+        f"({DEFAULT_DEVICES} devices, 200 operators, 400 edges, 14 layers, 0.8). {off_by(ms, printed)}"
+    )
+    made.text("What contradicts the paper by more than 5 %, or changes in another direction:")
+    made.text(*([f"- {text}" for text in contradictions(ms)] or ["- nothing."]))
+
+
+def _printed_by_point(rows: list[Row]) -> Milliseconds:
+    """Return the figures that the authors' code prints, by the sweep points that their instances represent."""
+    found: Milliseconds = {}
+    for row in rows:
+        if "instances" in row.case and (row.unit == PRINTED or (row.unit == "ms" and row.method == "sequential")):
+            devices = int(row.case.split()[2])
+            points = [f"devices {devices}"]
+            if devices == DEFAULT_DEVICES:
+                points += ["operators", "layers", "edges 400"]
+            found |= {(point, row.method): row.figure for point in points}
+    return found
+
+
+def _by_value(made: Page, rows: list[Row]) -> None:
+    """Add a line for each value of a sweep: mean milliseconds of each method, with the standard deviation."""
+    means = {(row.case, row.method): row.figure for row in rows if row.unit == "ms"}
+    spread = {(row.case, row.method): f" ± {row.figure:.2g}" for row in rows if row.unit == SPREAD}
+    methods = list(dict.fromkeys(method for _, method in means))
+    lines = []
+    for case in dict.fromkeys(case for case, _ in means):
+        figures = [means[case, method] for method in methods]
+        cells = [f"{ms:.4g}" + spread.get((case, method), "") for ms, method in zip(figures, methods, strict=True)]
+        lines.append([case.split()[1], *bold(cells, figures)])
+    made.table([f"{rows[0].case.split()[0]} (latency in ms)", *methods], lines, left=len(methods) + 1)
+
+
+def _picture(sweep: str) -> str:
+    return f"hios-{sweep}.svg"
+
+
+def draw(rows: list[Row], sweeps: Iterable[str], folder: Path) -> None:
+    """Draw each sweep of `DRAWN`: mean latency of each method with standard deviations, as in Figures 7 to 11."""
+    for sweep in [sweep for sweep in sweeps if sweep in DRAWN]:
+        figure, axes = pyplot().subplots(figsize=(6, 4))
+        chosen = [row for row in rows if row.case.split()[0] == sweep]
+        spread = {(r.case, r.method): r.figure for r in chosen if r.unit == SPREAD}
+        for method in dict.fromkeys(row.method for row in chosen if row.unit == "ms"):
+            points = [row for row in chosen if row.method == method and row.unit == "ms"]
+            axes.errorbar(
+                [float(row.case.split()[1]) for row in points],
+                [row.figure for row in points],
+                [spread.get((row.case, method), 0.0) for row in points],
+                label=method,
+                capsize=2,
+            )
+        axes.set(xlabel=sweep, ylabel="latency, ms", ylim=(0, None))
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.02, 0.5))
+        save(figure, folder / _picture(sweep))
+        pyplot().close(figure)
+
 
 INSTANCES = Path(__file__).resolve().parents[2] / "shared" / "data" / "hios"
 INTER = ("hios-lp-inter", "hios-mr-inter", "heft", "peft", "anytime")
@@ -61,21 +311,21 @@ class Runner:
         return {"groups": 2, "group_size": 3, "block": 10} if method == "ios" else {}
 
     def certified(self, graph: LayeredGraph, devices: int, method: str) -> tuple[float, float, float]:
-        """Latency and lower bound in milliseconds, and the seconds of the scheduler."""
+        """Return latency and lower bound in milliseconds, and the scheduler's seconds."""
         problem = self._problem(graph, devices, method)
         schedule = checked(problem, solve(problem, method=method.split()[0], options=self._options(method)))
         assert schedule.certificate is not None
         return schedule.certificate.latency * 1e3, schedule.certificate.lower_bound * 1e3, schedule.seconds
 
     def milliseconds(self, graph: LayeredGraph, devices: int, method: str) -> float:
-        """Latency alone: no bound."""
+        """Return the latency in milliseconds, without a bound."""
         problem, scheduler = self._problem(graph, devices, method), get(method.split()[0])
         schedule = scheduler.function(problem, msgspec.convert(self._options(method), scheduler.options))
         return simulate(problem, schedule).latency_ns / 1e6
 
 
 def instance_rows(folder: Path, runner: Runner, most: int) -> Iterator[Row]:
-    """Means over the authors' instances, beside what their code reached on the same ones."""
+    """Yield means over the authors' instances, beside the results of their code."""
     files = sorted(folder.glob("*.json"))[:most]
     if not files:
         raise InputError(f"{folder} holds no instances (*.json)")
@@ -117,7 +367,7 @@ def instance_rows(folder: Path, runner: Runner, most: int) -> Iterator[Row]:
 
 
 def _printed(results: dict[str, Any], devices: str) -> Iterator[tuple[str, float]]:
-    """What the authors' code says of its own schedules of an instance, as it is, in milliseconds."""
+    """Yield the milliseconds that the authors' code prints for its own schedules of an instance."""
     if "ios" in results:
         yield "ios", results["ios"]["reported"]
     for name, reached in results.get("gpus", {}).get(devices, {}).items():
@@ -127,7 +377,7 @@ def _printed(results: dict[str, Any], devices: str) -> Iterator[tuple[str, float
 
 
 def sweep_rows(runner: Runner, graphs: int, values: int) -> Iterator[Row]:
-    """Means and standard deviations over random graphs at each point of the paper's sweeps."""
+    """Yield means and standard deviations over random graphs at each point of the paper's sweeps."""
     known: dict[tuple[object, ...], list[float]] = {}
     for sweep, points in SWEEPS.items():
         chosen = points[:: max(1, math.ceil((len(points) - 1) / (values - 1)))]
@@ -149,7 +399,7 @@ def sweep_rows(runner: Runner, graphs: int, values: int) -> Iterator[Row]:
 
 
 def time_rows(quick: bool) -> Iterator[Row]:
-    """How long scheduling takes."""
+    """Yield the scheduling times."""
     for operators in (400,) if quick else (400, 5000):
         problem = random_layered(0, operators, operators // 28, 2 * operators).problem(8)
         for method in ("heft", "peft", "hios-lp", "hios-mr"):
@@ -160,35 +410,35 @@ def time_rows(quick: bool) -> Iterator[Row]:
 
 
 def main() -> None:
-    arguments = parser(__doc__, models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--instances", type=Path, metavar="DIR", help="files of the authors' generator")
     arguments.add_argument("--files", type=int, default=1000, metavar="N", help="only the first N of these files")
     arguments.add_argument("--pictures", type=Path, metavar="DIR", help="draw the sweep over devices there")
     arguments.add_argument("--graphs", type=int, metavar="N", help="random graphs a point (default 30, quick 2)")
     arguments.add_argument("--seconds", type=float, default=10.0, help="time limit of anytime for an instance")
-    given = arguments.parse_args()
-    folder = given.instances or (INSTANCES if INSTANCES.is_dir() else None)
+    options = arguments.parse_args()
+    folder = options.instances or (INSTANCES if INSTANCES.is_dir() else None)
     rows = []
     solve(random_layered(0, 20, 4, 30).problem(2), method="heft")  # loads what is loaded once
-    rows += time_rows(given.quick)
+    rows += time_rows(options.quick)
     if folder is None:
         print("The authors' instances are not here; name their folder with --instances.")
     else:
-        rows += instance_rows(folder, Runner(given.seconds), 2 if given.quick else given.files)
-    graphs = given.graphs or (2 if given.quick else 30)
-    seconds = min(0.5, given.seconds)  # for each of hundreds of graphs, enough to see the shape of the curves
-    rows += sweep_rows(Runner(seconds), graphs, 3 if given.quick else 7)
-    report("HIOS's simulations", rows, given.json)
-    if given.pictures:
-        draw(rows, SWEEPS, given.pictures)
-    if given.markdown:
-        where = given.pictures and Path(os.path.relpath(given.pictures, given.markdown.parent))
+        rows += instance_rows(folder, Runner(options.seconds), 2 if options.quick else options.files)
+    graphs = options.graphs or (2 if options.quick else 30)
+    seconds = min(0.5, options.seconds)  # for each of hundreds of graphs, enough to see the shape of the curves
+    rows += sweep_rows(Runner(seconds), graphs, 3 if options.quick else 7)
+    report("HIOS's simulations", rows, options.json)
+    if options.pictures:
+        draw(rows, SWEEPS, options.pictures)
+    if options.markdown:
+        where = options.pictures and Path(os.path.relpath(options.pictures, options.markdown.parent))
         told = (
-            f"`anytime` had {given.seconds:g} s for each of the authors' instances, and {seconds:g} s for each graph of the "
-            f"sweeps, which have {graphs} graphs a point for every method. Both are by the clock: what else the machine did "
-            "counts."
+            f"`anytime` had {options.seconds:g} s for each of the authors' instances, and {seconds:g} s for each graph of "
+            f"the sweeps, which have {graphs} graphs a point for every method. Both are by the clock: what else the machine "
+            "did counts."
         )
-        page(rows, SWEEPS, given.markdown, where, told).write()
+        page(rows, SWEEPS, options.markdown, where, told).write()
 
 
 if __name__ == "__main__":

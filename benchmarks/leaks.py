@@ -18,37 +18,24 @@ KINDS = ("threads", "descriptors", "mappings", "kB of malloc")
 class _Malloc(ctypes.Structure):
     """glibc's ``struct mallinfo2``."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keep",
-        )
-    ]
+    _sizes = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keep")
+    _fields_ = [(name, ctypes.c_size_t) for name in _sizes]
 
 
 def held() -> dict[str, float]:
-    """What this process holds now."""
+    """Count this process's resources now."""
     gc.collect()
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = _Malloc
-    said = mallinfo()
+    heap = mallinfo()
     with open("/proc/self/maps") as file:
         mappings = sum(".so" in line or ".safetensors" in line for line in file)
     counts = (len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), mappings)
-    return dict(zip(KINDS, (*counts, (said.uordblks + said.hblkhd) / 1e3), strict=True))
+    return dict(zip(KINDS, (*counts, (heap.uordblks + heap.hblkhd) / 1e3), strict=True))
 
 
 def artifact(folder: Path) -> Path:
-    """Two matrix products on two devices, their weights in a file beside the artifact."""
+    """Compile two matrix products on two devices, with their weights in a file beside the artifact."""
     from tvm import relax
 
     from tvm_sched.relax import compile
@@ -66,8 +53,8 @@ def artifact(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Load and run, and write what is left."""
-    arguments = parser(__doc__ or "", models=False)
+    """Load and run, and report the growth."""
+    arguments = parser(__doc__)
     arguments.add_argument("--loads", type=int, default=10_000)
     arguments.add_argument("--runs", type=int, default=100_000)
     options = arguments.parse_args()

@@ -20,7 +20,7 @@ from tvm_sched.cost_model.profile import ENDINGS
 
 
 def networks() -> dict[str, Any]:
-    """The real networks of the data, by the name that their latency has there."""
+    """Return the real networks by the name that their latency has in the data."""
     from tvm_sched.testing import models
 
     made = {name: models.onnx_model(name) for name in models.ONNX_MODELS}
@@ -29,7 +29,7 @@ def networks() -> dict[str, Any]:
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cpu2", help="cpuN: one of N devices on this machine's cores")
     parser.add_argument("--networks", type=int, default=114, metavar="N", help="how many random networks")

@@ -88,13 +88,13 @@ def main() -> None:
     arguments.add_argument("--pairs", type=int, default=6, metavar="N", help="of each network")
     arguments.add_argument("--networks", nargs="*", default=NAMES, choices=NAMES, metavar="NAME", help="of these alone")
     arguments.add_argument("--wait", action="store_true", help="measure when a line comes on standard input")
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     models = networks() | random_networks(114, 0)
     prepared = []
-    for name in given.networks:
-        prepared.append(prepare(name, models[name], given.pairs))
+    for name in options.networks:
+        prepared.append(prepare(name, models[name], options.pairs))
         print(f"{name} is ready", flush=True)
-    if given.wait:
+    if options.wait:
         input()
     rows = []
     for each in prepared:
@@ -104,7 +104,7 @@ def main() -> None:
         f"{machine.cores} cores of {machine.processor}, seconds, {date.today()}, by benchmarks/measure_cpu_pairs.py"
     )
     lines = ",\n".join(json.dumps(row) for row in rows)
-    given.output.write_text(
+    options.output.write_text(
         f'{{"format": "cpu-pairs", "version": 1, "source": {json.dumps(source)},\n"columns": {json.dumps(COLUMNS)},\n'
         f'"rows": [\n{lines}\n]}}\n'
     )

@@ -65,35 +65,35 @@ class Measurement:
 
 
 def main() -> None:
-    given = _arguments()
-    measured = _read(given.resume)
+    options = _arguments()
+    measured = _read(options.resume)
     known = {(m.graph, m.stages, m.method, m.limit) for m in measured}
-    end = time.monotonic() + 60 * given.minutes
-    wanted = list(_wanted(given))
+    end = time.monotonic() + 60 * options.minutes
+    wanted = list(_wanted(options))
     for graph, problem, k, method, limit in wanted:
         if (graph, k, method, limit) in known:
             continue
         if time.monotonic() > end:
             break
         measured.append(_measure(graph, problem, k, method, limit))
-        if given.resume is not None:
-            given.resume.write_text(json.dumps([asdict(m) for m in measured], indent=1) + "\n")
+        if options.resume is not None:
+            options.resume.write_text(json.dumps([asdict(m) for m in measured], indent=1) + "\n")
     for checked in (m.checked or "made before they were checked" for m in measured if m.cost is not None):
         tally(checked)
     graphs, most = len({m.graph for m in measured}), len({graph for graph, *_ in wanted})
     report(
         f"Throughput partitioning: {graphs} of {most} graphs",
         list(_rows(measured)),
-        given.json,
-        given.markdown,
+        options.json,
+        options.markdown,
         notes=NOTES,
     )
-    if given.pictures is not None:
-        _draw(measured, given.pictures)
+    if options.pictures is not None:
+        _draw(measured, options.pictures)
 
 
 def _arguments() -> argparse.Namespace:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--instances", type=Path, metavar="DIR", help="a folder of graphs (*.json) instead")
     arguments.add_argument("--count", type=int, default=20, metavar="N", help="REGAL-like instances")
     arguments.add_argument("--stages", default="4,8,16", metavar="K,K", help="numbers of stages")
@@ -107,22 +107,22 @@ def _arguments() -> argparse.Namespace:
     arguments.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after")
     arguments.add_argument("--resume", type=Path, metavar="FILE", help="keep measurements there, and go on from it")
     arguments.add_argument("--pictures", type=Path, metavar="DIR", help="draw running times there, an SVG for each K")
-    given = arguments.parse_args()
-    if unknown := set(given.methods.split(",")) - {OURS, *ORDERS}:
+    options = arguments.parse_args()
+    if unknown := set(options.methods.split(",")) - {OURS, *ORDERS}:
         raise SystemExit(f"there is no method {min(unknown)!r}; there are {OURS}, {', '.join(ORDERS)}")
-    if given.quick:
-        given.count, given.seconds, given.bound_seconds = 3, 4.0, 4.0
-    return given
+    if options.quick:
+        options.count, options.seconds, options.bound_seconds = 3, 4.0, 4.0
+    return options
 
 
-def _wanted(given: argparse.Namespace) -> Iterator[tuple[str, PartitionProblem, int, str, float]]:
-    """All that is to be measured: graph after graph."""
-    names = dict.fromkeys([*given.methods.split(","), *(ORDERS if given.orders else ())])
-    methods = [(name, given.seconds if name == OURS else 0.0) for name in names]
-    if given.bounds:
-        methods += [(name, given.bound_seconds) for name in BOUNDS]
-    for graph, problem in _instances(given.instances, given.count):
-        for k in [int(text) for text in given.stages.split(",")]:
+def _wanted(options: argparse.Namespace) -> Iterator[tuple[str, PartitionProblem, int, str, float]]:
+    """Yield the measurements to make, graph after graph."""
+    names = dict.fromkeys([*options.methods.split(","), *(ORDERS if options.orders else ())])
+    methods = [(name, options.seconds if name == OURS else 0.0) for name in names]
+    if options.bounds:
+        methods += [(name, options.bound_seconds) for name in BOUNDS]
+    for graph, problem in _instances(options.instances, options.count):
+        for k in [int(text) for text in options.stages.split(",")]:
             for method, limit in methods:
                 yield graph, problem, k, method, limit
 
@@ -178,7 +178,7 @@ def _measure(graph: str, problem: PartitionProblem, k: int, method: str, limit: 
 
 
 def _rows(measured: list[Measurement]) -> Iterator[Row]:
-    """The tables, one number of stages after the other; bounds are compared with the best partition of a graph."""
+    """Yield the tables by number of stages; bounds are relative to the best partition of the graph."""
     best: dict[tuple[str, int], float] = {}
     for m in measured:
         if m.cost is not None:
@@ -207,7 +207,7 @@ def _rows(measured: list[Measurement]) -> Iterator[Row]:
 
 
 def _by_family(k: int, name: str, group: list[Measurement], best: dict[tuple[str, int], float]) -> Iterator[Row]:
-    """Bound over best of the REGAL-like graphs made from each kind of random graph."""
+    """Yield bound over best of the REGAL-like graphs by kind of random graph."""
     from tvm_sched.testing.regal import FAMILIES
 
     for number, family in enumerate(FAMILIES):
@@ -223,7 +223,7 @@ def _by_family(k: int, name: str, group: list[Measurement], best: dict[tuple[str
 
 
 def _draw(measured: list[Measurement], folder: Path) -> None:
-    """Figure 5 of the paper: the running time of each method on each graph, one picture for each number of stages."""
+    """Draw Figure 5 of the paper for each number of stages: running time of each method on each graph."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -245,7 +245,7 @@ def _draw(measured: list[Measurement], folder: Path) -> None:
 
 
 def _mean(ratios: list[float]) -> float:
-    """Geometric mean."""
+    """Return the geometric mean."""
     return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from _common import parser
-from _gpu_graphs import gpu_graph
+from _gpu import gpu_graph
 from _opara_page import H100, PAPER_GPUS, SWEPT, page
 from opara_gpu import last_first, one_gpu
 
@@ -38,7 +38,7 @@ GPUS = {
 
 
 def graph_of(name: str, batch: int, graphs: Path | None) -> OpGraph:
-    """The kernels of a model, as lowered for an H100."""
+    """Lower a model to the kernels of an H100."""
     from _opara_models import exported
 
     kept = graphs / f"{name.replace(' ', '_')}-{batch}.json" if graphs else None
@@ -46,7 +46,7 @@ def graph_of(name: str, batch: int, graphs: Path | None) -> OpGraph:
 
 
 def problem_of(graph: OpGraph, name: str, free: bool = False) -> Problem:
-    """The problem on one GPU as from the second run on; ``free``: streams cost nothing."""
+    """Make the problem on one GPU from the second run on; if ``free``, streams cost nothing."""
     said = GPUS[name]
     device = Device(
         "gpu0", said["memory"], said["bandwidth"], {"float32": said["peak"]}, kind="cuda", launch_overhead=GRAPH_LAUNCH,
@@ -58,12 +58,12 @@ def problem_of(graph: OpGraph, name: str, free: bool = False) -> Problem:
 
 
 def again(problem: Problem, schedule: Schedule) -> Schedule:
-    """The schedule for a problem that differs in what streams cost."""
+    """Return the schedule for a problem with other costs of streams."""
     return schedule.replace(problem=problem.digest, certificate=None)
 
 
 def case_of(graph: OpGraph, name: str, batch: int, gpu: str) -> dict[str, Any]:
-    """All figures of a model on a GPU."""
+    """Compute all figures of a model on a GPU."""
     problem, free = problem_of(graph, gpu), problem_of(graph, gpu, free=True)
     warm = requests_of(problem, 1.0)  # all parameters are on the GPU
     resident = tuple(name for request in warm for name in request.resident)
@@ -89,7 +89,7 @@ def case_of(graph: OpGraph, name: str, batch: int, gpu: str) -> dict[str, Any]:
 
 
 def orders_of(problem: Problem, base: Schedule, resident: tuple[str, ...]) -> dict[str, float]:
-    """Microseconds of each launch order with Opara's streams, and of the last of it first, as they were measured."""
+    """Return the microseconds of each launch order with Opara's streams, also with the last free operator first."""
     found = {}
     for order in LAUNCH_ORDERS:
         given = allocate_streams(problem, order_launches(problem, base, order), "opara")
@@ -105,36 +105,36 @@ def _seconds(problem: Problem, base: Schedule, method: str) -> float:
 
 
 def wanted(models: list[str], batches: list[int]) -> list[tuple[str, int, list[str]]]:
-    """What to predict: model, batch, GPUs."""
+    """Return the cases to predict: model, batch, GPUs."""
     found = [(name, 1, list(dict.fromkeys([H100, *PAPER_GPUS[name]]))) for name in models]
     return found + [(SWEPT, batch, list(GPUS)) for batch in batches if batch > 1 and SWEPT in models]
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument(
         "--graphs", type=Path, metavar="DIR", help="keep lowered graphs there, and take them from there"
     )
     arguments.add_argument("--resume", action="store_true", help="leave out cases that stand in the file of --json")
     arguments.add_argument("--models", nargs="*", default=list(PAPER_GPUS), help="of these names alone")
     arguments.add_argument("--batches", nargs="*", type=int, default=list(BATCHES), help=f"of {SWEPT}")
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     cases: list[dict[str, Any]] = []
-    if given.resume and given.json and given.json.exists():
-        cases = json.loads(given.json.read_text())
-    models, batches = (given.models[:1], [1]) if given.quick else (given.models, given.batches)
+    if options.resume and options.json and options.json.exists():
+        cases = json.loads(options.json.read_text())
+    models, batches = (options.models[:1], [1]) if options.quick else (options.models, options.batches)
     for name, batch, gpus in wanted(models, batches):
         known = {case["gpu"] for case in cases if (case["model"], case["batch"]) == (name, batch)}
         if not set(gpus) - known:
             continue
-        graph = graph_of(name, batch, given.graphs)
+        graph = graph_of(name, batch, options.graphs)
         for gpu in [gpu for gpu in gpus if gpu not in known]:
             cases.append(case_of(graph, name, batch, gpu))
             print(json.dumps(cases[-1]), flush=True)
-        if given.json:
-            given.json.write_text(json.dumps(cases, indent=1) + "\n")
+        if options.json:
+            options.json.write_text(json.dumps(cases, indent=1) + "\n")
     costs = (f"{seconds * 1e6:g}" for seconds in (GRAPH_LAUNCH, STREAM_OVERHEAD, WAIT_OVERHEAD))
-    page(cases, *costs, given.markdown).write()
+    page(cases, *costs, options.markdown).write()
 
 
 if __name__ == "__main__":

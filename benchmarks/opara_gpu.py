@@ -122,7 +122,7 @@ def schedules(problem: Any, resident: Sequence[str]) -> dict[str, Any]:
 
 
 def last_first(problem: Any, schedule: Any) -> Any:
-    """Of the operators that are free always the last of the launch order: in a CUDA graph branches start in reverse."""
+    """Reorder so that the last free operator comes first: in a CUDA graph branches start in reverse order."""
     order = [placement.operator for placement in schedule.placements]
     place = {name: k for k, name in enumerate(order)}
     index = problem.graph.index
@@ -195,7 +195,7 @@ def run(folder: Path, seconds: float) -> None:
 
 
 def _parameter(rng: np.random.Generator, spec: dict[str, Any]) -> Any:
-    """Normal numbers of which a layer makes numbers of the same size (He), so that deep networks stay finite."""
+    """Draw weights by He's rule, so that the outputs of deep networks stay finite."""
     shape, dtype = spec["shape"], np.dtype(spec["dtype"])
     if dtype.kind != "f":
         return np.zeros(shape, dtype)
@@ -270,19 +270,19 @@ def main() -> None:
     arguments.add_argument("--models", nargs="*", default=[])
     arguments.add_argument("--arch", default="sm_90")
     arguments.add_argument("--seconds", type=float, default=2.0)
-    given = arguments.parse_args()
-    if given.step == "page":
+    options = arguments.parse_args()
+    if options.step == "page":
         from _opara_page import measured_page
 
-        return measured_page(given.markdown).write()
-    if given.folder is None:
-        arguments.error(f"{given.step} needs a folder")
-    if given.step == "prepare":
-        prepare(given.folder, given.models, given.arch)
-    elif given.step == "run":
-        run(given.folder, given.seconds)
+        return measured_page(options.markdown).write()
+    if options.folder is None:
+        arguments.error(f"{options.step} needs a folder")
+    if options.step == "prepare":
+        prepare(options.folder, options.models, options.arch)
+    elif options.step == "run":
+        run(options.folder, options.seconds)
     else:
-        run_torch(given.folder, given.models, given.seconds / 2)
+        run_torch(options.folder, options.models, options.seconds / 2)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ REASONS = {
 
 
 def group_of(name: str) -> str:
-    """The family, divided where its parts are unlike."""
+    """Return the family of an instance, subdivided if its parts differ much."""
     family, _, instance = name.partition("/")
     if family == "networks":
         return f"networks, {instance.rpartition('-')[2]}"
@@ -53,7 +53,7 @@ def group_of(name: str) -> str:
 
 
 def gap(suite: Suite, name: str, known: Known) -> float:
-    """How much of the best known solution its bound leaves open."""
+    """Return the gap between the best known solution and its bound."""
     case = suite.case(name)
     if case is None:
         raise SystemExit(f"best.json knows {name!r}, which is no instance of the suite")
@@ -62,7 +62,7 @@ def gap(suite: Suite, name: str, known: Known) -> float:
 
 
 def prove(suite: Suite, best: BestKnown) -> None:
-    """Keep bounds of formulas that say more than those known."""
+    """Compute bounds by formulas and keep those stronger than the known bounds."""
     weaker = [
         case
         for case in suite.cases
@@ -101,7 +101,7 @@ def page(gaps: dict[str, list[float]], path: Path | None) -> Page:
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--prove", action="store_true", help="compute bounds anew and keep those that say more")
     options = arguments.parse_args()
     suite = load_suite(SUITE)

@@ -33,7 +33,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument(
         "--emulated", action="store_true", help="run emulated pipelines instead, against their plans"
     )
@@ -41,19 +41,19 @@ def main() -> None:
     arguments.add_argument("--stages", type=int, nargs="+", default=[4, 8], metavar="K")
     arguments.add_argument("--seconds", type=float, default=60.0, help="of each method, for each case")
     arguments.add_argument("--tokens", type=int, default=512, help="of the language models")
-    given = arguments.parse_args()
-    if given.emulated:
-        names = given.model or (EMULATED[:1] if given.quick else EMULATED)
+    options = arguments.parse_args()
+    if options.emulated:
+        names = options.model or (EMULATED[:1] if options.quick else EMULATED)
         rows = [row for name in names for row in _emulated(name)]
-        report("Pipelines, emulated", rows, given.json, given.markdown, predicted=True)
+        report("Pipelines, emulated", rows, options.json, options.markdown, predicted=True)
         return
-    models, seconds = _models(given.tokens), given.seconds
-    names = given.model or (["GoogLeNet"] if given.quick else list(models))
+    models, seconds = _models(options.tokens), options.seconds
+    names = options.model or (["GoogLeNet"] if options.quick else list(models))
     if unknown := [name for name in names if name not in models]:
         raise SystemExit(f"there is no model {unknown[0]!r}; there are {', '.join(models)}")
-    seconds = min(seconds, 5.0) if given.quick else seconds
-    rows = [row for name in names for row in _partitions(name, models[name](), given.stages, seconds)]
-    report(f"Pipelines of real models on {TOPOLOGY}", rows, given.json, given.markdown, predicted=True)
+    seconds = min(seconds, 5.0) if options.quick else seconds
+    rows = [row for name in names for row in _partitions(name, models[name](), options.stages, seconds)]
+    report(f"Pipelines of real models on {TOPOLOGY}", rows, options.json, options.markdown, predicted=True)
 
 
 def _models(tokens: int) -> dict[str, Callable[[], OpGraph]]:

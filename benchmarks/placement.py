@@ -34,7 +34,7 @@ ANNEALING = 220_000
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument(
         "--instances", type=Path, default=INSTANCES, metavar="DIR", help="folder of workloads (*.json, *.json.gz)"
     )

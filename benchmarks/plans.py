@@ -6,13 +6,13 @@ the simulator on data sheets' rates; nothing here ran on a GPU.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from _common import parser
 from _result_page import Page, write_json
 
 from tvm_sched.errors import InfeasibleError
@@ -153,11 +153,8 @@ activations. How sizes are counted: [plans for other runtimes](../tasks/plan_for
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the first two settings alone")
-    parser.add_argument("--json", type=Path, help="write the lines there")
-    parser.add_argument("--markdown", type=Path, help="write the page")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         lines = []
         for line in rows(SETTINGS[:2] if options.quick else SETTINGS, Path(folder)):

@@ -23,10 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import parser
-from _cpu_models import HALVES, SETS
 from _result_page import Row, report
-from cpu_latency import HERE, Bench, add_sample, chosen_cases, fingerprint
+from cpu_latency import Bench, chosen_cases, fingerprint, network_parser
 
 METHOD = "ours, one stream"
 FLOOR = 50e-6
@@ -79,7 +77,7 @@ def forget(bench: Bench, case: Any) -> None:
 
 
 def rows_of(name: str, found: dict[str, Any]) -> list[Row]:
-    """The rows of a model."""
+    """Make the rows of a model."""
     ratios = ratios_of([row[1:] for row in found["kernels"]])
     rows = [
         Row(name, "compiled", found["predicted"] * 1e3, "ms", found["measured"] * 1e3, "measured"),
@@ -90,12 +88,12 @@ def rows_of(name: str, found: dict[str, Any]) -> list[Row]:
 
 
 def ratios_of(pairs: list[list[float]]) -> list[float]:
-    """Predicted over measured of each kernel above the floor."""
+    """Return predicted over measured of each kernel above the floor."""
     return [predicted / measured for predicted, measured in pairs if max(predicted, measured) > FLOOR]
 
 
 def kernel_rows(name: str, method: str, ratios: list[float]) -> list[Row]:
-    """How many kernels above the floor there are, how many of them are right, and the one that is least."""
+    """Make the rows on kernels above the floor: number, share within the aim, worst ratio."""
     if not ratios:
         return []
     within = sum(1 / KERNEL_AIM <= ratio <= KERNEL_AIM for ratio in ratios)
@@ -108,7 +106,7 @@ def kernel_rows(name: str, method: str, ratios: list[float]) -> list[Row]:
 
 
 def graph_only(threads: int) -> list[Row]:
-    """Each model's kernels in the database, predicted from those of the others."""
+    """Predict each model's kernels in the database from the other models' kernels."""
     from tvm_sched.cost_model.calibrated_model import costs_of_rows
     from tvm_sched.cost_model.database import Database
     from tvm_sched.cost_model.predicted import database_key
@@ -136,7 +134,7 @@ def graph_only(threads: int) -> list[Row]:
 
 
 def summary(rows: list[Row]) -> list[Row]:
-    """Shares of models and kernels that are within the aims."""
+    """Return the shares of models and kernels within the aims."""
     result = []
     for method in dict.fromkeys(row.method for row in rows):
         mine = [row for row in rows if row.method == method]
@@ -154,12 +152,12 @@ def summary(rows: list[Row]) -> list[Row]:
 
 
 def within(ratios: list[float], aim: float) -> list[float]:
-    """Those that are right within a factor."""
+    """Return the ratios within a factor."""
     return [ratio for ratio in ratios if 1 / aim <= ratio <= aim]
 
 
 def conclusion(rows: list[Row]) -> str:
-    """What the rows say of the aims, in words."""
+    """Compare the rows with the aims, in words."""
     ratios = {row.case: row.figure for row in rows if row.unit == RATIO and row.method == "compiled"}
     drifts = {row.case: row.figure for row in rows if row.unit == DRIFT}
     counts = {row.case: row.figure for row in rows if row.unit == KERNELS and row.method == "compiled"}
@@ -192,7 +190,7 @@ class Measured:
         self.bench, self.options = bench, options
 
     def once(self, case: Any, anew: bool) -> dict[str, Any]:
-        """What `measure` found, or why there is nothing, as ``failed``."""
+        """Return the result of `measure`, or the reason of a failure as ``failed``."""
         if anew:
             forget(self.bench, case)
         cell = self.bench.prepare(case, [METHOD])[METHOD]
@@ -206,7 +204,7 @@ class Measured:
         return json.loads(done.stdout.splitlines()[-1])
 
     def steady(self, case: Any, attempts: int) -> dict[str, Any]:
-        """Of several attempts the one in which two rounds of compiling and running differ least."""
+        """Return the attempt in which two rounds of compiling and running differ least."""
         best: dict[str, Any] = {}
         for _ in range(attempts):
             first, second = self.once(case, True), self.once(case, True)
@@ -221,17 +219,9 @@ class Measured:
 
 
 def main() -> None:
-    made = parser((__doc__ or "").partition("\n")[0], models=False)
-    made.add_argument("--set", action="append", choices=SETS, help="only these sets")
-    made.add_argument("--half", choices=HALVES, help="only this half of the networks")
-    made.add_argument("--case", action="append", default=[], metavar="NAME", help="only these networks")
-    add_sample(made)
-    made.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    made.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for one compilation")
-    made.add_argument("--cache", type=Path, default=HERE.parent / "out/bench/cache", help="of models and artifacts")
+    made = network_parser(__doc__)
     made.add_argument("--anew", action="store_true", help="measure and compile each network anew, just before it runs")
     made.add_argument("--attempts", type=int, default=3, metavar="N", help="with --anew, at most so many for a network")
-    made.add_argument("--any-version", action="store_true", help="take artifacts of whatever version of the sources")
     made.add_argument("--least", action="store_true", help="the least of the runs, not the median: on a busy machine")
     made.add_argument("--measure", nargs=2, metavar=("FOLDER", "FILE"), help="one artifact only; used by itself")
     args = made.parse_args()

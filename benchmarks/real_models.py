@@ -26,28 +26,28 @@ Outcome = dict[str, Any]
 
 
 def main() -> None:
-    given = _arguments()
-    if given.list:
+    options = _arguments()
+    if options.list:
         print(*sorted({real.package for real in ALL}))
         return
-    if given.one is not None:
-        print(json.dumps(_one(given.one, given.folder, given.topology)))
+    if options.one is not None:
+        print(json.dumps(_one(options.one, options.folder, options.topology)))
         return
-    found = _run(given)
+    found = _run(options)
     rows = []
     for number, outcome in found.items():
         for topology, (error, seconds, _) in outcome.get("outcomes", {}).items():
             rows.append(Row(ALL[number].name, topology, error, "relative error"))
             rows.append(Row(ALL[number].name, topology, seconds, "seconds to compile"))
-    report("Real models", rows, given.json)
+    report("Real models", rows, options.json)
     right = sum(is_right(ALL[number], outcome) for number, outcome in found.items())
     print(f"{right} of {len(found)} compiled and equal ONNX Runtime")
-    if given.markdown:
-        page(found, given.topology, given.markdown).write()
+    if options.markdown:
+        page(found, options.topology, options.markdown).write()
 
 
 def _arguments() -> argparse.Namespace:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--folder", type=Path, help="where the packages are unpacked, instead of this environment")
     arguments.add_argument("--only", default="", help="names that contain this text")
     arguments.add_argument("--topology", nargs="+", default=TOPOLOGIES, help="what to compile for")
@@ -58,18 +58,18 @@ def _arguments() -> argparse.Namespace:
     return arguments.parse_args()
 
 
-def _run(given: argparse.Namespace) -> dict[int, Outcome]:
-    """The outcomes of the models whose packages are there, by number."""
-    done: dict[str, Outcome] = json.loads(given.done.read_text()) if given.done and given.done.exists() else {}
+def _run(options: argparse.Namespace) -> dict[int, Outcome]:
+    """Return the outcomes of the installed models, by number."""
+    done: dict[str, Outcome] = json.loads(options.done.read_text()) if options.done and options.done.exists() else {}
     found = {}
     for number, real in enumerate(ALL):
-        if given.only not in real.name or not real.path(given.folder).exists() or (given.quick and real in MORE):
+        if options.only not in real.name or not real.path(options.folder).exists() or (options.quick and real in MORE):
             continue
         if real.key not in done:
-            done[real.key] = _in_a_process(number, given)
+            done[real.key] = _in_a_process(number, options)
             print(real.name, done[real.key], flush=True)
-            if given.done:
-                given.done.write_text(json.dumps(done, indent=1) + "\n")
+            if options.done:
+                options.done.write_text(json.dumps(done, indent=1) + "\n")
         found[number] = done[real.key]
     return found
 
@@ -85,13 +85,13 @@ def _one(number: int, folder: Path | None, topologies: Sequence[str]) -> Outcome
     return {"outcomes": {name: (outcome.error, outcome.seconds, outcome.spread) for name, outcome in outcomes.items()}}
 
 
-def _in_a_process(number: int, given: argparse.Namespace) -> Outcome:
-    command = [sys.executable, __file__, "--one", str(number), "--topology", *given.topology]
-    command += ["--folder", str(given.folder)] if given.folder else []
+def _in_a_process(number: int, options: argparse.Namespace) -> Outcome:
+    command = [sys.executable, __file__, "--one", str(number), "--topology", *options.topology]
+    command += ["--folder", str(options.folder)] if options.folder else []
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=given.seconds, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=options.seconds, check=False)
     except subprocess.TimeoutExpired:
-        return {"failed": f"more than {given.seconds:.0f} s"}
+        return {"failed": f"more than {options.seconds:.0f} s"}
     if done.returncode:
         return {"failed": (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]}
     outcome: Outcome = json.loads(done.stdout.strip().splitlines()[-1])
@@ -99,14 +99,14 @@ def _in_a_process(number: int, given: argparse.Namespace) -> Outcome:
 
 
 def is_right(real: RealModel, outcome: Outcome) -> bool:
-    """Whether it compiled and equals ONNX Runtime on all topologies."""
+    """Return whether the model compiled and equals ONNX Runtime on all topologies."""
     return "outcomes" in outcome and all(
         _equal(real, error, spread) for error, _, spread in outcome["outcomes"].values()
     )
 
 
 def _equal(real: RealModel, error: float, spread: float) -> bool:
-    """Within the tolerance, or nearer than ONNX Runtime is to itself with other optimisations."""
+    """Return whether the error is within the tolerance, or below ONNX Runtime's own spread over optimisations."""
     return error <= max(real.tolerance, spread)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from _checked import checked
-from _common import instances, parser
+from _common import parser
 from _result_page import Row, report
 from rich.console import Console
 
@@ -21,28 +22,21 @@ QUICK_MODELS = ("inception_v1", "squeezenet", "llama")
 MODELS = (*QUICK_MODELS, "resnet50", "densenet121", "gpt2", "minilm")
 
 
-def built_in(name: str) -> Any:
-    if name in models.ONNX_MODELS:
-        return models.onnx_model(name)
-    return getattr(models, name)()
-
-
-def problems(options: Any) -> Iterator[tuple[str, Problem]]:
-    """Each model on each topology; importing is done once a model."""
-    if options.instances:
-        yield from instances(options.instances)
+def problems(folder: Path | None, quick: bool) -> Iterator[tuple[str, Problem]]:
+    """Yield each problem with its name: those of a folder's files, or each model on each preset and on ``cpu2``."""
+    if folder:
+        files = sorted(folder.glob("*.json"))
+        if not files:
+            raise SystemExit(f"{folder} holds no problem files (*.json)")
+        yield from ((file.stem, Problem.load(file)) for file in files)
         return
     from tvm_sched.relax import make_problem
 
-    topologies = [load_topology(name) for name in options.topology or [*preset_names(), "cpu2"]]
-    if options.model:
-        cases = [(options.model.stem, options.model)]
-    else:
-        cases = [(name, built_in(name)) for name in (QUICK_MODELS if options.quick else MODELS)]
-    for name, model in cases:
+    topologies = [load_topology(name) for name in [*preset_names(), "cpu2"]]
+    for name in QUICK_MODELS if quick else MODELS:
+        model = models.onnx_model(name) if name in models.ONNX_MODELS else getattr(models, name)()
         for topology in topologies:
-            shapes = dict(options.input_shape) or None
-            yield f"{name} on {topology.name}", make_problem(model, topology, input_shapes=shapes, name=name)
+            yield f"{name} on {topology.name}", make_problem(model, topology, name=name)
 
 
 def rows_of(case: str, problem: Problem, scheduler: str, options: dict[str, Any], single: float | None) -> list[Row]:
@@ -76,7 +70,8 @@ def summary(rows: list[Row]) -> list[Row]:
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "")
+    arguments = parser(__doc__)
+    arguments.add_argument("--instances", type=Path, metavar="DIR", help="take a folder of problem files (*.json)")
     arguments.add_argument("--schedulers", help="some instead of all, separated by commas")
     arguments.add_argument(
         "--time-limit", type=float, help="seconds for each problem, for schedulers that have a limit"
@@ -85,7 +80,7 @@ def main() -> None:
     chosen = options.schedulers.split(",") if options.schedulers else names()
     limit = options.time_limit or (10.0 if options.quick else 120.0)
     rows: list[Row] = []
-    for case, problem in problems(options):
+    for case, problem in problems(options.instances, options.quick):
         Console(stderr=True).print(case)
         single: float | None = None
         for scheduler in ["single", *(name for name in chosen if name != "single")]:

@@ -21,15 +21,15 @@ REQUESTS = 100
 
 
 def main() -> None:
-    given = parser(__doc__ or "", models=False).parse_args()
+    options = parser(__doc__).parse_args()
     try:
         from tvm_sched_cluster.serving.local_cluster import LocalCluster
     except ModuleNotFoundError as error:
         raise SystemExit(f"{error.name} is missing: pip install 'tvm-sched[cluster]'") from None
 
     with LocalCluster(3, {"dev": 1}) as cluster, tempfile.TemporaryDirectory() as folder:
-        rows = list(_rows(cluster, Path(folder), 20 if given.quick else REQUESTS))
-    report("Serving", rows, given.json, given.markdown)
+        rows = list(_rows(cluster, Path(folder), 20 if options.quick else REQUESTS))
+    report("Serving", rows, options.json, options.markdown)
 
 
 def _rows(cluster: Any, folder: Path, requests: int) -> Iterator[Row]:
@@ -78,7 +78,7 @@ def _on_cluster(case: str, path: Path, stages: int, cluster: Any, requests: int)
 
 
 def _batch(path: Path) -> Any:
-    """Zeros for the model's one input."""
+    """Return zeros for the model's input."""
     import numpy as np
 
     from tvm_sched.pipeline import load_manifest
@@ -107,7 +107,7 @@ def _stage_seconds(said: dict[str, Any]) -> float:
 
 
 def _recovery(client: Any, batch: Any, kill: Callable[[], None]) -> float:
-    """The longest time of a request among those sent one after another for a while after a fault."""
+    """Return the longest request in the 10 s after a fault."""
     kill()
     longest, end = 0.0, time.perf_counter() + 10
     while time.perf_counter() < end:

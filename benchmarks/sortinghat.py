@@ -55,7 +55,7 @@ screen = Console(stderr=True)
 
 
 def words(allowed: tuple[str, ...], open_end: bool = False) -> Any:
-    """An argument of names with commas between them."""
+    """Return a parser of names separated by commas."""
 
     def parse(text: str) -> tuple[str, ...]:
         found = tuple(word.strip() for word in text.split(",") if word.strip())
@@ -75,7 +75,7 @@ def shapes(text: str) -> tuple[str, ...]:
 
 
 def arguments() -> argparse.Namespace:
-    result = parser(__doc__ or "", models=False)
+    result = parser(__doc__)
     result.add_argument("--models", type=words(tuple(PRESETS)), default=MODELS, metavar="A,B")
     result.add_argument("--topologies", type=words(SERVERS, open_end=True), default=SERVERS, metavar="A,B")
     result.add_argument("--shapes", type=shapes, default=SHAPES, metavar="BxT,BxT")
@@ -108,7 +108,7 @@ def arguments() -> argparse.Namespace:
 
 
 def coordinates(model: str, shape: str, server: str) -> tuple[int, int, int]:
-    """Positions of a cell in the grid; a name that is not of the grid counts as the first."""
+    """Return the positions of a cell in the grid; an unknown name counts as the first."""
     axes = ((model, MODELS), (shape, SHAPES), (server, SERVERS))
     found = [axis.index(name) if name in axis else 0 for name, axis in axes]
     return found[0], found[1], found[2]
@@ -142,7 +142,7 @@ def stage(case: Case) -> tuple[int, int, int]:
 
 
 def with_limits(method: Method, options: argparse.Namespace, long: bool) -> Method:
-    """The method with its limits. A submodel of several dominators has as many times the seconds: equal seconds in all."""
+    """Return the method with its limits. Seconds of a submodel grow with its dominators, so the sum is equal."""
     part = 1 / 3 if method.limit == "third" else 1.0
     each = options.submodel_time_limit if long else options.other_submodel_time_limit
     each *= part * method.options.get("dominators", 1)
@@ -153,7 +153,7 @@ def with_limits(method: Method, options: argparse.Namespace, long: bool) -> Meth
 
 
 def methods(options: argparse.Namespace) -> list[Method]:
-    """Those asked for that can be run; the others are named, with the reason."""
+    """Return the requested methods that can run here; print the others with the reason."""
     chosen = []
     for method in METHODS:
         if method.scheduler not in options.schedulers or (options.no_ablation and method.servers):
@@ -179,7 +179,7 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
 
 
 def quick(options: argparse.Namespace) -> None:
-    """Two models, two shapes, short limits; what was asked for in words stays."""
+    """Reduce to two models, two shapes and short limits, except options that were given."""
     defaults = {"models": MODELS, "shapes": SHAPES, "time_limit": 60.0, "total_time_limit": 3600.0}
     short = {
         "models": ("gpt2-large", "openllama-3b"), "shapes": ("1x32", "1x1024"), "time_limit": 20.0, "total_time_limit": 20.0
@@ -194,7 +194,7 @@ def unfinished(cell: Cell | None, measured: bool) -> bool:
 
 
 def run(plan: list[Case], cells: Cells, measured: bool) -> None:
-    """Compute what is not finished, in the order of `stage`."""
+    """Compute the unfinished cells in the order of `stage`."""
     problem, made_for = None, None
     for n, case in enumerate(sorted(plan, key=stage)):
         cell = cells.get(case)

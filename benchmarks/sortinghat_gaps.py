@@ -41,7 +41,7 @@ EVALUATIONS = 500
 
 
 def submodels(sizes: tuple[int, ...]) -> Iterator[tuple[str, Submodel, list[int]]]:
-    """Name, constants and start of the first largest submodel of each model, for each size."""
+    """Yield name, constants and start of the first largest submodel of each model, for each size."""
     for model, batch, tokens, server in CASES:
         problem = make_problem(model, batch, tokens, server)
         for size in sizes:
@@ -66,14 +66,14 @@ def submodels(sizes: tuple[int, ...]) -> Iterator[tuple[str, Submodel, list[int]
 
 
 def gap(s: Submodel, objective: int, bound: int | None) -> float:
-    """Of what the submodel adds, from 0 to 1; 1 without a bound."""
+    """Return the gap of the submodel's part, from 0 to 1; 1 without a bound."""
     if bound is None or objective <= s.base:
         return 1.0
     return min(1.0, 1 - (bound - s.base) / (objective - s.base))
 
 
 def solved(sizes: tuple[int, ...], effort: Effort) -> list[Row]:
-    """Gap, improvement and time of each method on each submodel."""
+    """Yield gap, improvement and time of each method on each submodel."""
     rows = []
     for name, s, start in submodels(sizes):
         for method, solve in METHODS.items():
@@ -90,7 +90,7 @@ def solved(sizes: tuple[int, ...], effort: Effort) -> list[Row]:
 
 
 def conclusion(rows: list[Row]) -> str:
-    """What the gaps come to, in a sentence."""
+    """Summarise the gaps in a sentence."""
     gaps = {method: [row.figure for row in rows if row.method == method and row.unit == GAP_UNIT] for method in METHODS}
     cases = zip(*gaps.values(), strict=True)
     better = sum(min(others) < printed for printed, *others in cases)
@@ -102,7 +102,7 @@ def conclusion(rows: list[Row]) -> str:
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument(
         "--rows", type=Path, metavar="FILE", help="rows that --json wrote: the page of these, nothing anew"
     )

@@ -42,21 +42,21 @@ PREFIXES = {"apart": ("apart",), "columns": ("apart", "columns"), "tensor": ("ap
 
 
 class Found(msgspec.Struct):
-    """What came out for a case and column: seconds, and the bound over the ways of the row's widest column."""
+    """Latency of a case and column in seconds, and the bound over all alternatives of the case."""
 
     latency: float
     bound: float = 0.0
 
 
 def problem_for(model: str, batch: int, tokens: int, server: str, warm: bool) -> Problem:
-    """The problem with all ways."""
+    """Make the problem with all alternatives."""
     topology = load_topology(server)
     graph, groups = decoder_variants(PRESETS[model], batch, tokens, pieces=pieces_for(topology), rows=warm)
     return problem_of(graph, groups, topology, get_cost_model("roofline"))
 
 
 def with_ways(problem: Problem, column: str) -> Problem:
-    """The problem with the ways of a column alone."""
+    """Return the problem with the alternatives of a column only."""
     assert problem.variants is not None
     if column == "fused":
         return problem.resolve({})
@@ -72,7 +72,7 @@ def _kept(group: Group, prefixes: tuple[str, ...]) -> Group | None:
 
 
 def run(options: argparse.Namespace, done: dict[str, Found]) -> Iterator[None]:
-    """Fill in what is not done, a case and column at a time."""
+    """Compute what is missing, a case and column at a time."""
     for cell in cells(options):
         case = name_of(cell)
         columns = ("one device", *(WARM if options.warm else COLD))
@@ -113,7 +113,7 @@ def rows_of(options: argparse.Namespace, done: dict[str, Found]) -> list[Row]:
 
 
 def conclusions(options: argparse.Namespace, done: dict[str, Found]) -> str:
-    """What the figures say: of the cases that have all columns."""
+    """Summarise the cases that have all columns."""
     columns = WARM if options.warm else COLD
     known = [case for case in map(name_of, cells(options)) if all(f"{case}: {c}" in done for c in columns)]
     if not known:
@@ -140,8 +140,8 @@ def conclusions(options: argparse.Namespace, done: dict[str, Found]) -> str:
 
 
 def main() -> None:
-    """Write the page after each search, so that a run that is stopped leaves what is done."""
-    arguments = parser(__doc__ or "", models=False)
+    """Write the page after each search, so that an interrupted run keeps its results."""
+    arguments = parser(__doc__)
     arguments.add_argument("--work", type=float, default=4.0, help="work of each search (seconds of an idle core)")
     arguments.add_argument("--warm", action="store_true", help="all parameters on the devices; parts by rows, too")
     arguments.add_argument(

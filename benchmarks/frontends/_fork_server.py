@@ -85,6 +85,13 @@ def run_forked(
             _reap(child, True, seconds)
 
 
+def write_results(path: Path, results: dict[str, Any]) -> None:
+    """Write the results as JSON; an interruption leaves the old file."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    temporary.replace(path)
+
+
 def _fork(work: Callable[[Any], Any], key: Any, gigabytes: float) -> _Child:
     reading, writing = os.pipe()
     log = tempfile.TemporaryFile()  # noqa: SIM115 - the parent reads it when the child has ended

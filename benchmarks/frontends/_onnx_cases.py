@@ -47,12 +47,12 @@ class Case:
 
     @property
     def half(self) -> str:
-        """By a hash of the name: the half that converters may be written against, and the one held out."""
+        """Half by a hash of the name: ``looked-at`` is for writing converters, ``held-out`` is not."""
         return "held-out" if hashlib.sha256(self.name.encode()).digest()[0] % 2 else "looked-at"
 
     @property
     def sampled(self) -> bool:
-        """By a hash of the name, too: every twentieth case, for the test."""
+        """Whether the test takes the case: one in twenty by a hash of the name."""
         return hashlib.sha256(f"sample of {self.name}".encode()).digest()[0] < 13
 
     def data(self) -> tuple[list[Any], list[Any]]:
@@ -176,7 +176,7 @@ def _run_ours(model: onnx.ModelProto, inputs: list[Any]) -> tuple[list[Any], lis
 
 
 def freeze(model: onnx.ModelProto, values: dict[str, Any]) -> onnx.ModelProto:
-    """A model whose inputs of these names are initialisers."""
+    """Return the model with the inputs of these names as initialisers."""
     if not values:
         return model
     result = onnx.ModelProto()

@@ -15,11 +15,11 @@ from hypothesis.strategies import SearchStrategy
 from tvm_sched.errors import TvmSchedError
 
 FAILURES = ("wrong", "failed")
-"""Verdicts that are faults of ours."""
+"""Verdicts that are faults of this package."""
 
 
 def parser(description: str, noun: str, count: int, steps: int) -> argparse.ArgumentParser:
-    """Arguments of all of them: ``noun`` is what the models are called, ``count`` and ``steps`` are defaults."""
+    """Make the shared arguments; ``noun`` is the name of a model, ``count`` and ``steps`` are defaults."""
     result = argparse.ArgumentParser(description=description)
     result.add_argument("--count", type=int, default=count, help=f"{noun}s (default {count})")
     result.add_argument("--seed", type=int, default=0, help="of hypothesis (default 0)")

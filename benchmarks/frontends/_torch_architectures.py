@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from _cpu_models import _import_torchvision
-from _network_inputs import LEFT_OUT
+from _torch_transformers import LEFT_OUT
 from torch.utils import _pytree as pytree
 
 SMALL = {
@@ -45,7 +45,7 @@ class Architecture:
 
     @property
     def missing(self) -> str:
-        """Why it cannot be made here; empty where it can."""
+        """Reason why the network cannot be made here; empty if it can."""
         absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
         return f"needs {', '.join(absent)}" if absent else ""
 
@@ -67,7 +67,7 @@ class Tensors(torch.nn.Module):
 
 
 def architectures() -> dict[str, Architecture]:
-    """All by name."""
+    """Return all architectures by name."""
     from _torch_own_architectures import OWN
 
     found: dict[str, Architecture] = {}

@@ -60,7 +60,7 @@ class Call(torch.nn.Module):
 
 
 def load_cases(dtypes: tuple[str, ...]) -> list[Case]:
-    """All operators of the database, each with those types that torch computes it in on a CPU."""
+    """Return all operators of the database, each with the types that torch supports on a CPU."""
     fit = [i for i, info in enumerate(op_db) if not info.name.startswith(UNFIT)]
     return [
         Case(i, dtype) for i in fit for dtype in dtypes if getattr(torch, dtype) in op_db[i].supported_dtypes("cpu")
@@ -68,7 +68,7 @@ def load_cases(dtypes: tuple[str, ...]) -> list[Case]:
 
 
 def run_case(case: Case, most: int, target: str) -> dict[str, list[str]]:
-    """Verdicts of up to ``most`` samples, evenly spread over those that the database has, each with reasons."""
+    """Judge up to ``most`` samples, evenly spread over the database's; return reasons by verdict."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -144,7 +144,7 @@ def _copies(tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
 
 
 def difference(call: Call, wanted: tuple[torch.Tensor, ...], results: list[Any]) -> str:
-    """What is wrong in the results; empty where nothing is."""
+    """Describe what is wrong in the results; empty if nothing is."""
     if len(results) != len(wanted):
         return f"{len(results)} results, not {len(wanted)}"
     exact = _in_double(call)
@@ -171,7 +171,7 @@ def difference(call: Call, wanted: tuple[torch.Tensor, ...], results: list[Any])
 
 
 def _in_double(call: Call) -> list[Any] | None:
-    """What torch computes in float64, to tell its own rounding; None where it cannot."""
+    """Compute torch's results in float64 to know its own rounding; None if torch cannot."""
     inputs = tuple(t.double() if t.is_floating_point() else t.clone() for t in call.inputs)
     try:
         return [result.to(torch.float64).numpy() for result in call(*inputs)]

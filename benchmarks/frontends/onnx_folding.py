@@ -119,14 +119,14 @@ def _all(library: str, numbers: list[int], folder: Path | None) -> None:
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "", models=False)
+    arguments = parser(__doc__)
     arguments.add_argument("--folder", type=Path, help="where the packages are unpacked, instead of this environment")
     arguments.add_argument("--library", help="try one library, in this process")
-    given = arguments.parse_args()
-    numbers = [number for number, real in enumerate(ALL) if real.path(given.folder).exists()]
-    numbers = numbers[:4] if given.quick else numbers
-    if given.library:
-        _all(given.library, numbers, given.folder)
+    options = arguments.parse_args()
+    numbers = [number for number, real in enumerate(ALL) if real.path(options.folder).exists()]
+    numbers = numbers[:4] if options.quick else numbers
+    if options.library:
+        _all(options.library, numbers, options.folder)
         return
     case = f"{len(numbers)} files"
     rows = []
@@ -136,10 +136,14 @@ def main() -> None:
             __file__,
             "--library",
             library,
-            *(["--folder", str(given.folder)] if given.folder else []),
+            *(["--folder", str(options.folder)] if options.folder else []),
         ]
         done = subprocess.run(
-            command + (["--quick"] if given.quick else []), capture_output=True, text=True, timeout=SECONDS, check=False
+            command + (["--quick"] if options.quick else []),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
         )
         outcomes = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"seconds"')]
         failed = len(numbers) - len(outcomes) + sum("failed" in outcome for outcome in outcomes)
@@ -148,7 +152,7 @@ def main() -> None:
         rows.append(Row(case, library, failed, "the library failed"))
         rows.append(Row(case, library, sum(outcome["seconds"] for outcome in outcomes), "seconds in all"))
         print(library, imported, failed, flush=True)
-    report("Constant folding of ONNX models", rows, given.json, given.markdown)
+    report("Constant folding of ONNX models", rows, options.json, options.markdown)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ os.environ.setdefault("TVM_SCHED_COSTS", "roofline")  # values are compared, not
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what all benchmarks share
 import numpy as np
-from _fork_server import run_forked
+from _fork_server import run_forked, write_results
 from _result_page import Page
 
 TOLERANCE = 1e-4
@@ -48,7 +48,7 @@ def main() -> int:
         )
         for name, result, failure, took in work:
             results[name] = result or {"verdict": "failed", "why": _last_line(str(failure))}
-            arguments.json.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+            write_results(arguments.json, results)
             print(f"{results[name]['verdict']}: {name} ({took:.0f} s) {results[name]['why']}", flush=True)
     counts = _counts(results[name]["verdict"] for name in known if name in results)
     print(f"{sum(counts.values())} models: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()))
@@ -66,7 +66,7 @@ def _counts(verdicts: Iterable[str]) -> Counter[str]:
 
 
 def _warm_up() -> None:
-    """Import and compile once what the children need, so that they do not each."""
+    """Import and compile once what every child needs."""
     import torch
     import transformers  # noqa: F401
 
@@ -77,7 +77,7 @@ def _warm_up() -> None:
 
 
 def _judge(each: Any, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One of ``right``, ``imported``, ``wrong``, ``refused``, ``failed``, or of `UNFIT`, and why."""
+    """Return ``right``, ``imported``, ``wrong``, ``refused``, ``failed`` or a verdict of `UNFIT`, and why."""
     import torch
 
     from tvm_sched.errors import TvmSchedError
@@ -121,7 +121,7 @@ def _tensors(results: Any) -> list[Any]:
 
 
 def _difference(found: list[Any], right: list[Any]) -> tuple[str, float]:
-    """What is wrong, empty where nothing is, and the largest difference over the largest magnitude of its tensor."""
+    """Return what is wrong, empty if nothing is, and the largest difference over the tensor's largest magnitude."""
     if len(found) != len(right):
         return f"{len(found)} results, not {len(right)}", np.inf
     worst = 0.0
@@ -145,7 +145,7 @@ def _shown(verdict: str) -> str:
 
 
 def _page(results: dict[str, Any], about: str, path: Path) -> Page:
-    """The page: counts, and a line for each model; ``about`` says of which commit, machine and day the results are."""
+    """Make the page; ``about`` names commit, machine and day of the results."""
     import torch
     import transformers
 
@@ -155,7 +155,6 @@ def _page(results: dict[str, Any], about: str, path: Path) -> Page:
         _counts(results[name]["verdict"] for name in names),
         _counts(first.get(name, ["", ""])[0] for name in names),
     )
-    verdicts = ("right", "imported", "refused", "wrong", "failed")
     page = Page("Architectures of PyTorch", path, notes=about)
     page.text(
         "Networks at small sizes with random weights, exported by `torch.export`, compiled with the roofline's costs, run, "

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the parent forks: it must have one thread
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")  # values are compared, not times: no kernel has to be measured
 
-from _fork_server import run_forked
+from _fork_server import run_forked, write_results
 
 if TYPE_CHECKING:
     from _torch_cases import Case
@@ -51,7 +51,7 @@ def main() -> int:
         results[name] = result if result is not None else {"failed": [str(failure)[-1500:]]}
         if time.monotonic() - noted > 5 or done == len(wanted):
             noted = time.monotonic()
-            _write(arguments.json, results)
+            write_results(arguments.json, results)
             print(f"{done} of {len(wanted)}", flush=True)
     counts: Counter[str] = Counter()
     for name in cases:
@@ -70,19 +70,13 @@ def _selected(case: Case, arguments: argparse.Namespace) -> bool:
 
 
 def _warm_up() -> None:
-    """Import and compile once what the children need, so that they do not each."""
+    """Import and compile once what every child needs."""
     import torch
 
     import tvm_sched.relax
 
     program = torch.export.export(torch.nn.ReLU(), (torch.zeros(3),))
     tvm_sched.relax.compile(program, "cpu1", "heft")
-
-
-def _write(path: Path, results: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-    temporary.replace(path)
 
 
 def _arguments() -> argparse.Namespace:

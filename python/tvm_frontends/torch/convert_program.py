@@ -26,7 +26,6 @@ from . import (  # noqa: F401 - each registers its converters
     layers,
     norms,
     products,
-    quotients,
     recurrent,
     reductions,
     scatters,

@@ -3,8 +3,7 @@
 Each kernel also writes how many entries there are. `leading_part` is the kernel that copies these out of the buffer.
 """
 
-from .leading import emit_count, emit_leading
-from .selection import compress_kernel, nonzero_kernel
+from .selection import compress_kernel, emit_count, emit_leading, nonzero_kernel
 from .suppression import Suppression, suppression_kernel
 from .unique import unique_kernel
 
