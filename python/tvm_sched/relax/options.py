@@ -157,9 +157,9 @@ class CompileOptions:
         self._check_run()
         self._check_states()
         self._check_objective()
-        source: object = self.topology  # until here a name or a file
-        if not isinstance(self.topology, Topology):
-            object.__setattr__(self, "topology", load_topology(self.topology))
+        source: Any = self.topology  # until here also a name or a file
+        if not isinstance(source, Topology):
+            object.__setattr__(self, "topology", load_topology(source))
         others = [device.name for device in self.topology.devices if device.kind != "cpu"]
         if self.precision == "bfloat16" and others:
             raise InputError(f"precision {self.precision!r} is for topologies of CPUs; {others[0]!r} is none")
