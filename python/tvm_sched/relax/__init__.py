@@ -60,7 +60,7 @@ __all__ = [
 
 
 def _register_errors() -> None:
-    """Let our errors keep their class on their way through TVM's C++ pass manager; others become RuntimeError there."""
+    """Register our error classes, so that TVM's C++ pass manager does not turn them into RuntimeError."""
     from .. import errors
     from .._library import ffi
 
@@ -74,7 +74,7 @@ _register_errors()
 
 
 def __getattr__(name: str) -> Any:
-    """Import lazily: TVM calls `autoload` on every ``import tvm``, which must cost next to nothing."""
+    """Import lazily: ``import tvm`` calls `autoload` in this package and must stay cheap."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
@@ -88,7 +88,8 @@ def __getattr__(name: str) -> Any:
             "TVM_USE_RUNTIME_LIB=1 loads TVM without its compiler, and models are imported and compiled with it: unset it; "
             "only `tvm_sched.runtime` (`tvm-sched run`) works there"
         )
-    module = import_module(_WHERE[name] if _WHERE[name] == "tvm_frontends" else f".{_WHERE[name]}", __name__)
-    value = module if _WHERE[name] == name and name == "passes" else getattr(module, name)
+    where = _WHERE[name]
+    module = import_module(where if where == "tvm_frontends" else f".{where}", __name__)
+    value = module if name == "passes" else getattr(module, name)
     globals()[name] = value
     return value

@@ -46,14 +46,14 @@ class CompiledModel:
     Attributes
     ----------
     executable : tvm.relax.VMExecutable
-        For ``relax.VirtualMachine`` and ``export_library``, as any other. Where `parameters` is not empty, they have to be
-        loaded before it runs; `run` and `module` do that.
+        For ``relax.VirtualMachine`` and ``export_library``. If `parameters` is not empty, they must be loaded before a run;
+        `run` and `module` do that.
     problems, schedules : tuple
         One for each set of input shapes.
     parameters : dict of str to numpy.ndarray
         Values that are not in the executable; `export` writes them beside it.
     slow_kernels : tuple of SlowKernel
-        Kernels that were generated for a CPU and are far from their roofline.
+        Generated CPU kernels that are far from their roofline.
     """
 
     executable: Any
@@ -92,14 +92,14 @@ class CompiledModel:
         return tvm.relax.VirtualMachine(self._linked, tvm.cpu())
 
     def run(self, *inputs: Any) -> Any:
-        """Run once; takes and returns arrays, in the structure of ``main``'s result (nested lists for tuples).
+        """Run once with arrays; return arrays in the structure of ``main``'s result (nested lists for tuples).
 
-        Threads that call it take turns: TVM's virtual machine serves one caller at a time.
+        Calls of several threads run one after another, as TVM's virtual machine requires.
 
         Raises
         ------
         InputError
-            An argument that is no array.
+            An argument is not an array.
         """
         arguments = [_to_tensor(value, position) for position, value in enumerate(inputs)]
         with self._turn:
@@ -138,25 +138,25 @@ def compile(
         As for `load_model`.
     topology, scheduler, options, settings
         As in `CompileOptions` (``cost_model``, ``backend``, ``measure``, ``streams``, ``parameters``, ``processor``, ...);
-        ``topology`` may be such options.
+        ``topology`` may be `CompileOptions`.
     input_shapes : mapping or sequence of mappings, optional
-        Shape of inputs, and size of symbols that the model declares, by name. A set of sizes in the place of one gives one
-        executable with a plan for each: ``{"x": ({1, 8}, 3, {224, 320})}`` has four, ``{"batch": {1, 8}}`` two, in which
-        the symbol is the same in all inputs. Several mappings give the plans of each. ``main`` picks the plan by the
-        shapes of its inputs. Parameters and kernels that plans have in common are there once.
+        Shapes of inputs, and sizes of the model's symbols, by name. A set of sizes in place of one size gives a plan for
+        each: ``{"x": ({1, 8}, 3, {224, 320})}`` has four plans, ``{"batch": {1, 8}}`` two, with the same batch in all
+        inputs. A sequence gives the plans of all its mappings. ``main`` picks the plan by the shapes of its inputs. Plans
+        share equal parameters and kernels.
     constants : mapping, optional
         Values of inputs that are frozen, as for `load_model`.
     schedule : Schedule, optional
-        Take this schedule, made for the same problem, instead of calling the scheduler.
+        Use this schedule, made for the same problem, instead of calling the scheduler.
     name : str, optional
-        Of the model.
+        Name of the model.
     progress : callable, optional
-        Called with what is being done, how many parts are done and how many there are.
+        Called with the current task, the number of finished parts, and the number of parts.
 
     Raises
     ------
     TvmSchedError
-        `InputError` where what is given is wrong, others where the work fails.
+        `InputError` for wrong arguments, other errors if the work fails.
     """
     chosen = CompileOptions.of(topology, scheduler=scheduler, options=options, **settings)
     check_before(chosen, "latency")
@@ -164,7 +164,7 @@ def compile(
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
     source = open_model(model, name)
-    combinations = [each for given in shapes for each in source.combinations(given, constants)]
+    combinations = [each for mapping in shapes for each in source.combinations(mapping, constants)]
     _check_different(combinations)
     with use_cores(chosen.threads), explained(f"model {source.name!r}"):
         mods, values = [], SharedValues()
@@ -173,12 +173,12 @@ def compile(
             report("importing", 0, 0)
             imported = source.import_with(static, frozen)
             report("lowering to kernels", 0, 0)
-            given = schedule if len(combinations) == 1 else None
-            mods.append(values.share(decide(imported, chosen, report, schedule=given)))
+            fixed = schedule if len(combinations) == 1 else None
+            mods.append(values.share(decide(imported, chosen, report, schedule=fixed)))
         if progress:
             progress("compiling kernels", 0, 0)
         embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
-        # To run in this process, objects are linked together with the values that are embedded: fast for few of these.
+        # To run in this process, objects are linked with the embedded values, which is fast if these are small.
         small = not embed or _bytes(mods) <= EMBED_LIMIT
         compiler = partial(static_kernels, cache=chosen.cache) if small else compile_kernels
         executor = make_executor(
@@ -206,7 +206,7 @@ def make_problem(
     name: str | None = None,
     **settings: Any,
 ) -> Problem:
-    """The scheduling problem of a model on a topology; parameters as in `compile`."""
+    """Make the scheduling problem of a model on a topology; parameters as in `compile`."""
     chosen = CompileOptions.of(topology, **settings)
     imported = load_model(model, input_shapes, name, constants)
     with use_cores(chosen.threads), explained(f"model {imported.name!r}"):
@@ -238,12 +238,12 @@ def run_passes(
     Returns
     -------
     tvm.IRModule
-        ``module.script()`` shows it, `tvm_sched.relax.get_problem` and its neighbours read what passes left in it.
+        ``module.script()`` shows it; `tvm_sched.relax.get_problem` and similar functions read its attributes.
 
     Raises
     ------
     InputError
-        No pass of that name runs for these options, or what is given is wrong otherwise.
+        No pass of that name runs for these options, or another argument is wrong.
     """
     chosen = CompileOptions.of(topology, **settings)
     chosen.check_methods()
@@ -254,7 +254,7 @@ def run_passes(
 
 
 def check_before(options: CompileOptions, objective: str) -> None:
-    """Raise before the long work: for the other objective, unknown methods, a wrong processor, or CUDA without nvcc."""
+    """Raise `InputError` for the other objective, unknown methods, a wrong processor, or CUDA without nvcc."""
     options.check_methods()
     compile_target(options)
     if options.objective != objective:
@@ -272,18 +272,18 @@ def decide(
     schedule: Schedule | None = None,
     plan: PipelinePlan | None = None,
 ) -> tvm.IRModule:
-    """Lower a model to kernels and schedule it: problem and schedule or plan are in the module's attributes."""
+    """Lower a model to kernels and schedule it; the module's attributes hold the problem and the schedule or plan."""
     passes = [*problem_passes(options, progress), *decision_passes(options, progress, schedule=schedule, plan=plan)]
     return tvm.transform.Sequential(passes)(model_with_name(imported))
 
 
 def model_with_name(imported: ImportedModel) -> tvm.IRModule:
-    """The module with its parameters' values and its name."""
+    """Return a model's module with its name and the values of its parameters."""
     return imported.with_parameters().with_attr(NAME, imported.name)
 
 
 def _check_different(combinations: Sequence[tuple[StaticShapes, Any]]) -> None:
-    """Before the long work: `main` could not choose among plans for the same shapes."""
+    """Raise if two combinations have the same shapes, among which ``main`` cannot choose."""
     seen: set[str] = set()
     for static, _ in combinations:
         inputs = ", ".join(f"{name}: {list(shape)}" for name, shape in static.items())
@@ -293,17 +293,15 @@ def _check_different(combinations: Sequence[tuple[StaticShapes, Any]]) -> None:
 
 
 def _numbered(progress: Any, position: int, count: int) -> Any:
-    """The same progress, with which of several shapes it is about."""
+    """Make a progress function that names the current one of several shapes."""
     if count == 1:
         return progress
     return lambda what, done, total: progress(f"shape {position + 1} of {count}: {what}", done, total)
 
 
 def _bytes(mods: Sequence[tvm.IRModule]) -> int:
-    addresses = {
-        int(v.data_ptr()): int(v.numel()) * v.dtype.itemsize for mod in mods for v in mod.attrs[PARAMETERS].values()
-    }
-    return sum(addresses.values())
+    values = (value for mod in mods for value in mod.attrs[PARAMETERS].values())
+    return sum({int(v.data_ptr()): int(v.numel()) * v.dtype.itemsize for v in values}.values())
 
 
 def _to_tensor(value: Any, position: int) -> Any:

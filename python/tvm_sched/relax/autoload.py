@@ -1,6 +1,6 @@
 """Entry point ``tvm.backends``, called by ``import tvm``: registers targets, the pipeline and the runtime's loader.
 
-It runs in every process that imports TVM, so it imports nothing but the standard library and what TVM has imported.
+It runs in every process that imports TVM, so it imports only the standard library and modules that TVM has imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from .target_tags import PREFIX, THROUGHPUT, config
 
 CPU_TAGS = 128
-"""Tags are registered for ``cpu`` and ``cpu1`` to this many; those of more when they are asked for."""
+"""Tags are registered at import for ``cpu`` and ``cpu1`` up to this number of devices, others on first use."""
 
 
 def register() -> None:
@@ -53,9 +53,9 @@ def _register_tags() -> None:
 
 
 def _parse_other_tags() -> None:
-    """Let ``Target("tvm_sched/cpu200")`` work and ``Target("tvm_sched/cpu0")`` say what there is.
+    """Register tags such as ``tvm_sched/cpu200`` on first use, and name the allowed ones for ``tvm_sched/cpu0``.
 
-    TVM asks nobody about a tag that it does not know: it says that there is no such kind of target.
+    TVM has no hook for unknown tags, so this wraps the constructor of ``Target``.
     """
     from tvm.target import Target
 
@@ -79,7 +79,7 @@ def _parse_other_tags() -> None:
 
 
 def _register_pipeline() -> None:
-    """Put ours beside TVM's pipelines, and let the default one choose by target."""
+    """Add our pipeline to TVM's, and let the default pipeline choose by target."""
     import tvm
     from tvm.relax.pipeline import PIPELINE_MAP
 

@@ -1,4 +1,4 @@
-"""Results of compilations of model files, and their cache, from which they are taken without importing TVM."""
+"""Results of compiling model files, and their cache, which is read without importing TVM."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..schedule import Schedule
 
 _ARTIFACT, _PARAMETERS = "artifact.so", "artifact.safetensors"
 _OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE")
-"""Variables that say where things are kept, not what is made."""
+"""Environment variables that do not change the result of a compilation."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CompilationResult:
     problems, schedules : tuple
         One for each set of input shapes.
     written : list of Path
-        The artifact, then its parameters where they are not in it.
+        The artifact, then the file of its parameters if they are external.
     slow_kernels : tuple of SlowKernel
         Generated kernels that are far from their roofline.
     """
@@ -51,25 +51,17 @@ class CompilationResult:
 
 
 def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
-    """Digest of all that a compilation depends on: the model's content, options, this program and machine.
+    """Digest all that a compilation depends on: the model's content, options, this program and machine.
 
-    Parameters
-    ----------
-    model : Path
-    given : mapping
-        All options; paths of files among them count with their content.
-
-    Returns
-    -------
-    str or None
-        None where that cannot be known: a model in Python may import anything, nvcc is another program.
+    ``given`` holds all options; files among them count with their content. Return None if the inputs cannot be known: a
+    model in Python may import anything, and nvcc is another program.
     """
     if model.suffix.lower() == ".py" or given.get("backend") == "cuda":
         return None
     try:
         files = [(str(name), file_digest(path)) for name, path in _model_files(model)]
     except OSError:
-        return None  # the reader of the model says what is wrong
+        return None  # the model's reader reports the error
     if not files:
         return None
     content = {
@@ -101,17 +93,17 @@ def keep(
 
 
 def restore(cache: FileCache, key: str, output: Path) -> CompilationResult | None:
-    """Write what the cache has to ``output``, and warn as the compilation did; None where it has nothing."""
-    found = cache.find(key)
-    if found is None:
+    """Write a cached compilation to ``output`` and repeat its warnings; return None if it is not in the cache."""
+    entry = cache.find(key)
+    if entry is None:
         return None
-    folder, about = found
+    folder, about = entry
     try:
         count = about["plans"]
         problems = tuple(Problem.load(folder / f"problem-{k}.json") for k in range(count))
         schedules = tuple(Schedule.load(folder / f"schedule-{k}.json") for k in range(count))
         written = _copy(folder, output)
-    except FileNotFoundError:  # another process made room
+    except FileNotFoundError:  # another process evicted the entry
         return None
     for module, name, text in about["warnings"]:
         warnings.warn(text, getattr(sys.modules.get(module), name, UserWarning), stacklevel=2)
@@ -121,7 +113,7 @@ def restore(cache: FileCache, key: str, output: Path) -> CompilationResult | Non
 
 
 def _copy(folder: Path, output: Path) -> list[Path]:
-    """Copies beside their places first, so that a failure leaves what was there."""
+    """Copy an artifact into a temporary folder and move it, so that a failure leaves the old files."""
     try:
         with folder_beside(output) as made:
             present = [name for name in (_ARTIFACT, _PARAMETERS) if (folder / name).exists()]
@@ -143,7 +135,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _model_files(model: Path) -> Iterator[tuple[str, Path]]:
-    """The files of a model: all of a folder; of a file also those of its folder that it names (external data)."""
+    """Yield the files of a model: all of a folder; for an ONNX file, also the external data that it names."""
     if model.is_dir():
         for path in sorted(model.rglob("*")):
             if path.is_file():
@@ -166,7 +158,7 @@ def _model_files(model: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _json_value(value: Any) -> Any:
-    """The same as JSON: arrays and files by their content, sets in order."""
+    """Convert a value to JSON: arrays and files by their content, sets in order."""
     if hasattr(value, "__array__"):
         import numpy as np
 
@@ -186,7 +178,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _sources() -> str:
-    """Digest of our packages: their files differ between versions and while somebody works on them."""
+    """Digest the files of our packages, which change with versions and during development."""
     root, digest = Path(__file__).parents[2], hashlib.sha256()
     for package in ("tvm_frontends", "tvm_sched"):
         for path in sorted((root / package).rglob("*")):
@@ -196,9 +188,9 @@ def _sources() -> str:
 
 
 def _packages() -> list[str]:
-    """Every package that can be imported, with its version: importers, kernel libraries, plug-ins."""
-    found = {name.stem for folder in sys.path if folder and Path(folder).is_dir() for name in _metadata(Path(folder))}
-    return [sys.version, *sorted(found)]
+    """Return every importable package with its version, such as importers, kernel libraries and plug-ins."""
+    names = {name.stem for folder in sys.path if folder and Path(folder).is_dir() for name in _metadata(Path(folder))}
+    return [sys.version, *sorted(names)]
 
 
 def _metadata(folder: Path) -> Iterator[Path]:
@@ -206,13 +198,13 @@ def _metadata(folder: Path) -> Iterator[Path]:
 
 
 def _machine() -> list[Any]:
-    """The processor, and how many cores this process may use."""
-    wanted, lines = ("model name", "flags", "Features", "CPU part"), []
+    """Return the platform, the processor, and the number of cores that this process may use."""
+    keys, lines = ("model name", "flags", "Features", "CPU part"), []
     for file in ("/proc/cpuinfo", "/sys/fs/cgroup/cpu.max"):
         try:
             lines += Path(file).read_text().splitlines()
         except OSError:
             continue
-    about = sorted({line for line in lines if line.startswith(wanted) or line[:1].isdigit() or line.startswith("max")})
+    about = sorted({line for line in lines if line.startswith(keys) or line[:1].isdigit() or line.startswith("max")})
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return [platform.platform(), platform.machine(), about, count]

@@ -1,4 +1,4 @@
-"""`inspect_model`: a model's contents, the shapes it needs, and what would be refused, before anything is compiled.
+"""`inspect_model`: a model's contents, the shapes it needs, and the reasons why it would be refused, without compiling.
 
 Its result, `Inspection`, is a stable JSON format.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Tensor(msgspec.Struct, frozen=True):
-    """An input or output: of its shape each dimension is a size, the name or expression of a symbol, or unknown."""
+    """An input or output; each dimension of its shape is a size, the name or expression of a symbol, or unknown."""
 
     name: str
     dtype: str | None
@@ -31,7 +31,7 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A reason why the model is refused: ``node`` names the node; empty where the reason names it."""
+    """A reason why the model is refused; ``node`` is empty if the reason names the node."""
 
     node: str
     reason: str
@@ -43,28 +43,28 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     Attributes
     ----------
     format, version : str, int
-        Of this structure as JSON.
+        Format of this structure as JSON.
     model, kind : str
         Name; ``"onnx"``, ``"torch.export"``, ``"relax"``, ``"hugging face"``, ``"problem"`` or ``"artifact"``.
     about : dict of str to str
-        What else such files say.
+        Other metadata of the file.
     inputs, outputs : list of Tensor
     symbols : list of str
         Sizes that can be given by name.
     operators : dict of str to int
-        Number of each operator, most frequent first; of an artifact, the kernels of its first plan.
+        Number of each operator, most frequent first; for an artifact, the kernels of its first plan.
     parameters, parameter_bytes : int
     checked : str
-        How far it was tried: ``"import"``: it was converted with its shapes; ``"operators"``: dimensions are open, so only
-        the operators were looked up; ``"nothing"`` for a problem or an artifact.
+        What was checked. ``"import"``: the model was imported with its shapes. ``"operators"``: dimensions are open, so
+        only the operators were looked up. ``"nothing"``: a problem or an artifact.
     needs : str
-        What has to be given for that, where dimensions are open.
+        The options that an import needs, if dimensions are open.
     refused : list of Refusal
     notes : list of str
-        What import would say.
+        Warnings of the import.
     seconds : float
     demands : dict of str to Demand
-        By operator, what its kernels take of a GPU; of problem files, and of artifacts for GPUs.
+        Each operator's demand on a GPU; for problem files and for artifacts for GPUs.
     """
 
     format: str = "tvm_sched.inspection"
@@ -94,13 +94,13 @@ def inspect_model(
     Parameters
     ----------
     model, input_shapes, constants, name
-        As for `load_model`. Where no dimension is open, or the shapes are given, the model is imported with the first of
-        them, so that what is refused is known.
+        As for `load_model`. If no dimension is open, or shapes are given, the model is imported with the first
+        combination of sizes, which shows all refusals.
 
     Raises
     ------
     InputError
-        The model cannot be read, or what is given for its inputs is wrong.
+        The model cannot be read, or a shape or constant does not fit its inputs.
     """
     from tvm_frontends.errors import ModelWarning  # imports TVM, which readers of an `Inspection` need not have
     from tvm_frontends.relax_modules import describe_module

@@ -157,14 +157,15 @@ class CompileOptions:
         self._check_run()
         self._check_states()
         self._check_objective()
-        given: object = self.topology  # a name or a file, until here
-        object.__setattr__(self, "topology", _loaded(self.topology))
+        source: Any = self.topology  # until here also a name or a file
+        if not isinstance(source, Topology):
+            object.__setattr__(self, "topology", load_topology(source))
         others = [device.name for device in self.topology.devices if device.kind != "cpu"]
         if self.precision == "bfloat16" and others:
             raise InputError(f"precision {self.precision!r} is for topologies of CPUs; {others[0]!r} is none")
         if self.precision == "tf32" and self.backend != "cuda":
             raise InputError("precision 'tf32' is for GPUs: give backend='cuda', too")
-        if given == MEASURED:
+        if source == MEASURED:
             object.__setattr__(self, "_named_cpu", self.topology)
         self._check_measure()
 
@@ -222,29 +223,21 @@ class CompileOptions:
 
     @classmethod
     def of(cls, topology: CompileOptions | Topology | str | os.PathLike[str], /, **settings: Any) -> CompileOptions:
-        """The options of a topology and of given settings; None means the default.
-
-        ``topology`` may be options, which ``settings`` then change.
+        """Make options of a topology, or of other options, and settings; None means the default.
 
         Raises
         ------
         InputError
-            As the class, or there is no option of a name.
+            As for the class; also an unknown setting.
         """
         check_names(settings)
-        given = {name: value for name, value in settings.items() if value is not None}
+        changes = {name: value for name, value in settings.items() if value is not None}
         if isinstance(topology, CompileOptions):
-            return replace(topology, **given) if given else topology
-        return cls(topology=topology, **given)  # type: ignore[arg-type]
+            return replace(topology, **changes) if changes else topology
+        return cls(topology=topology, **changes)  # type: ignore[arg-type]
 
     def check_methods(self) -> None:
-        """Raise now, not when it is used, if a method, its options or a cost model does not exist.
-
-        Raises
-        ------
-        InputError
-            As the registries say it.
-        """
+        """Raise `InputError` if the method, its options or the cost model does not exist."""
         from .. import pipeline, schedulers
         from ..cost_model import get_cost_model
 
@@ -255,10 +248,9 @@ class CompileOptions:
 
     @property
     def measuring(self) -> bool:
-        """Whether schedules are measured: as set, and by default where the topology was named ``"cpu"``.
+        """Whether schedules are measured: as set; by default only if the topology was named ``"cpu"``.
 
-        Elsewhere a topology names the devices to use, and the same input gives the same schedule on every machine; a
-        measured choice is neither.
+        Other topologies state which devices to use, and give the same schedule on every machine. Measuring changes both.
         """
         if self.measure is not None:
             return self.measure
@@ -267,17 +259,17 @@ class CompileOptions:
 
     @property
     def offers_rows(self) -> bool:
-        """Whether parts by rows are offered for warm runs."""
+        """Whether splits by rows are offered for warm runs."""
         return bool(self.resident) if self.rows is None else self.rows
 
     @property
     def run_options(self) -> dict[str, Any]:
         """Initial settings of the artifact, as `ScheduledModule.configure` takes them."""
-        given = {"graph": self.graph, "resident": self.resident, "instances": self.instances}
-        return {name: value for name, value in given.items() if value is not None}
+        settings = {"graph": self.graph, "resident": self.resident, "instances": self.instances}
+        return {name: value for name, value in settings.items() if value is not None}
 
     def to_json(self) -> str:
-        """All but the topology, where it is not the default; `from_json` reads it."""
+        """Write all options but the topology that are not the default, as JSON for `from_json`."""
         changed = {name: value for name, value in vars(self).items() if name in DEFAULTS and value != DEFAULTS[name]}
         if callable(changed.get("cost_model")):
             raise InputError("cost_model is a function, which a target cannot name; register it (register_cost_model)")
@@ -285,7 +277,7 @@ class CompileOptions:
 
     @classmethod
     def from_json(cls, topology: Topology | str, text: str) -> CompileOptions:
-        """Options that `to_json` wrote, or a person; raises `InputError` where it is not a JSON object of options."""
+        """Read options that `to_json` or a person wrote; raises `InputError` if the text is not a JSON object of options."""
         try:
             settings = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError as error:
@@ -298,11 +290,11 @@ DEFAULTS: Mapping[str, Any] = {
     for each in fields(CompileOptions)
     if each.name not in ("topology", "_named_cpu")
 }
-"""Each option but the topology, which has none."""
+"""The defaults of all options but the topology, which has none."""
 
 
 def check_names(settings: Mapping[str, Any]) -> None:
-    """Refuse names that are no options."""
+    """Raise `InputError` for names that are not options."""
     unknown = [name for name in settings if name not in DEFAULTS]
     if unknown:
         raise InputError(f"there is no option {unknown[0]!r} of compilation; there are {', '.join(sorted(DEFAULTS))}")
@@ -310,7 +302,3 @@ def check_names(settings: Mapping[str, Any]) -> None:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _loaded(topology: Topology | str | os.PathLike[str]) -> Topology:
-    return topology if isinstance(topology, Topology) else load_topology(topology)

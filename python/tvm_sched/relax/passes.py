@@ -1,4 +1,4 @@
-"""The passes from a Relax module to a scheduled executable, and the one list that says which run, in which order.
+"""The passes from a Relax module to a scheduled executable, and the order in which they run.
 
 Each pass is usable alone in ``tvm.transform.Sequential``.
 """
@@ -33,11 +33,10 @@ from .ir.set_compile_target import SetCompileTarget
 from .lower.lower_to_kernels import LowerToKernels
 from .lower.split_tail import SplitTail
 from .options import DEFAULTS, CompileOptions, check_names
-from .place.allocate_streams import AllocateStreams
-from .place.order_launches import OrderLaunches
 from .place.partition_pipeline import PartitionPipeline
 from .place.place import Place
 from .place.split_by_dominators import SplitByDominators
+from .place.streams_and_launches import AllocateStreams, OrderLaunches
 from .problem.estimate_latencies import EstimateLatencies
 from .profiling.calibration import KernelTimer
 from .profiling.measured_choice import MeasureSchedules
@@ -82,23 +81,23 @@ def pipeline(
     measure: bool | None = None,
     **settings: Any,
 ) -> tvm.transform.Pass:
-    """The pass that makes a scheduled executable's module of a Relax module.
+    """Make the pass that turns a Relax module into the module of a scheduled executable.
 
     Parameters
     ----------
     topology, scheduler, options, cost_model, backend, measure, settings
-        As in `CompileOptions`. Those that are not given are taken from the current target; a method's options and
-        whether to measure only where no other method or topology is named.
+        As in `CompileOptions`. The current target gives the defaults. Its method's options and its ``measure`` count only
+        if no other method or topology is named.
     """
-    given = {
+    arguments = {
         "scheduler": scheduler, "options": options, "cost_model": cost_model, "backend": backend, "measure": measure,
         **settings,
     }  # fmt: skip
-    check_names(given)
+    check_names(arguments)
 
     @tvm.transform.module_pass(opt_level=0, name="tvm_sched")
     def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, given)
+        chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, arguments)
         check_embeds(chosen)
         with use_cores(chosen.threads), explained(f"model {model_name(mod)!r}"):
             return build_rest(tvm.transform.Sequential(pass_list(chosen))(mod))
@@ -106,19 +105,19 @@ def pipeline(
     return run
 
 
-def _chosen(current: Any, topology: Any, given: Mapping[str, Any]) -> CompileOptions:
-    """The options of the current target, overridden by the given ones."""
+def _chosen(current: Any, topology: Any, arguments: Mapping[str, Any]) -> CompileOptions:
+    """Return the options of the current target, overridden by the arguments."""
     if isinstance(topology, CompileOptions) or (current is not None and "tvm_sched" not in current.keys and topology):
-        return CompileOptions.of(topology, **given)
+        return CompileOptions.of(topology, **arguments)
     if current is None:
-        return CompileOptions.of(topology or "cpu1", **given)
+        return CompileOptions.of(topology or "cpu1", **arguments)
     target_options = read_target(current)
-    if given.get("scheduler") or given.get("partitioner"):
+    if arguments.get("scheduler") or arguments.get("partitioner"):
         target_options = replace(target_options, options={})
     if topology is None:
-        return CompileOptions.of(target_options, **given)
+        return CompileOptions.of(target_options, **arguments)
     kept = {name: getattr(target_options, name) for name in DEFAULTS if name != "measure"}
-    return CompileOptions.of(topology, **kept | {k: v for k, v in given.items() if v is not None})
+    return CompileOptions.of(topology, **kept | {k: v for k, v in arguments.items() if v is not None})
 
 
 def pass_list(
@@ -130,7 +129,7 @@ def pass_list(
     ----------
     options : CompileOptions
     progress : callable, optional
-        Called with what is being done, how many parts are done, and how many there are.
+        Called with the current task, the number of finished parts, and the number of parts.
     stop_after : str, optional
         Name of the last pass (``"Place"``). Default: all passes.
 
@@ -150,26 +149,26 @@ def pass_list(
 
 
 def compile_target(options: CompileOptions) -> CompileTarget:
-    """Return what kernels are compiled for; raise `InputError` where this machine cannot compile for it."""
+    """Return the target of kernels; raise `InputError` if this machine cannot compile for it."""
     return CompileTarget.of(options.processor, options.threads, options.precision, options.cache)
 
 
 def offers_variants(options: CompileOptions) -> bool:
-    """Whether alternatives are offered: where a schedule chooses, and more than one device can gain by it."""
+    """Whether alternatives are offered: only to a scheduler of several devices, without measuring."""
     several = len(options.topology.devices) > 1
     return options.variants and several and options.objective == "latency" and not options.measuring
 
 
 def emulates_gpus(options: CompileOptions) -> bool:
-    """Whether GPUs are emulated: their kernels are those that TVM fuses for GPUs, not those of this CPU's libraries."""
+    """Whether GPUs are emulated; their kernels are then those that TVM fuses for GPUs, not this CPU's libraries."""
     return options.backend in (None, "emulated") and any(device.kind != "cpu" for device in options.topology.devices)
 
 
 def problem_passes(options: CompileOptions, progress: Progress | None = None) -> list[tvm.transform.Pass]:
-    """The passes up to a scheduling problem."""
+    """Return the passes up to a scheduling problem."""
     cost_model = options.cost_model
     if options.measuring and cost_model is None and len(options.topology.devices) == 1:
-        cost_model = "roofline"  # on one device it decides nothing, and measuring gives all latencies
+        cost_model = "roofline"  # one device leaves no choice, and measuring gives all latencies
     elif cost_model is None and options.streams:
         cost_model = default_cost_model(options.topology, together=True)
     compiles = options.backend == "cuda" and options.objective == "latency" and has_nvcc()
@@ -195,9 +194,9 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
 
 
 def _archs_to_describe(options: CompileOptions, cost_model: Any) -> list[str]:
-    """Return the GPUs for which launches are described: streams, launch orders and some cost models need them."""
-    wanted = options.backend == "cuda" or options.streams or options.launch_order or cost_model in BY_LAUNCHES
-    return [device.arch for device in options.topology.devices if device.kind == "cuda"] if wanted else []
+    """Return the GPUs for which launches are described; streams, launch orders and some cost models need launches."""
+    needed = options.backend == "cuda" or options.streams or options.launch_order or cost_model in BY_LAUNCHES
+    return [device.arch for device in options.topology.devices if device.kind == "cuda"] if needed else []
 
 
 def decision_passes(
@@ -207,7 +206,7 @@ def decision_passes(
     schedule: Schedule | None = None,
     plan: PipelinePlan | None = None,
 ) -> list[tvm.transform.Pass]:
-    """The passes from a problem to a schedule, or to a pipeline's plan; one that is given is taken instead of a method's."""
+    """Return the passes from a problem to a schedule or a pipeline plan; a given one replaces the method."""
     if options.objective == "throughput":
         return [
             PartitionPipeline(
@@ -225,7 +224,7 @@ def decision_passes(
     if options.measuring:
         last = [MeasureSchedules(progress=progress, streams=options.streams, launch_order=options.launch_order)]
     else:
-        default = BEST if schedule is None else None  # one that is given has streams and an order already
+        default = BEST if schedule is None else None  # a given schedule has streams and an order already
         if streams := options.streams or default:
             last.append(AllocateStreams(streams))
         if order := options.launch_order or default:
@@ -236,21 +235,21 @@ def decision_passes(
 
 
 def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:
-    """The passes that put a schedule or a pipeline into an executable."""
+    """Return the passes that put a schedule or a pipeline into an executable."""
     if options.objective == "throughput":
         return [EmitPipeline(options.backend)]
     return [EmitExecutor(options.backend, run_options=options.run_options, states=options.states)]
 
 
 def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:
-    """`SplitByDominators` with the sizes that the scheduler is asked for, where it solves submodels."""
-    asked = get(options.scheduler).read_options(options.options)
-    sizes = {name: getattr(asked, name) for name in ("dominators", "operators") if hasattr(asked, name)}
+    """Return `SplitByDominators` with the scheduler's sizes of submodels, if it solves submodels."""
+    method = get(options.scheduler).read_options(options.options)
+    sizes = {name: getattr(method, name) for name in ("dominators", "operators") if hasattr(method, name)}
     return [SplitByDominators(**sizes)] if sizes else []
 
 
 def build_rest(mod: tvm.IRModule) -> tvm.IRModule:
-    """TVM's build pipeline on the function that calls the executor, and on all other functions."""
+    """Run TVM's build pipeline on the function that calls the executor, and on all other functions."""
     host = get_compile_target(mod).host
     with host:
         mod = relax.get_pipeline("default_build")(mod)

@@ -40,14 +40,14 @@ class ExportablePipeline(CompiledPipeline):
     times_only: bool
 
     def export(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the artifact, see ``docs/formats/pipeline_artifact.md``; `tvm_sched.pipeline.load` reads it.
+        """Write the artifact (``docs/formats/pipeline_artifact.md``), which `tvm_sched.pipeline.load` reads.
 
-        It is made beside its place and moved there when it is whole.
+        The folder is written under another name and moved when it is complete.
 
         Raises
         ------
         InputError
-            There is something else of that name, or it cannot be written.
+            Something else has that name, or the folder cannot be written.
         """
         with new_artifact(folder) as made:
             files = [
@@ -80,22 +80,21 @@ def compile_pipeline(
     model, input_shapes, constants, name
         As for `compile`; one set of shapes.
     topology, stages, partitioner, options, settings
-        As in `CompileOptions`; ``topology`` may be such options. Emulated stages and transfers take the plan's time, slowed
-        down so far that the threads' own time does not matter.
+        As in `CompileOptions`; ``topology`` may be `CompileOptions`. Emulated stages and transfers take the plan's time,
+        slowed down until the threads' own time does not matter.
     times_only, gpus
         As for `tvm_sched.pipeline.compiled.assemble`.
     plan : PipelinePlan, optional
-        Take this plan, made for the same problem.
+        Use this plan, made for the same problem, instead of calling the partitioner.
 
     Raises
     ------
     TvmSchedError
-        `InputError` where what is given is wrong, others where the work fails.
+        `InputError` for wrong arguments, other errors if the work fails.
     """
-    given = {"stages": stages, "partitioner": partitioner, "options": options, **settings}
     if not isinstance(topology, CompileOptions):
-        given["objective"] = "throughput"
-    chosen = CompileOptions.of(topology, **given)
+        settings["objective"] = "throughput"
+    chosen = CompileOptions.of(topology, stages=stages, partitioner=partitioner, options=options, **settings)
     check_before(chosen, "throughput")
     imported = load_model(model, input_shapes, name, constants)
     with use_cores(chosen.threads), explained(f"model {imported.name!r}"):

@@ -33,60 +33,37 @@ from .profiling.other_load import FEWEST_RUNS, OtherLoad, undisturbed
 from .toolchain.failures import explained
 
 TOLERANCE = 0.02
-"""Measuring ends when the 95 % confidence interval of the median latency is this share of it to either side."""
+"""Measuring ends when the 95 % confidence interval of the median latency reaches this share of it to either side."""
 MOST_RUNS, LEAST_SECONDS, MOST_SECONDS = 1000, 1.0, 20.0
 SLICE_SECONDS = 0.2
-"""How often the load of the machine is looked at."""
+"""Time between two readings of the machine's load."""
 
 
 class Bench(Protocol):
-    """One kind of devices, as `profile_models` needs it.
-
-    Attributes
-    ----------
-    machine : Machine
-    topology : Topology
-        On whose first device models run.
-    device : DeviceProperties
-        That device.
-    key : str
-        Its name in the database of measurements.
-    threads : int
-        Of a CPU device; 0 of a GPU.
-    backend : str or None
-        What models are compiled for; None for the topology's own.
-    settings : dict
-        The executor's.
-    """
+    """A device on which `profile_models` measures kernels."""
 
     machine: Machine
-    topology: Topology
-    device: DeviceProperties
-    key: str
-    threads: int
-    backend: str | None
-    settings: dict[str, Any]
+    topology: Topology  # models run on its first device
+    device: DeviceProperties  # of that device
+    key: str  # its name in the database of measurements
+    threads: int  # 0 for a GPU
+    backend: str | None  # for which models are compiled; None: the topology's own
+    settings: dict[str, Any]  # of the executor
 
     def alone(
         self, mod: tvm.IRModule, extraction: Extraction, measured: Mapping[str, Measurement]
     ) -> dict[str, Measurement]:
-        """The measurements with those of kernels outside of their model."""
+        """Add times of kernels outside of their model to measurements."""
 
     def beside(self, mod: tvm.IRModule, extraction: Extraction, wanted: Sequence[tuple[str, str]]) -> list[Pair]:
-        """Pairs of signatures in parallel, as many of them as can be measured."""
+        """Measure pairs of kernels in parallel, by signature; omit pairs that cannot be measured."""
 
     def copies(self) -> tuple[Copies, ...]:
-        """Copies of many sizes, alone and together."""
+        """Time copies of many sizes, alone and together."""
 
 
 def bench_of(device: str) -> Bench:
-    """What measures ``"cpuN"`` or ``"cuda:N"``.
-
-    Raises
-    ------
-    InputError
-        Another device, or no such GPU here.
-    """
+    """Return the bench for ``"cpuN"`` or ``"cuda:N"``; raise `InputError` for other devices and missing GPUs."""
     return CudaBench(device) if device.startswith("cuda") else CpuBench(device)
 
 
@@ -106,11 +83,11 @@ def profile_models(
     Parameters
     ----------
     models : mapping of str to model
-        By name; as for `load_model`.
+        Models by name, as for `load_model`.
     device : str
-        ``"cpuN"``: the device has the threads that each of N devices gets. ``"cuda:N"``: a GPU, by its number.
+        ``"cpuN"``: one of N devices that share the cores. ``"cuda:N"``: GPU number N.
     database : Database, optional
-        Kernels that it knows are not measured again, and what is measured goes there.
+        Kernels in it are not measured again; new measurements are stored there.
     again : bool
         Measure all kernels again, and delete times measured by compilations, so that the next one measures again.
     alone : bool
@@ -121,7 +98,7 @@ def profile_models(
     Raises
     ------
     InputError
-        A device that is not of this machine, or a model that cannot be compiled.
+        The device is not of this machine, or a model cannot be compiled.
     """
     bench, report = bench_of(device), progress or (lambda *_: None)
     known = database.read(bench.machine, bench.key) if database and not again else {}
@@ -134,8 +111,8 @@ def profile_models(
         with explained(f"model {name!r}"):
             mod = tvm.transform.Sequential([LowerToKernels(device_kind=bench.device.kind), PrepareKernels()])(imported)
         extraction = extract(mod)
-        asked = list(dict.fromkeys(signatures(extraction.graph)))
-        if missing := set(asked) - known.keys():
+        texts = list(dict.fromkeys(signatures(extraction.graph)))
+        if missing := set(texts) - known.keys():
             report(f"measuring {name}", position, len(models))
             if database and again:
                 database.forget(bench.machine, bench.key, missing)
@@ -154,7 +131,7 @@ def profile_models(
             known |= measured
             if database:
                 database.write(bench.machine, bench.key, measured.values())
-        used |= dict.fromkeys(text for text in asked if text in known)
+        used |= dict.fromkeys(text for text in texts if text in known)
         wanted = _pairs_to_measure(extraction, known, bench.device, pairs, beside)
         new = bench.beside(mod, extraction, wanted) if wanted else []
         beside |= {(pair.first, pair.second): pair for pair in new}
@@ -171,22 +148,22 @@ def _pairs_to_measure(
     known: Mapping[str, Measurement],
     device: DeviceProperties,
     count: int,
-    have: Container[tuple[str, str]],
+    measured: Container[tuple[str, str]],
 ) -> list[tuple[str, str]]:
-    """The signatures of at most ``count`` pairs of a model's kernels, but for those that are known."""
+    """Return the signatures of at most ``count`` pairs of a model's kernels, without the measured pairs."""
     often = Counter(text for text in signatures(extraction.graph) if text in known)
     texts = list(often)
     if not texts or not count:
         return []
     seconds = np.array([known[text].seconds * often[text] for text in texts])
     chosen = choose_pairs(describe(graph_of(texts)), device, seconds, count)
-    return [(texts[a], texts[b]) for a, b in chosen if (texts[a], texts[b]) not in have]
+    return [(texts[a], texts[b]) for a, b in chosen if (texts[a], texts[b]) not in measured]
 
 
 def _in_run(
     name: str, extraction: Extraction, times: Mapping[str, Sequence[float]], missing: set[str]
 ) -> dict[str, Measurement]:
-    """The missing kernels of one model, by signature; calls of equal kernels are one measurement."""
+    """Return the measurements of one model's missing kernels by signature; calls of equal kernels count together."""
     graph = extraction.graph
     together: dict[str, list[float]] = {}
     for operator, text in zip(graph.operators, signatures(graph), strict=True):
@@ -201,9 +178,9 @@ def _in_run(
 
 
 def run_times(compiled: CompiledModel, **settings: Any) -> tuple[dict[str, list[float]], float]:
-    """Seconds of each operator in undisturbed runs of a model, and the median latency of these.
+    """Measure the seconds of each operator in undisturbed runs of a model, and the median latency of these runs.
 
-    Runs go on until that median is known to `TOLERANCE`. ``settings`` are the executor's.
+    Runs continue until that median is known to `TOLERANCE`. ``settings`` are those of the executor.
     """
     module = compiled.module
     module.configure(trace=True, **settings)
@@ -247,10 +224,10 @@ def _is_known(latencies: npt.NDArray[np.float64]) -> bool:
 
 
 def median_and_error(values: np.ndarray) -> tuple[float, float]:
-    """Median, and half the width of its 95 % confidence interval as a share of it, by order statistics."""
+    """Return the median, and half of its 95 % confidence interval (order statistics) as a share of the median."""
     ordered = np.sort(values)
     count = len(ordered)
-    reach = 0.98 * np.sqrt(count)  # 1.96 standard deviations of how many of n fall below the median
+    reach = 0.98 * np.sqrt(count)  # 1.96 standard deviations of the number of values below the median
     low, high = int(max(np.floor(count / 2 - reach), 0)), int(min(np.ceil(count / 2 + reach), count - 1))
     median = float(np.median(ordered))
     return median, float((ordered[high] - ordered[low]) / 2 / median) if median else 0.0

@@ -7,13 +7,13 @@ from typing import Any
 PREFIX = "tvm_sched/"
 """Target tags are this and the name of a preset topology."""
 THROUGHPUT = "/throughput"
-"""Behind such a tag: a pipeline of stages, for batches that follow each other."""
+"""Suffix of a tag for the objective throughput: a pipeline of stages."""
 
 
 def config(model: str, options: str = "{}") -> dict[str, Any]:
-    """What `tvm.target.Target` makes of a topology; ``libs`` carries options, as composite targets have no own fields.
+    """Return the configuration of a topology's `tvm.target.Target`.
 
-    ``options``: a JSON object of `CompileOptions`.
+    ``options`` is a JSON object of `CompileOptions`. It is stored in ``libs``, since composite targets have no own fields.
     """
     return {
         "kind": "composite",

@@ -28,13 +28,13 @@ def target(
     measure: bool | None = None,
     **settings: Any,
 ) -> tvm.target.Target:
-    """A target for ``tvm.compile``.
+    """Make a target for ``tvm.compile``.
 
     Parameters
     ----------
     topology : Topology, str, path or CompileOptions
-        A `Topology` (known in this process only), the name of a preset, or a topology file. For presets, the tag
-        ``"tvm_sched/NAME"`` is the same with the default options, and ``"tvm_sched/NAME/throughput"`` with the objective
+        A `Topology` (the target is then known in this process only), the name of a preset, or a topology file. For
+        presets, the tag ``"tvm_sched/NAME"`` has the default options, ``"tvm_sched/NAME/throughput"`` the objective
         throughput.
     scheduler, options, cost_model, backend, measure, settings
         As in `CompileOptions`. With ``objective="throughput"`` (`tvm_sched.relax.passes.PartitionPipeline`), ``main`` of
@@ -54,7 +54,7 @@ def target(
     if isinstance(topology, (CompileOptions, Topology)):
         model = f"{chosen.topology.name}@{id(chosen.topology):x}"
         _topologies[model] = chosen.topology
-        if chosen.measuring:  # the name that says so is not kept
+        if chosen.measuring:  # the name "cpu", which says so, is not kept
             chosen = replace(chosen, measure=True)
     else:
         model = os.fspath(topology)
@@ -63,7 +63,7 @@ def target(
 
 
 def read_target(target: tvm.target.Target) -> CompileOptions:
-    """The options of a target of tvm_sched; raises `InputError` for other targets."""
+    """Read the options of a target of tvm_sched; raise `InputError` for other targets."""
     if "tvm_sched" not in target.keys:
         raise InputError(
             f"target {target.kind.name!r} names no topology; compile with target='tvm_sched/cpu2' or another preset, "
@@ -75,32 +75,33 @@ def read_target(target: tvm.target.Target) -> CompileOptions:
 
 
 def register_tag(tag: str) -> None:
-    """Register a tag that ``import tvm`` did not: of more logical devices, or with options behind the name.
+    """Register a tag that ``import tvm`` did not: with more logical devices, or with options.
 
-    ``tvm_sched/cpu2 --streams=opara --launch-order=opara`` has those of `CompileOptions`, as they are on the command line.
+    The options after the name are those of `CompileOptions`, written as on the command line:
+    ``tvm_sched/cpu2 --streams=opara --launch-order=opara``.
 
     Raises
     ------
     InputError
-        There is no such preset, or no such option.
+        Unknown preset or option.
     """
-    model, *given = tag.removeprefix(PREFIX).split() or [""]
-    name, _, rest = model.partition("/")
-    if (cpu_count_of(name) is None and name not in preset_names()) or rest not in ("", THROUGHPUT[1:]):
+    model, *options = tag.removeprefix(PREFIX).split() or [""]
+    name, _, objective = model.partition("/")
+    if (cpu_count_of(name) is None and name not in preset_names()) or objective not in ("", THROUGHPUT[1:]):
         raise InputError(
             f"there is no target {tag!r}{did_you_mean(name, preset_names())}; there are {PREFIX}NAME and {PREFIX}NAME"
             f"{THROUGHPUT} for the topologies {', '.join(preset_names())}, cpu, and cpu1 to cpu{MOST_CPU_DEVICES}. "
             "For a topology file: tvm_sched.relax.target('machine.toml', ...)"
         )
-    settings = {"objective": "throughput"} if rest else {}
-    chosen = CompileOptions.of(name, **settings, **dict(map(_setting, given)))
+    settings = {"objective": "throughput"} if objective else {}
+    chosen = CompileOptions.of(name, **settings, **dict(map(_setting, options)))
     check_embeds(chosen)
     chosen.check_methods()
     tvm.target.register_tag(tag, config(name, chosen.to_json()), override=True)
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """Name and value of ``--name=value``, or of ``--name``, which is true."""
+    """Parse ``--name=value``, or ``--name``, whose value is true."""
     name, mark, value = text.lstrip("-").partition("=")
     if not text.startswith("-"):
         raise InputError(f"{text!r} in a target is not an option; options are written --name=value, or --name")
@@ -111,7 +112,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def check_embeds(options: CompileOptions) -> None:
-    """Refuse parameters beside an executable of ``tvm.compile``, which is all that there is."""
+    """Raise `InputError` for external parameters: ``tvm.compile`` writes an executable only."""
     if options.parameters == "external":
         raise InputError(
             "parameters='external' is for tvm_sched.relax.compile, which writes a file of them; an executable of "

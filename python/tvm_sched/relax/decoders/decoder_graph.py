@@ -1,4 +1,4 @@
-"""Make a Relax module of a decoder's configuration, and its operator graph by the usual lowering."""
+"""Make the Relax module of a decoder's configuration, and lower it to an operator graph."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from ..variants.offer_variants import OfferVariants
 from .decoder_layers import Decoder
 
 PHASES = ("full", "prefill", "decode")
-"""``full`` computes logits; ``prefill`` returns the KV cache, too; ``decode`` takes one more token with the cache."""
+"""``full`` computes logits; ``prefill`` also returns the KV cache; ``decode`` takes the cache and one more token."""
 
 
 def decoder_module(
     config: DecoderConfig, batch: int, tokens: int, *, phase: str = "full", dtype: str = "float32"
 ) -> tvm.IRModule:
-    """The Relax module of a decoder, with parameters as arguments that have no values.
+    """Make the Relax module of a decoder; parameters are arguments without values.
 
     Parameters
     ----------
     config : DecoderConfig
     batch, tokens : int
-        Sequences, and tokens of each: those computed, or in the phase ``decode`` those in the cache.
+        Number of sequences, and tokens of each: computed tokens, or in the phase ``decode`` cached tokens.
     phase : {"full", "prefill", "decode"}
         See `PHASES`. In ``decode`` the cache of each block is two parameters, of shape (batch, kv heads, tokens, head
         width), and the new token's keys and values are returned after the logits.
     dtype : {"float32", "float16"}
-        Of parameters and activations.
+        Type of parameters and activations.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def decoder_module(
     main = mod["forward"].with_attr("global_symbol", "main")
     del mod["forward"]
     mod["main"] = main
-    mod = relax.transform.FuseTransposeMatmul()(mod)  # one kernel, as GPU libraries have it, reads weights as they lie
+    mod = relax.transform.FuseTransposeMatmul()(mod)  # one kernel reads transposed weights, as in GPU libraries
     name = config.name if phase == "full" else f"{config.name}-{phase}"
     return mod.with_attr(NAME, f"{name}-{batch}x{tokens}")
 
@@ -60,10 +60,9 @@ def decoder_module(
 def decoder_graph(
     config: DecoderConfig, batch: int, tokens: int, *, phase: str = "full", dtype: str = "float32"
 ) -> OpGraph:
-    """The operators of a decoder as fused kernels, without allocating its parameters; see `decoder_module`.
+    """Make the graph of a decoder's fused kernels, without allocating its parameters; see `decoder_module`.
 
-    Kernel libraries for CPUs take part in no graph without values: operators are those of TVM's own fusion everywhere, so
-    that the same configuration gives the same graph on every machine.
+    The kernels are TVM's, without the CPU's libraries, so a configuration gives the same graph on every machine.
     """
     return decoder_variants(config, batch, tokens, phase=phase, dtype=dtype)[0]
 
@@ -79,11 +78,11 @@ def decoder_variants(
     rows: bool = False,
     gpus: Topology | None = None,
 ) -> tuple[OpGraph, tuple[Group, ...]]:
-    """`decoder_graph`, and the groups of its operators that have alternatives.
+    """Make the graph as `decoder_graph`, and the groups of its operators that have alternatives.
 
-    Products may be cut into any of these numbers of ``pieces``, with ``rows`` by rows also where only warm runs can gain
-    (`tvm_sched.relax.variants.row_regions`). With ``gpus``, operators say what their kernels take of the
-    GPUs of that topology (`tvm_sched.relax.problem.demands`), which takes a tenth of a second for each kernel.
+    ``pieces`` holds the numbers of pieces of products. ``rows`` offers splits by rows also if only warm runs can gain
+    (`tvm_sched.relax.variants.row_regions`). With ``gpus``, operators have demands on the GPUs of that topology
+    (`tvm_sched.relax.problem.demands`), which takes a tenth of a second for each kernel.
     """
     archs = [device.arch for device in gpus.devices if device.kind == "cuda"] if gpus else ()
     variants = OfferVariants(pieces, unbound=True, rows=rows)
@@ -91,10 +90,10 @@ def decoder_variants(
     if archs:
         passes.insert(1, DescribeLaunches(archs))
     mod = tvm.transform.Sequential(passes)(decoder_module(config, batch, tokens, phase=phase, dtype=dtype))
-    found = extract_variants(mod)
+    extraction = extract_variants(mod)
     if gpus:
-        found = with_demands(mod, found, gpus)
-    return found.graph, found.groups
+        extraction = with_demands(mod, extraction, gpus)
+    return extraction.graph, extraction.groups
 
 
 def _check(config: DecoderConfig, batch: int, tokens: int, phase: str, dtype: str) -> None:

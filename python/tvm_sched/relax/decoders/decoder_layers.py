@@ -19,8 +19,8 @@ _MASKED = -3.4e38
 class Attention(nn.Module):
     """Causal self-attention over ``past`` cached tokens and the new ones.
 
-    Takes and returns shape (batch, tokens, hidden); returns the new tokens' keys and values, too, of shape (batch,
-    key heads, tokens, head width). The cache is a pair of parameters.
+    Takes and returns shape (batch, tokens, hidden). Also returns the new tokens' keys and values, of shape (batch, key
+    heads, tokens, head width). The cache is a pair of parameters.
     """
 
     def __init__(self, config: DecoderConfig, batch: int, past: int) -> None:
@@ -127,7 +127,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward network, each after a normalisation and added to what came in."""
+    """Attention and feed-forward network, each after a normalisation and with a residual connection."""
 
     def __init__(self, config: DecoderConfig, batch: int, past: int) -> None:
         self.attention_norm = _norm(config)
@@ -149,9 +149,9 @@ class Decoder(nn.Module):
     ----------
     config : DecoderConfig
     batch, past : int
-        Sequences, and cached tokens of each.
+        Number of sequences, and cached tokens of each.
     cache : bool
-        Whether the new tokens' keys and values are returned after the logits: those of the first block, and so on.
+        Whether to return the new tokens' keys and values of each block after the logits.
     """
 
     def __init__(self, config: DecoderConfig, batch: int, past: int, cache: bool) -> None:

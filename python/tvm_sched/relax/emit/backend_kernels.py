@@ -9,6 +9,7 @@ import tvm
 
 from ...errors import InputError
 from ...problem import Topology
+from ...runtime.machine import describe
 from ..codegen.cpu.kernels import compile_kernels
 from ..codegen.cuda import compile_cuda_kernels, needed_architectures
 from ..ir.flops import FLOPS
@@ -24,10 +25,11 @@ def compile_for(
     targets: Mapping[str, tvm.target.Target],
     compiler: Compiler = compile_kernels,
 ) -> list[tvm.runtime.Module]:
-    """Compile kernels for a backend, by the names under which they are looked up.
+    """Compile kernels for a backend, by the names under which the executor looks them up.
 
-    ``targets``: of the host's kernels, by what is added to their names (`CompileTarget.hosts`). ``compiler`` makes these: by
-    default code that runs and can be exported; `tvm_sched.relax.codegen.cpu.kernel_objects` has others, for one of the two.
+    ``targets`` are those of the host's kernels, by the suffix of the kernels' names (`CompileTarget.hosts`). ``compiler``
+    compiles for the host. The default makes code that runs and can be exported; the compilers of
+    `tvm_sched.relax.codegen.cpu.kernel_objects` make code for one of the two.
     """
     if not kernels:
         return []
@@ -44,9 +46,11 @@ def compile_for(
     ]
 
 
-def needs_for(backend: str, targets: Mapping[str, tvm.target.Target], topology: Topology) -> dict[str, Any]:
-    """The processors and GPUs that an artifact needs, for the same arguments as `compile_for`."""
+def description(
+    backend: str, devices: Any, targets: Mapping[str, tvm.target.Target], topology: Topology
+) -> dict[str, Any]:
+    """Describe what an artifact was compiled with and for, and the processors and GPUs that it needs."""
     needs = needs_of(targets)
     if backend == "cuda":
         needs["cuda"] = needed_architectures(device.arch for device in topology.devices)
-    return needs
+    return describe(backend, devices, "; ".join(map(str, targets.values())), needs)

@@ -25,14 +25,14 @@ class EmitExecutor:
     backend : str, optional
         As in `CompileOptions`. For ``"cuda"`` the kernels must have been lowered for GPUs (`LowerToKernels`).
     run_options : mapping, optional
-        What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
+        Initial settings, as for `tvm_sched.runtime.ScheduledModule.configure`.
     states : mapping of str to int, optional
-        Inputs that the executor keeps from run to run, as `CompileOptions` has them.
+        Inputs that the executor keeps from run to run, as in `CompileOptions`.
 
     Raises
     ------
     tvm_sched.errors.ScheduleError
-        The schedule in the attributes breaks a rule of ``docs/model.md``, whatever left it there.
+        The schedule in the attributes breaks a rule of ``docs/model.md``.
     """
 
     def __init__(
@@ -41,9 +41,7 @@ class EmitExecutor:
         run_options: Mapping[str, Any] | None = None,
         states: Mapping[str, int] | None = None,
     ) -> None:
-        self.backend = backend
-        self.run_options = dict(run_options or {})
-        self.states = dict(states or {})
+        self.backend, self.run_options, self.states = backend, dict(run_options or {}), dict(states or {})
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
@@ -53,7 +51,7 @@ class EmitExecutor:
 
 
 def attach_executor(mod: tvm.IRModule, modules: Sequence[tvm.runtime.Module], main: relax.Function) -> tvm.IRModule:
-    """Put ``main`` and what it calls into a module, and drop the kernels that nothing calls any more."""
+    """Put ``main`` and the modules that it calls into a module, and drop unused kernels."""
     result = mod.clone()
     if TAIL in mod.attrs:
         result.update(mod.attrs[TAIL])

@@ -32,9 +32,8 @@ from .runnable import compile_calls, make_plan_module
 class EmitPipeline:
     """Compile the stages of ``tvm_sched.pipeline`` and put their modules into the attribute ``external_mods``.
 
-    A call of ``main`` returns when its result is there, so it takes one batch through all stages, one after the other:
-    the model's values at the plan's latency. `tvm_sched.pipeline.open_pipeline` finds the stages in the executable and
-    runs many batches through them at once. Run TVM's default build pipeline after this pass.
+    ``main`` takes one batch through all stages, one after the other. `tvm_sched.pipeline.open_pipeline` finds the stages in
+    the executable and runs many batches through them at once. Run TVM's default build pipeline after this pass.
 
     Parameters
     ----------
@@ -63,27 +62,18 @@ class StageCalls:
 
 @dataclass(frozen=True)
 class CompiledStage:
-    """A stage, compiled.
+    """A stage, compiled."""
 
-    Attributes
-    ----------
-    module : tvm.runtime.Module
-        Of kind ``tvm_sched``, with its kernels. No two stages of a plan have a kernel's name in common, so that they can
-        be linked into one library.
-    parameters : dict of str to numpy.ndarray
-        Values that it needs and does not hold.
-    """
-
-    module: tvm.runtime.Module
-    parameters: dict[str, Any]
+    module: tvm.runtime.Module  # kernels of different stages have different names, so one library can link all stages
+    parameters: dict[str, Any]  # arrays that the module needs but does not hold
 
     @property
     def executable(self) -> tvm.runtime.Executable:
-        """The stage alone, for export."""
+        """The executable of this stage alone, for export."""
         return tvm.runtime.Executable(self.module)
 
     def link(self) -> ScheduledModule:
-        """The stage as loaded code with its parameters."""
+        """Load the stage's code and set its parameters."""
         module = ScheduledModule(load_executable(self.executable))
         for name, value in self.parameters.items():
             module.set_parameter(name, value)
@@ -102,15 +92,15 @@ def make_stages(
     backend : str, optional
         As in `CompileOptions`.
     together : bool
-        Whether all go into one executable: then they hold the values of their parameters, not only up to `EMBED_LIMIT`
-        bytes of each stage, and the first one holds what `tvm_sched.pipeline.open_pipeline` needs.
+        Whether all stages go into one executable. Then each holds its parameters' values, and the metadata hold what
+        `tvm_sched.pipeline.open_pipeline` needs.
     parameters : {"auto", "embed", "external"}
-        Where values go of stages that are apart: into each, beside it, or into it up to `EMBED_LIMIT` bytes.
+        Where the values go if stages are separate: into the stage (``"auto"``: up to `EMBED_LIMIT` bytes), or beside it.
 
     Raises
     ------
     InputError
-        Parameters without values or as results, which the stages of a pipeline cannot hand on.
+        A parameter has no value or is a result of the model.
     InfeasibleError
         A stage's activations do not fit into its device.
     """
@@ -130,7 +120,7 @@ def make_stages(
 
 
 def pipeline_main(mod: tvm.IRModule, stages: Sequence[tvm.runtime.Module]) -> relax.Function:
-    """``main`` that takes one batch through the stages, one after the other."""
+    """Make ``main``, which takes one batch through the stages, one after the other."""
     extraction, held = extract(mod), set(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else set()
     kept = [variable for variable in mod["main"].params if variable.name not in held]
     new = {variable: relax.Var(variable.name, variable.ty) for variable in kept}
@@ -142,7 +132,7 @@ def pipeline_main(mod: tvm.IRModule, stages: Sequence[tvm.runtime.Module]) -> re
         for stage in stages:
             (plan,) = json.loads(stage["plans"]())
             types = [relax.TensorType(spec["shape"], spec["dtype"]) for spec in plan["outputs"]]
-            if types:  # else nobody reads what it makes
+            if types:  # else nothing reads its results
                 arguments = [values[spec["name"]] for spec in plan["arguments"]]
                 results = emit_call(builder, f"{ENTRY}:{plan['name']}", arguments, types)
                 values.update((spec["name"], value) for spec, value in zip(plan["outputs"], results, strict=True))
@@ -171,7 +161,7 @@ def _compile_stage(
     about: Mapping[str, Any],
     embed_limit: int | None,
 ) -> CompiledStage:
-    """Compile one stage, the ``number``-th; what ``about`` says is for one that stands with others in an executable."""
+    """Compile stage ``number``; ``about`` is its metadata in an executable of several stages."""
     calls, suffix = _calls(extraction, problem.graph), f"__stage{number}"
     module, parameters = make_plan_module(
         mod,

@@ -15,7 +15,7 @@ from ..._library import function as library_function
 from ...errors import InputError
 from ...execution_plan import check_states, output_tensors
 from ...problem import Problem
-from ...runtime.machine import EMULATED, EmulationWarning, describe
+from ...runtime.machine import EMULATED, EmulationWarning
 from ...schedule import Schedule
 from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
@@ -24,7 +24,7 @@ from ..lower.dynamic_tail import ENTRY as TAIL_ENTRY
 from ..lower.dynamic_tail import refuse_tail, tail_operators
 from ..lower.kernel_libraries import claimed_functions
 from ..problem.operator_graph import Extraction, extract
-from .backend_kernels import Compiler, compile_for, needs_for
+from .backend_kernels import Compiler, compile_for, description
 from .runtime_module import lower, make_runtime_module
 from .shared_values import same_bits
 
@@ -34,7 +34,7 @@ ENTRY = "tvm_sched.main"
 
 @dataclass(frozen=True)
 class Variant:
-    """A scheduled module for one set of input shapes, with its parts; ``name`` is its plan's."""
+    """A scheduled module for one set of input shapes, with its parts; ``name`` is the plan's name."""
 
     name: str
     mod: tvm.IRModule
@@ -45,7 +45,7 @@ class Variant:
 
     @property
     def arguments(self) -> list[str]:
-        """Inputs that a caller gives."""
+        """Inputs that the caller passes."""
         return [name for name in self.extraction.arguments if name not in self.states]
 
     @property
@@ -61,24 +61,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Executor:
-    """Parts of the executable that replace the kernels.
+    """The runtime module of an executable, with the function that calls it."""
 
-    Attributes
-    ----------
-    module : tvm.runtime.Module
-        Of kind ``tvm_sched``, with the kernels imported. ``main`` does not call it where nothing is left to compute.
-    main : relax.Function
-        Takes the inputs and the parameters without values; calls the module.
-    parameters : dict of str to tvm.runtime.Tensor
-        Values that the module needs and does not hold; empty where they are embedded.
-    plans : list of dict
-        As in ``docs/formats/plan.md``.
-    """
-
-    module: tvm.runtime.Module
-    main: relax.Function
-    parameters: dict[str, Any]
-    plans: list[dict[str, Any]]
+    module: tvm.runtime.Module  # of kind ``tvm_sched``, imports the kernels; not called if nothing is left to compute
+    main: relax.Function  # takes the inputs and the parameters without values
+    parameters: dict[str, Any]  # tensors that the module needs but does not hold; empty if they are embedded
+    plans: list[dict[str, Any]]  # as in docs/formats/plan.md
 
 
 def make_executor(
@@ -101,13 +89,13 @@ def make_executor(
     embed : bool
         Whether the module holds the values of the parameters.
     run_options : mapping, optional
-        What runs start with, as `tvm_sched.runtime.ScheduledModule.configure` takes it.
+        Initial settings, as for `tvm_sched.runtime.ScheduledModule.configure`.
     compiler : callable
-        Makes the CPU's kernels, as `compile_for` takes it.
+        Compiles the CPU's kernels, as for `compile_for`.
     states : mapping of str to int, optional
-        Inputs that the executor keeps from run to run, each with the position of the result that takes its place.
+        Inputs that the executor keeps from run to run, each with the position of the result that replaces it.
     """
-    library_function("tvm_sched.make_module")  # the library must be there before anything is compiled
+    library_function("tvm_sched.make_module")  # fail before the long work if the library is missing
     if len(mods) > 1:
         refuse_tail(mods, "an artifact for several input shapes")
     if states:
@@ -146,7 +134,7 @@ def make_executor(
         plans.append(plan)
     main = _main_function(variants)
     targets = get_compile_target(variants[0].mod).hosts
-    about = {**_metadata(variants, plans), **_machine(variants, plans, targets)}
+    about = _metadata(variants, plans, targets)
     if run_options:
         about["run"] = dict(run_options)
     compiled = compile_for(backend, table.kernels, variants[0].problem.topology, targets, compiler)
@@ -194,7 +182,7 @@ def _check_alike(variants: Sequence[Variant]) -> None:
 
 
 def _structure(variant: Variant) -> Any:
-    """The nested result with what each leaf is: the position of an input or of an output of the plan."""
+    """Return the nested result with each leaf replaced by its position among the plan's inputs or outputs."""
     outputs = {tensor: ("output", k) for k, tensor in enumerate(variant.outputs)}
     places = {tensor: ("argument", k) for k, tensor in enumerate(variant.arguments)} | outputs
 
@@ -205,7 +193,7 @@ def _structure(variant: Variant) -> Any:
 
 
 def default_backend(problem: Problem) -> str:
-    """The backend of a problem's devices: real where all are CPUs, else emulated, with a warning that says so."""
+    """Return the backend for a problem's devices: ``"cpu"`` if all are CPUs, else ``"emulated"``, with a warning."""
     gpus = [device.name for device in problem.topology.devices if device.kind != "cpu"]
     if not gpus:
         return "cpu"
@@ -236,9 +224,9 @@ def check_runs_on_gpus(mod: tvm.IRModule, problem: Problem, extraction: Extracti
 
 
 def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict[str, Any]) -> None:
-    """Give the plan's parameters names under which the artifact holds them, and add their values to ``known``.
+    """Rename the plan's parameters as the artifact holds them, and add their values to ``known``.
 
-    Parameters of several plans that are equal are one; those that share only their name get another name.
+    Equal parameters of several plans are stored once. Different parameters of one name get different names.
     """
     for spec in plan["parameters"]:
         value, name, count = values[spec["name"]], spec["name"], 1
@@ -249,12 +237,17 @@ def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict
         spec["name"] = name
 
 
-def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the artifact says of itself; one entry for each plan."""
+def _metadata(
+    variants: Sequence[Variant], plans: Sequence[dict[str, Any]], targets: Mapping[str, tvm.target.Target]
+) -> dict[str, Any]:
+    """Return the artifact's metadata, with an entry for each plan, its versions, targets, machine and topology."""
     first = variants[0]
+    backend, topology = plans[0]["backend"], first.problem.topology
     entries = []
     for variant, plan in zip(variants, plans, strict=True):
         certificate = variant.schedule.certificate
+        # What the kernels of operators take of a GPU, by operator.
+        demands = {operator.name: operator.demand for operator in variant.problem.graph.operators if operator.demand}
         entries.append(
             {
                 "name": variant.name,
@@ -267,7 +260,7 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
                 "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
                 "bound": certificate.bound if certificate else "",
                 "status": certificate.status if certificate else "",
-                **({"demands": demands} if (demands := _demands(variant)) else {}),
+                **({"demands": msgspec.to_builtins(demands)} if demands else {}),
                 **({"measured": variant.schedule.notes["measured"]} if "measured" in variant.schedule.notes else {}),
             }
         )
@@ -275,40 +268,23 @@ def _metadata(variants: Sequence[Variant], plans: Sequence[dict[str, Any]]) -> d
     return {
         **({"tail": tail} if tail else {}),
         "name": first.extraction.graph.name,
-        "topology": first.problem.topology.name,
+        "topology": topology.name,
         "scheduler": first.schedule.scheduler,
         "options": first.schedule.options,
         "plans": entries,
-    }
-
-
-def _demands(variant: Variant) -> dict[str, Any]:
-    """What the kernels of operators take of a GPU, by operator."""
-    known = {operator.name: operator.demand for operator in variant.problem.graph.operators if operator.demand}
-    return dict(msgspec.to_builtins(known))
-
-
-def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:
-    """Where each leaf of the model's result is found: the position of an output or of an argument of the plan."""
-    places = {spec["name"]: {kind: k} for kind in ("argument", "output") for k, spec in enumerate(plan[f"{kind}s"])}
-
-    return [places[name] for name in _leaves(variant.result)]
-
-
-def _machine(
-    variants: Sequence[Variant], plans: Sequence[dict[str, Any]], targets: Mapping[str, tvm.target.Target]
-) -> dict[str, Any]:
-    """Versions, targets and machine, and the topology that the schedule is for."""
-    topology, backend = variants[0].problem.topology, plans[0]["backend"]
-    needs = needs_for(backend, targets, topology)
-    return {
-        **describe(backend, plans[0]["devices"], "; ".join(map(str, targets.values())), needs),
+        **description(backend, plans[0]["devices"], targets, topology),
         "topology_description": msgspec.to_builtins(topology),
     }
 
 
+def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:
+    """Return, for each leaf of the model's result, its position among the plan's outputs or arguments."""
+    places = {spec["name"]: {kind: k} for kind in ("argument", "output") for k, spec in enumerate(plan[f"{kind}s"])}
+    return [places[name] for name in _leaves(variant.result)]
+
+
 def _main_function(variants: Sequence[Variant]) -> relax.Function:
-    """``main`` that calls the module and puts the results together."""
+    """Make ``main``, which calls the module and assembles the results."""
     first = variants[0]
     old = first.mod["main"]
     held = set(first.mod.attrs[PARAMETERS]) if PARAMETERS in first.mod.attrs else set()
@@ -343,7 +319,7 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
 def emit_call(
     builder: relax.BlockBuilder, name: str, arguments: list[relax.Expr], types: list[Any]
 ) -> list[relax.Expr]:
-    """Call a function of a runtime module, which returns a tensor, or an array of several; returns these."""
+    """Emit the call of a runtime module's function, which returns one tensor or an array; return the tensors."""
     result = builder.emit(
         relax.call_pure_packed(name, *arguments, ty_args=types[0] if len(types) == 1 else relax.TupleType(types))
     )
@@ -351,7 +327,7 @@ def emit_call(
 
 
 def element(builder: relax.BlockBuilder, variable: relax.Var, path: tuple[int, ...]) -> relax.Expr:
-    """An argument of ``main``, or a part of one that is a tuple."""
+    """Emit an element of a (nested) tuple argument of ``main``; an empty path is the argument itself."""
     value = variable
     for position in path:
         value = builder.emit(relax.TupleGetItem(value, position))
@@ -359,7 +335,7 @@ def element(builder: relax.BlockBuilder, variable: relax.Var, path: tuple[int, .
 
 
 def rebuild(result: Any, values: dict[str, relax.Expr]) -> relax.Expr:
-    """The nested result of ``main`` from its leaves."""
+    """Make the nested result of ``main`` from its leaves."""
     if isinstance(result, tuple):
         return relax.Tuple([rebuild(part, values) for part in result])
     return values[result]
@@ -377,12 +353,10 @@ def _output_type(variants: Sequence[Variant], k: int) -> Any:
 
 
 def _common_type(types: Sequence[Any]) -> Any:
-    """The type that takes what any of the types takes.
-
-    Of several plans nothing is said of the shapes, not even where they agree: it is the module that compares them, and says
-    which there are; TVM's virtual machine would refuse a shape before that, and name none.
-    """
-    first = types[0]
+    """Return a type that covers all types; of several plans it leaves the shapes open."""
+    first = types[
+        0
+    ]  # the module compares shapes: its error names the allowed ones, that of TVM's virtual machine does not
     if isinstance(first, relax.TupleType):
         return relax.TupleType([_common_type(part) for part in zip(*(ty.fields for ty in types), strict=True)])
     if len(types) == 1 or not isinstance(first, relax.TensorType):

@@ -1,4 +1,4 @@
-"""Write an artifact for `tvm_sched.runtime.load`: an executable, and the parameters that are not in it."""
+"""Write an artifact for `tvm_sched.runtime.load`: an executable and its external parameters."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ...runtime import write_parameters
 from ...runtime.artifact import move_artifact, seal
 
 EMBED_LIMIT = 16 << 20
-"""Parameters of at most this many bytes in all are embedded where nothing else is asked for."""
+"""Parameters of at most this many bytes in all are embedded by default."""
 
 
 def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLike[str]) -> list[Path]:
     """Write an executable, and its external parameters to a ``.safetensors`` file of the same stem beside it.
 
-    Both are made in a folder of their own and moved when they are whole, so a failure leaves what was there.
+    Both are written to a temporary folder and moved when they are complete, so a failure leaves the old files.
 
     Parameters
     ----------
     executable : tvm.runtime.Executable
     parameters : mapping of str to numpy.ndarray
-        Values that the executable needs and does not hold.
+        Values that the executable needs but does not hold.
     path
         Ends in ``.so``.
 
@@ -46,10 +46,10 @@ def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLi
         raise InputError(f"{target}: the folder {target.parent} does not exist")
     try:
         with folder_beside(target) as folder:
-            made = folder / target.name
-            executable.export_library(str(made))
-            beside = made.with_suffix(".safetensors") if parameters else None
-            seal(made, write_parameters(beside, parameters) if beside else None)
-            return move_artifact(made, beside, target)
+            library = folder / target.name
+            executable.export_library(str(library))
+            beside = library.with_suffix(".safetensors") if parameters else None
+            seal(library, write_parameters(beside, parameters) if beside else None)
+            return move_artifact(library, beside, target)
     except OSError as error:
         raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None

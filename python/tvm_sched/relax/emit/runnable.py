@@ -11,14 +11,13 @@ import tvm
 from ...execution_plan import Calls
 from ...problem import Problem, Topology
 from ...runtime import ScheduledModule
-from ...runtime.machine import describe
 from ...schedule import Schedule
 from ..codegen.cpu.kernel_objects import load_kernels
 from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import PARAMETERS, get_compile_target
 from ..ir.kernel_table import kernel_names
 from ..lower.kernel_libraries import claimed_functions
-from .backend_kernels import Compiler, compile_for, needs_for
+from .backend_kernels import Compiler, compile_for, description
 from .runtime_module import Shares, lower, make_runtime_module
 
 
@@ -41,7 +40,7 @@ def compile_calls(
 
 
 def link_calls(mod: tvm.IRModule, calls: Calls, topology: Topology) -> list[tvm.runtime.Module]:
-    """The kernels of `compile_calls` as loaded code, which several runnable modules of the same calls may share."""
+    """Compile as `compile_calls` and load the code, which several runnable modules of the same calls may share."""
     return compile_calls(mod, calls, topology, compiler=partial(load_kernels, cache=get_compile_target(mod).cache))
 
 
@@ -58,26 +57,20 @@ def make_plan_module(
     about: Mapping[str, Any] | None = None,
     embed_limit: int | None = None,
 ) -> tuple[tvm.runtime.Module, dict[str, Any]]:
-    """The module that executes one schedule, and the values of parameters that it does not hold.
+    """Make the module that executes one schedule; return it with the values of parameters that it does not hold.
 
     Parameters
     ----------
-    mod : tvm.IRModule
-        The model, lowered to kernels.
-    calls : Calls
-        The kernels that are called; their graph is the problem's.
-    problem, schedule
-    backend : {"cpu", "emulated", "cuda"}
+    mod, calls, problem, schedule, backend, cores
+        As for `lower`.
     kernels : sequence of tvm.runtime.Module
         TVM's kernels, compiled (`compile_calls`) or linked.
-    cores : mapping of str to (int, int), optional
-        Share of the machine's cores of each function; default: by the schedule.
     suffix : str
-        Of the kernels' names.
+        Suffix of the kernels' names.
     about : mapping, optional
-        What the module says of itself, besides name and machine.
+        Metadata besides name and machine.
     embed_limit : int, optional
-        Values of more bytes than this in all stay outside; default: all are embedded.
+        Values of more bytes than this in all stay outside. Default: all are embedded.
     """
     functions = kernel_names(calls.calls, claimed_functions(mod), suffix)
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
@@ -89,9 +82,7 @@ def make_plan_module(
     used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"] if spec["name"] in held}
     size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
     targets = get_compile_target(mod).hosts
-    made_for = "; ".join(map(str, targets.values()))
-    needs = needs_for(backend, targets, problem.topology)
-    metadata = {"name": name, **describe(backend, plan["devices"], made_for, needs), **(about or {})}
+    metadata = {"name": name, **description(backend, plan["devices"], targets, problem.topology), **(about or {})}
     embedded = used if embed_limit is None or size <= embed_limit else {}
     module = make_runtime_module([plan], metadata, embedded, [*kernels, *libraries])
     return module, {} if embedded else {key: value.numpy() for key, value in used.items()}
@@ -105,5 +96,5 @@ def make_runnable(
     kernels: Sequence[tvm.runtime.Module],
     cores: Shares | None = None,
 ) -> ScheduledModule:
-    """`make_plan_module` for this machine's cores, with all values; ``kernels`` are linked (`link_calls`)."""
+    """Make the module of one schedule for this machine's cores, with all values; ``kernels`` are linked (`link_calls`)."""
     return ScheduledModule(make_plan_module(mod, calls, problem, schedule, "cpu", kernels, cores)[0])

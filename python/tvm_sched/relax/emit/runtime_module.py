@@ -27,18 +27,18 @@ def make_runtime_module(
     values: Mapping[str, Any],
     kernels: Iterable[tvm.runtime.Module],
 ) -> tvm.runtime.Module:
-    """The module of kind ``tvm_sched`` for some plans.
+    """Make the module of kind ``tvm_sched`` for some plans.
 
     Parameters
     ----------
     plans : sequence of mappings
         As in ``docs/formats/plan.md``.
     about : mapping
-        What the module says of itself (its function ``info``); ``run`` in it are the options that it starts with.
+        Metadata that the module's function ``info`` returns; the entry ``run`` holds initial settings.
     values : mapping
-        Parameters that it holds.
+        Parameters that the module holds.
     kernels : iterable of tvm.runtime.Module
-        Where the functions of the plans are.
+        Modules with the functions of the plans.
     """
     module = library_function("tvm_sched.make_module")(json.dumps(plans), json.dumps(about), dict(values))
     for library in kernels:
@@ -59,24 +59,25 @@ def lower(
     cores: Shares | None = None,
     states: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], list[tvm.runtime.Module]]:
-    """The plan of a schedule, and the modules of kernel libraries that it calls.
+    """Lower a schedule to an execution plan; return it with the kernel libraries' modules that it calls.
 
     Parameters
     ----------
     mod : tvm.IRModule
         The model, lowered to kernels.
     calls : Calls
-        The kernels that are called; their graph is the problem's.
+        The kernel calls; their graph is the problem's.
     functions : mapping of str to str
-        Name in the artifact of each function that it holds.
+        Each function's name in the artifact.
     name : str
-        Of the plan.
+        Name of the plan.
+    backend : {"cpu", "emulated", "cuda"}
     values : sequence of str
         Parameters whose values the artifact or its file of parameters holds.
     cores : mapping of str to (int, int), optional
-        Share of the machine's cores of each function; default: by the schedule.
+        Each function's share of the machine's cores. Default: by the schedule.
     states : mapping of str to str, optional
-        As `emit_plan` takes it.
+        As for `emit_plan`.
     """
     shares = core_shares(problem, schedule)
     if cores:
@@ -98,7 +99,7 @@ def lower(
 
 
 def _with_workspaces(mod: tvm.IRModule, calls: Calls) -> list[str]:
-    """Operators that cuBLASLt and cuDNN compute."""
+    """Return the operators that cuBLASLt and cuDNN compute."""
     known = mod.attrs[KERNELS] if mod.attrs and KERNELS in mod.attrs else {}
-    found = (call for call in calls.calls if call.function in known)
-    return [call.operator for call in found if kernel_document(mod, call.function)[0] == NVIDIA.name]
+    claimed = (call for call in calls.calls if call.function in known)
+    return [call.operator for call in claimed if kernel_document(mod, call.function)[0] == NVIDIA.name]

@@ -1,4 +1,4 @@
-"""`SharedValues`: keep one copy of parameters that several modules of a model share."""
+"""`SharedValues`: keep one copy of equal parameters of a model's modules."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..ir.attributes import PARAMETERS
 
 
 class SharedValues:
-    """Values of parameters by name; those that are equal bit by bit are held once."""
+    """Values of parameters by name; values of equal bits are held once."""
 
     def __init__(self) -> None:
         self._known: dict[str, list[tvm.runtime.Tensor]] = {}
 
     def share(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """The module with the values of those before it where they are equal, so that its own copies can go."""
+        """Return the module with earlier modules' values in place of its equal ones."""
         if not mod.attrs or PARAMETERS not in mod.attrs:
             return mod
         values = {str(name): self._one(str(name), value) for name, value in mod.attrs[PARAMETERS].items()}

@@ -13,15 +13,15 @@ from ..ir.attributes import PIPELINE, get_problem, leave
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.PartitionPipeline")
 class PartitionPipeline:
-    """Cut the model into pipeline stages on devices, so that batches that follow each other leave it as fast as can be.
+    """Cut the model into pipeline stages on devices, for the shortest time between batches.
 
     Reads the attribute ``tvm_sched.problem``; leaves the plan as a JSON document in ``tvm_sched.pipeline``, for
-    `EmitPipeline`. It replaces `Place` and the passes after it, which are for latency.
+    `EmitPipeline`. It replaces `Place` and later passes, which minimise latency.
 
     Parameters
     ----------
     stages : int or "auto"
-        At most this many stages; "auto": as many as there are devices.
+        Largest number of stages; "auto": the number of devices.
     partitioner : str
         Name of a registered partitioner.
     options : mapping, optional
@@ -29,9 +29,9 @@ class PartitionPipeline:
     devices, latency_ceiling, throughput_floor
         As for `tvm_sched.pipeline.plan_pipeline`.
     plan : PipelinePlan, optional
-        Take this plan, made for the same problem, instead of calling the partitioner.
+        Use this plan, made for the same problem, instead of calling the partitioner.
     progress : callable, optional
-        Called with what is being done, how many parts are done, and how many there are.
+        Called with the current task, the number of finished parts, and the number of parts.
     """
 
     def __init__(
@@ -48,11 +48,7 @@ class PartitionPipeline:
     ) -> None:
         self.stages, self.partitioner, self.options, self.progress = stages, partitioner, options, progress
         self.plan = plan
-        self.limits = {
-            "devices": devices,
-            "latency_ceiling": latency_ceiling,
-            "throughput_floor": throughput_floor,
-        }
+        self.limits = {"devices": devices, "latency_ceiling": latency_ceiling, "throughput_floor": throughput_floor}
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""

@@ -21,10 +21,9 @@ from ..problem.operator_graph import extract
 class Place:
     """Choose the device of each operator, how each parameter gets there, and the order of everything.
 
-    Reads the attribute ``tvm_sched.problem``, and the submodels that `SplitByDominators` left if the scheduler solves
-    submodels; leaves the schedule as a JSON document in ``tvm_sched.schedule``. Where the problem has variants, the
-    alternatives that the schedule chooses are in ``tvm_sched.choice`` from then on, and problem and schedule are of these
-    alone.
+    Reads the attribute ``tvm_sched.problem``, and the submodels of `SplitByDominators` if the scheduler solves submodels.
+    Leaves the schedule as a JSON document in ``tvm_sched.schedule``. If the problem has variants, the pass also leaves the
+    schedule's choice in ``tvm_sched.choice``, and resolves problem and schedule by it.
 
     Parameters
     ----------
@@ -33,9 +32,9 @@ class Place:
     options : mapping, optional
         Its options. If they set the size of submodels, the scheduler splits the graph itself.
     progress : callable, optional
-        Called with what is being done, how many parts are done, and how many there are.
+        Called with the current task, the number of finished parts, and the number of parts.
     schedule : Schedule, optional
-        Take this schedule, made for the same problem, instead of calling the scheduler.
+        Use this schedule, made for the same problem, instead of calling the scheduler.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class Place:
         return _with_schedule(mod, problem, schedule)
 
     def _submodels(self, mod: tvm.IRModule) -> tuple[dict[str, Any], list[list[str]] | None]:
-        """The sizes with which `SplitByDominators` split, and the operators of each submodel, where they count."""
+        """Return the sizes and submodels of `SplitByDominators`, if the scheduler's options do not set other sizes."""
         if not mod.attrs or SUBMODELS not in mod.attrs:
             return {}, None
         known = get(self.scheduler).option_names
@@ -73,17 +72,17 @@ class Place:
 
 
 def _with_schedule(mod: tvm.IRModule, problem: Problem, schedule: Schedule) -> tvm.IRModule:
-    """The module with a schedule of its problem, and with what that chose among variants."""
+    """Return the module with a schedule of its problem, both resolved by the schedule's choice."""
     if problem.variants is None:
         return leave(mod, SCHEDULE, schedule)
-    chosen, without = resolved(problem, schedule)
-    without = without.replace(notes=without.notes | ({"choice": schedule.choice} if schedule.choice else {}))
+    chosen, result = resolved(problem, schedule)
+    result = result.replace(notes=result.notes | ({"choice": schedule.choice} if schedule.choice else {}))
     mod = _with_parts(mod.with_attr(CHOICE, json.dumps(schedule.choice)))
-    return leave(leave(mod, PROBLEM, chosen), SCHEDULE, without)
+    return leave(leave(mod, PROBLEM, chosen), SCHEDULE, result)
 
 
 def _with_parts(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with the values of the parts of parameters that its kernels read."""
+    """Return the module with the values of the parts of parameters that its kernels read."""
     parts = extract(mod).parts
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
     for part in parts.values():
@@ -96,7 +95,7 @@ def _with_parts(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _check_problem(schedule: Schedule, problem: Problem) -> Schedule:
-    """The schedule, if it is one of the problem."""
+    """Return the schedule; raise if it is not a schedule of the problem."""
     if schedule.problem != problem.digest:
         raise InputError(
             f"the schedule is for problem {schedule.problem}, but model and topology give problem {problem.digest}; "

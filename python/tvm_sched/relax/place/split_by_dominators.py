@@ -18,16 +18,16 @@ class SplitByDominators:
     """Split the operator graph at the dominators of its output (SortingHat, Section 3.1).
 
     Leaves the attribute ``tvm_sched.submodels``: a JSON object with ``options`` (the parameters of this pass, which
-    `Place` hands to schedulers that split) and ``submodels`` (lists of operators' names). The longest path, whose ends
-    are the main source and sink, is measured in the latencies of ``tvm_sched.problem`` if that is there already, and
-    else in those of a stand-in device; a scheduler splits by the latencies it is given.
+    `Place` hands to schedulers that split) and ``submodels`` (lists of operators' names). The ends of the longest path are
+    the main source and sink. Its latencies are those of ``tvm_sched.problem``, or of a stand-in device if there is no
+    problem yet; a scheduler splits by the latencies of its problem.
 
     Parameters
     ----------
     dominators : int
-        Dominators in a submodel; 0 puts them together up to ``operators``.
+        Dominators in a submodel; 0: as many as fit into ``operators``.
     operators : int
-        Most operators of a submodel.
+        Largest number of operators in a submodel.
     """
 
     def __init__(self, dominators: int = 0, operators: int = 24) -> None:

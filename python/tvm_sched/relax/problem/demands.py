@@ -25,21 +25,21 @@ from ..lower.kernel_libraries.nvidia.library import LIBRARY as NVIDIA
 from .operator_graph import Extraction
 
 REGISTERS = {False: 32, True: 64}
-"""Assumed of a kernel that is not compiled, by whether it is a product: TVM's schedules keep parts of these in registers."""
+"""Registers assumed for a kernel that is not compiled; True: a product, of which TVM's schedules keep parts in registers."""
 _PRODUCT = re.compile(r"conv|matmul|dense|gemm|attention|einsum|linear")
 Launches = tuple[KernelResources, ...]
 
 
 class CompiledImage(Protocol):
-    """Compiled kernels, as far as demands need them (`tvm_sched.relax.codegen.cuda.compile.CudaImage`)."""
+    """Compiled kernels: the part of `tvm_sched.relax.codegen.cuda.compile.CudaImage` that demands need."""
 
     @property
     def functions(self) -> Mapping[str, Mapping[str, Any]]:
-        """How the kernels of each function are launched."""
+        """The kernel launches of each function."""
 
     @property
     def kernels(self) -> Mapping[str, CompiledKernel]:
-        """What each kernel takes, by symbol."""
+        """The resources of each kernel, by symbol."""
 
 
 ImageCompiler = Callable[[Mapping[str, tvm.tirx.PrimFunc], Sequence[str]], CompiledImage]
@@ -56,17 +56,17 @@ def with_demands(
     mod : tvm.IRModule
         The model, lowered to kernels.
     calls : Extraction
-        With the alternatives of all groups.
+        The operators of the graph and of all alternatives.
     topology : Topology
     compile_image : callable, optional
-        Compiles the kernels, so that registers and static shared memory are those of the code
-        (`tvm_sched.relax.codegen.cuda.compile_image`, which keeps the code for the artifact). Without it the launches are
-        those of the attribute `LAUNCHES`, and `REGISTERS` are assumed.
+        Compiles the kernels to find their registers and static shared memory
+        (`tvm_sched.relax.codegen.cuda.compile_image`, which keeps the code for the artifact). Default: the launches of the
+        attribute `LAUNCHES`, with `REGISTERS`.
 
     Returns
     -------
     Extraction
-        As it was where the topology has no GPU, and where the launches of an operator are not known.
+        Unchanged if the topology has no GPU, or if an operator's launches are unknown.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def with_demands(
 def _compiled_launches(
     mod: tvm.IRModule, calls: Sequence[KernelCall], archs: Sequence[str], compile_image: ImageCompiler
 ) -> dict[str, Launches]:
-    """Of each function that TVM compiles, with what nvcc says of it."""
+    """Return the launches of each function that TVM compiles, with the resources that nvcc reports."""
     table, claimed = KernelTable(), claimed_functions(mod)
     names = table.add(mod, kernel_names(calls, claimed), claimed)
     if not table.kernels:
@@ -125,7 +125,7 @@ def _compiled_launches(
 
 
 def _library_launches(mod: tvm.IRModule, functions: set[str], compiled: bool) -> dict[str, Launches]:
-    """Launches of functions that kernel libraries compute: our compiled kernels, a model of NVIDIA's libraries."""
+    """Return the launches of library functions: our kernels, compiled, and a model of NVIDIA's libraries."""
     launches: dict[str, Launches] = {}
     ours: dict[str, dict[str, Any]] = {}
     for name in sorted(functions):
@@ -141,13 +141,13 @@ def _library_launches(mod: tvm.IRModule, functions: set[str], compiled: bool) ->
 
 
 def _lowered_launches(mod: tvm.IRModule) -> dict[str, Launches]:
-    """Of each function, by the attribute `LAUNCHES`, with registers assumed."""
+    """Return the launches of each function in the attribute `LAUNCHES`, with assumed registers."""
     launches = mod.attrs[LAUNCHES] if mod.attrs and LAUNCHES in mod.attrs else {}
     return {str(name): _described(str(name), json.loads(str(text)), {}) for name, text in launches.items()}
 
 
 def _described(name: str, launches: Sequence[Mapping[str, Any]], kernels: Mapping[str, CompiledKernel]) -> Launches:
-    """What launches take, by the compiled kernels as far as they are known."""
+    """Return the resources of launches; a kernel that is not compiled has assumed registers."""
     assumed = CompiledKernel(REGISTERS[bool(_PRODUCT.search(name))], 0, 0)
     resources = []
     for launch in launches:
@@ -158,9 +158,10 @@ def _described(name: str, launches: Sequence[Mapping[str, Any]], kernels: Mappin
 
 
 def _memory_bound(graph: OpGraph, operator: Operator, device: Device) -> bool:
-    """As Opara's table of operators has it: products and convolutions are compute-intensive, what is fused to them too.
+    """Whether an operator is bound by memory.
 
-    Of the others, which the table does not all name, those that take longer to compute than to be read and written.
+    As in Opara's table, products and convolutions are not, with or without an epilogue. Any other operator is if computing
+    takes no longer than its reads and writes.
     """
     if _PRODUCT.search(operator.kind):
         return False

@@ -34,12 +34,11 @@ class EstimateLatencies:
     cost_model : str or callable
         Name of a registered cost model, or a function ``(graph, topology) -> Costs``. Default: `default_cost_model`.
     measure : callable, optional
-        Measures the module's kernels on this machine (`tvm_sched.relax.profiling.calibration.KernelTimer`). It takes the
-        place of the cost model ``"calibrated"`` if the topology is of this machine's cores. Without it, that cost model
-        predicts the kernels that were never measured.
+        Measures the module's kernels on this machine (`tvm_sched.relax.profiling.calibration.KernelTimer`). It replaces
+        the cost model ``"calibrated"`` if the topology is of this machine's cores. Without it, that cost model predicts the
+        kernels that were never measured.
     compile_image : callable, optional
-        Compiles the kernels, so that operators state what the compiled code takes of GPUs; see
-        `tvm_sched.relax.problem.demands.with_demands`.
+        As for `tvm_sched.relax.problem.demands.with_demands`.
     """
 
     def __init__(

@@ -14,19 +14,19 @@ from ..toolchain.compile_target import TF32
 CostModel = Callable[[OpGraph, Topology], Costs]
 _PRODUCTS = ("nvidia.matmul", "nvidia.conv2d")
 BY_RATE = ("roofline", *BY_LAUNCHES, "learned")
-"""Cost models that take a device's rate for the type of an operator's result."""
+"""Cost models that use a device's rate for the dtype of an operator's result."""
 
 
 def with_kernel_types(cost_model: CostModel, precision: str) -> CostModel:
-    """Wrap a cost model: it gets each operator with the type in which its kernel multiplies instead of its result's."""
+    """Wrap a cost model, so that it sees the dtype in which each kernel multiplies instead of the result's dtype."""
     return lambda graph, topology: cost_model(computing_types(graph, precision), topology)
 
 
 def computing_types(graph: OpGraph, precision: str) -> OpGraph:
-    """The same graph, its results of the types in which the kernels multiply; their bytes stay.
+    """Give each result in a graph the dtype in which its kernel multiplies; sizes in bytes stay.
 
-    TVM's kernels for half precision multiply in float32; a library's multiply what they read, and NVIDIA's round float32 to
-    TF32 if that is the ``precision``.
+    TVM's kernels for half precision multiply in float32. Libraries multiply in the dtype that they read; NVIDIA's round
+    float32 to TF32 if that is the ``precision``.
     """
     kinds = {tensor.name: tensor.dtype for tensor in graph.tensors}
     changed: dict[str, str] = {}

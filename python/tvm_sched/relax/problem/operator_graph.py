@@ -35,7 +35,7 @@ from .read_bytes import count_read_bytes
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a parameter: from ``begin`` up to ``end`` along an axis."""
+    """The part of a parameter from ``begin`` up to ``end`` along an axis."""
 
     parameter: str
     axis: int
@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Extraction:
-    """An operator graph, with the kernel calls and other data that the rest of the compiler needs.
+    """An operator graph, with the kernel calls and other data that later passes need.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class Extraction:
     calls : list of KernelCall
         One for each operator, in the order of the graph.
     arguments : dict of str to (relax.Var, tuple of int)
-        Tensors that are inputs of ``main``: the argument, and the positions that lead into it if it is a tuple.
+        For each input tensor, the argument of ``main`` and the positions in it if the argument is a (nested) tuple.
     parameters : dict of str to relax.Var
-        Tensors that are parameters, by the name of the argument after the inputs.
+        For each parameter tensor, the argument of ``main``.
     result : nested tuple of str
         What ``main`` returns, as names of tensors.
     groups : tuple of Group
@@ -81,13 +81,13 @@ class Extraction:
     parts: dict[str, Part] = field(default_factory=dict)
 
     def resolve(self, choice: Mapping[str, str]) -> Extraction:
-        """Return the extraction for a choice, without groups; groups that the choice does not name are as in the graph."""
+        """Return the extraction for a choice, without groups; a group that it does not name stays as in the graph."""
         graph, rows = choose_graph(self.graph, self.groups, choice)
-        every = [*self.calls, *self.alternative_calls]
         kept = {tensor.name for tensor in graph.tensors}
         parameters = {name: variable for name, variable in self.parameters.items() if name in kept}
         parts = {name: part for name, part in self.parts.items() if name in kept}
-        calls = [every[row] for row in rows]
+        calls = [*self.calls, *self.alternative_calls]
+        calls = [calls[row] for row in rows]
         return Extraction(graph, calls, self.arguments, parameters, self.result, parts=parts)
 
     def with_all_alternatives(self) -> Extraction:
@@ -101,29 +101,28 @@ class Extraction:
 
 
 def extract(mod: tvm.IRModule) -> Extraction:
-    """Make the operator graph of a module's ``main``, in which every operation is a call of a kernel.
+    """Extract the operator graph of a module's ``main``, in which every operation is a call of a kernel.
 
-    Each ``call_tir``, ``call_dps_packed`` and ``call_pure_packed`` is an operator; tuples, casts of types and other
-    names for a value are seen through. The order of operators is the order of the bindings, so the same module always
-    gives the same graph. Of a group with alternatives it has those operators that the module's attribute `CHOICE`
-    names, else the graph's own.
+    Each ``call_tir``, ``call_dps_packed`` and ``call_pure_packed`` is an operator. Tuples, type casts and aliases are
+    resolved. Operators keep the order of the bindings, so the same module always gives the same graph. The module's
+    attribute `CHOICE` chooses the form of each group; a group that it does not name has the graph's own operators.
 
     Raises
     ------
     InputError
-        Something in ``main`` that is no kernel call; the message names the operation, its binding and the reason.
+        An operation in ``main`` is not a kernel call; the message names it, its binding and the reason.
     """
     choice = json.loads(str(mod.attrs[CHOICE])) if mod.attrs and CHOICE in mod.attrs else {}
     return extract_variants(mod).resolve(choice)
 
 
 def extract_variants(mod: tvm.IRModule) -> Extraction:
-    """As `extract`, with the alternatives of all groups."""
+    """Extract the operator graph as `extract`, with the alternatives of all groups."""
     return _Extractor(mod).run()
 
 
 def get_graph(mod: tvm.IRModule) -> OpGraph:
-    """The operator graph of a module that `LowerToKernels` made."""
+    """Return the operator graph of a module that `LowerToKernels` lowered."""
     return extract(mod).graph
 
 
@@ -141,9 +140,9 @@ class _Extractor:
     read_bytes: dict[str, Mapping[int, int]] = field(default_factory=dict)
     members: dict[relax.Var, AlternativeBinding] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
-    member: AlternativeBinding | None = None  # of the binding at which this is
+    member: AlternativeBinding | None = None  # of the current binding
     owned: dict[relax.Var, Choice] = field(default_factory=dict)
-    owner: Choice | None = None  # of the binding at which this is, which no alternative of the choice needs
+    owner: Choice | None = None  # of the current binding, if no alternative of the choice needs it
     alternatives: AlternativeCollector = field(default_factory=AlternativeCollector)
 
     def run(self) -> Extraction:
@@ -235,20 +234,17 @@ class _Extractor:
     def _operator(
         self, call: Any, function: str, arguments: relax.Expr, where: str, *, external: bool, packed: bool
     ) -> Any:
-        given = self._value(arguments, where)
-        inputs = flatten(given if isinstance(given, tuple) else (given,))
+        inputs = flatten(self._value(arguments, where))
         if None in inputs:
             raise InputError(f"{where}: {function!r} takes a shape or number as an argument; kernels take tensors only")
         kind = kernel_kind(function)
-        if self.member is not None:
-            prefix = f"{self._maker(self.member)}/{self.member.choice.names[self.member.number]}/"
-        else:
-            prefix = ""
+        member = self.member
+        prefix = f"{self._maker(member)}/{member.choice.names[member.number]}/" if member is not None else ""
         self.names[prefix + kind] += 1
         count = self.names[prefix + kind]
         name = prefix + (kind if count == 1 else f"{kind}.{count}")
         result = self._outputs(call.ty, name, (), where, f"{function!r}")
-        outputs = tuple(flatten(result if isinstance(result, tuple) else (result,)))
+        outputs = tuple(flatten(result))
         if function not in self.flops:
             self.flops[function] = kernel_flops(self.mod, function) if external else count_flops(self.mod[function])
         if not external and function not in self.read_bytes:
@@ -276,9 +272,9 @@ class _Extractor:
         return name
 
     def _maker(self, member: AlternativeBinding) -> str:
-        """Return the operator of the graph that makes what an alternative makes; it names the group."""
-        made = self.values[member.choice.results[0]]
-        return next(operator.name for operator in reversed(self.operators) if made in operator.outputs)
+        """Return the graph's operator that computes the alternative's result; it names the group."""
+        result = self.values[member.choice.results[0]]
+        return next(operator.name for operator in reversed(self.operators) if result in operator.outputs)
 
     def _outputs(self, ty: Any, name: str, path: tuple[int, ...], where: str, function: str) -> Any:
         if isinstance(ty, relax.TupleType):
@@ -301,11 +297,11 @@ class _Extractor:
                 "--shape, or the pass relax.transform.BindSymbolicVars"
             )
         dtype = plain(dtype_of(ty))
-        made = Tensor(name, bytes_of(shape, dtype), kind, shape, dtype)
+        tensor = Tensor(name, bytes_of(shape, dtype), kind, shape, dtype)
         if self.member is not None:
-            self.alternatives.add_tensor(self._maker(self.member), self.member, made)
+            self.alternatives.add_tensor(self._maker(self.member), self.member, tensor)
         else:
-            self.tensors[name] = made
+            self.tensors[name] = tensor
 
     def _unique_tensor(self, name: str) -> str:
         candidate, count = name, 1
@@ -316,17 +312,14 @@ class _Extractor:
 
 
 def _read_bytes(inputs: list[str], partial: Mapping[int, int]) -> dict[str, int] | msgspec.UnsetType:
-    """By tensor, of those that a kernel reads in part as each argument that they are."""
-    found: dict[str, int] = {}
-    for name in {inputs[position] for position in partial if position < len(inputs)}:  # others are results
-        positions = [position for position, other in enumerate(inputs) if other == name]
-        if len(positions) == 1:
-            found[name] = partial[positions[0]]
-    return dict(sorted(found.items())) or msgspec.UNSET
+    """Return the bytes read of each tensor that a kernel reads in part and takes as one argument only."""
+    positions = [position for position in partial if position < len(inputs)]  # others are results
+    read = {inputs[position]: partial[position] for position in positions if inputs.count(inputs[position]) == 1}
+    return dict(sorted(read.items())) or msgspec.UNSET
 
 
 def flatten(value: Any) -> list[Any]:
-    """The leaves of nested tuples."""
+    """Return the leaves of nested tuples; a leaf itself is its only one."""
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in flatten(part)]
     return [value]
@@ -346,12 +339,7 @@ def _refusal_reason(operation: str) -> str:
     if operation.startswith(("relax.builtin.", "relax.memory.", "relax.vm.")):
         return "memory is planned with the schedule; give the module as it is before TVM allocates (CallTIRRewrite)"
     operator = tvm.ir.Op.get(operation)
-    if operator.has_attr("FLegalize") or operation in (
-        "relax.cumsum",
-        "relax.cumprod",
-        "relax.sort",
-        "relax.argsort",
-        "relax.topk",
-    ):
+    lowered = ("relax.cumsum", "relax.cumprod", "relax.sort", "relax.argsort", "relax.topk")
+    if operator.has_attr("FLegalize") or operation in lowered:
         return "run LowerToKernels first; if it ran, TVM has no kernel for its types, layouts or attributes"
     return "TVM has no kernel for it (no legalisation), and no packed function implements it"

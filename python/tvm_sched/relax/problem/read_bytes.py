@@ -15,26 +15,17 @@ from ..ir.statements import intrinsic, map_expression
 
 @lru_cache(maxsize=1000)  # a model's graph is made several times, of the same kernels
 def count_read_bytes(function: tirx.PrimFunc) -> Mapping[int, int]:
-    """Bytes that a kernel reads at most of those arguments of which it reads a part only.
+    """Bound the bytes that a kernel reads of arguments that it reads in part; return them by the argument's position.
 
-    Each load in the kernel's loops reads one element in each of their iterations, so iterations times the element's size is
-    never less than what is read. Where that is not below the tensor's size, as in a matrix product, or not known (a loop
-    whose extent depends on data, a view of a buffer), the argument is not named and counts as read whole.
-
-    Parameters
-    ----------
-    function : tvm.tirx.PrimFunc
-
-    Returns
-    -------
-    dict of int to int
-        By the position of the argument.
+    A load reads one element in each iteration of its loops, so iterations times the element's size is an upper bound. If it
+    is not below the tensor's size (a matrix product) or not known (a loop whose extent depends on data, a view of a
+    buffer), the argument counts as read whole and has no entry.
     """
     counts = _Loads()
     counts.visit(function.body, 1)
     if not counts.known:
         return {}
-    found: dict[int, int] = {}
+    bounds: dict[int, int] = {}
     for position, parameter in enumerate(function.params):
         if not isinstance(parameter.ty, tirx.buffer.BufferType):
             continue
@@ -43,12 +34,12 @@ def count_read_bytes(function: tirx.PrimFunc) -> Mapping[int, int]:
             continue
         read = counts.of.get(parameter, 0) * element.bits // 8
         if 0 < read < prod(int(extent) for extent in shape) * element.bits // 8:
-            found[position] = read
-    return found
+            bounds[position] = read
+    return bounds
 
 
 class _Loads:
-    """Elements loaded of each buffer, by its variable, as far as the loops around the loads have known extents."""
+    """Counts the elements loaded of each buffer; ``known`` is false if a loop's extent or an access is not known."""
 
     def __init__(self) -> None:
         self.of: dict[tirx.Var, int] = {}
@@ -90,7 +81,7 @@ class _Loads:
             self.known = False
 
     def load(self, expr: Any, times: int) -> Any:
-        """Count the loads in an expression that is computed ``times`` times; it comes back as it is."""
+        """Count the loads in an expression that is computed ``times`` times; return it unchanged."""
         kind = _kind(expr.__class__)
         if kind == "load":
             self.of[expr.source] = self.of.get(expr.source, 0) + times * int(expr.ty.dtype.lanes)
@@ -109,7 +100,7 @@ class _Loads:
 
 @cache
 def _kind(expression: type) -> str:
-    """What a class of expressions is; "" where it is not known here."""
+    """Classify a class of expressions; "" if it is unknown."""
     kinds = {
         "load": tvm.ir.TensorLoad,
         "ramp": tirx.Ramp,

@@ -1,4 +1,4 @@
-"""Times of a lowered model's kernels on this machine's cores, each measured once and kept in the database."""
+"""Measure a lowered model's kernels on this machine's cores, each once, and keep the times in the database."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from ..problem.operator_graph import Extraction, extract
 from .other_load import OtherLoad, undisturbed
 
 SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
-"""How long a model is run to measure its kernels, and how often; for so few runs a slow model may take longer."""
+"""Time and numbers of the runs of a model that measure its kernels; `FEWEST_RUNS` of a slow model may take longer."""
 LEAST_SHARE = 0.2
-"""Of `SECONDS`, for a model few of whose kernels are new; else it is the share of them that is new."""
+"""Least share of `SECONDS` for a model; else the share is that of its new kernels."""
 
 
 class KernelTimer:
@@ -46,12 +46,12 @@ class KernelTimer:
     Parameters
     ----------
     progress : callable, optional
-        Called with what is being done, how many parts are done, and how many there are.
+        Called with the current task, the number of finished parts, and the number of parts.
     """
 
     def __init__(self, progress: Progress | None = None) -> None:
         self.progress = progress
-        self.load = OtherLoad()  # from now until the kernels are measured, while the passes before run
+        self.load = OtherLoad()  # from now until the kernels are measured
 
     def __call__(self, mod: tvm.IRModule, calls: Extraction, topology: Topology) -> Costs:
         """Return the latencies of a lowered model's kernels; see `calibrated_costs`."""
@@ -65,16 +65,14 @@ def calibrated_costs(
     load: OtherLoad | None = None,
     calls: Extraction | None = None,
 ) -> Costs:
-    """Latencies of a lowered model on ``cpuN``; kernels that were never met with as many threads are measured now.
+    """Return the latencies of a lowered model on ``cpuN``; measure the kernels that the database lacks.
 
-    A kernel is known by its signature and a digest of its code, so that the time of another kernel for the same shapes,
-    or of one that an older version of this package made, is not taken for its own. Times that are known are not measured
-    again, so that the same model gives the same latencies as long as the database is kept; but for times that were taken
-    beside other work, once ``load`` says that the machine is quiet.
+    A kernel's key is its signature and a digest of its code and compiler, so different kernels for the same shapes have
+    different times. Known times are not measured again, so a model keeps its latencies as long as the database is kept.
+    Only times that were taken beside other work are replaced, if ``load`` shows that the machine is quiet now.
 
-    ``calls`` are the kernels; default: those of the module's graph.
-
-    Where a model cannot be run on random values, its kernels are predicted, with a `CostWarning`.
+    ``calls`` are the kernels; default: those of the module's graph. If a model cannot be run on random values, its kernels
+    are predicted, with a `CostWarning`.
     """
     calls, machine = calls or extract(mod), this_machine()
     database, key = Database(), database_key(threads_of(topology, machine))
@@ -105,7 +103,7 @@ def calibrated_costs(
 
 
 def _try_database(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Read or write the database; one that cannot be used causes a warning, not an error."""
+    """Read or write the database; if that fails, warn."""
     try:
         return work(*arguments)
     except InputError as error:
@@ -114,7 +112,7 @@ def _try_database(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def kernel_keys(mod: tvm.IRModule, calls: Extraction) -> list[str]:
-    """Database keys of the operators' times: signature and digest of the kernel."""
+    """Return the database key of each operator: signature and digest of its kernel."""
     claimed = claimed_functions(mod)
     digests: dict[str, str] = {}
     keys = []
@@ -138,7 +136,7 @@ def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> 
 def _measure(
     mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Sequence[str], seconds: float
 ) -> list[Measurement]:
-    """The distinct kernels of a model, as long as they take in its run on one of the topology's devices."""
+    """Measure the distinct kernels of a model in its run on one of the topology's devices."""
     if not (target := get_compile_target(mod)).runs_here():
         raise InputError(f"this machine lacks instructions of {target.host}")
     graph = calls.graph
@@ -165,20 +163,20 @@ def _measure(
 
 
 def _typical(times: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Seconds of a kernel whose calls took ``times``, (runs, calls): the median, and how far the least is below it.
+    """Return a kernel's median seconds from ``times`` (runs, calls), and the distance of the minimum as a share of it.
 
-    The least alone would be too little: no run has all its kernels at their fastest.
+    The minimum would be too little: in no run all kernels are at their fastest.
     """
     low, middle = (max(float(np.quantile(times, q, axis=0).mean()), 1e-9) for q in (0.0, 0.5))
     return middle, round((middle - low) / middle, 4)
 
 
 def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: float) -> npt.NDArray[np.float64]:
-    """Seconds of each operator in each of some runs of one stream, (runs, operators).
+    """Run a module of one stream repeatedly; return the seconds of each operator, of shape (runs, operators).
 
-    An operator's time is what passes from the end of the one before it to its own end, so that the times of a run make up
-    its latency. The runs have a thread of their own, with which the OpenMP threads end that kernels start: as long as a
-    process has more of these than cores, libgomp lets them sleep between kernels.
+    An operator's time begins at the end of the operator before it, so the times of a run add up to its latency. The runs
+    are in a new thread; when it ends, the OpenMP threads that the kernels started end, too. While a process has more of
+    these than cores, libgomp lets them sleep between kernels.
     """
     position = {name: k for k, name in enumerate(operators)}
 
@@ -197,13 +195,13 @@ def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: flo
         arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
         module.configure(trace=True)
         one(arguments)
-        found: list[npt.NDArray[np.float64]] = []
+        runs: list[npt.NDArray[np.float64]] = []
         begin = time.monotonic()
-        while not found or len(found) < (FEWEST_RUNS if time.monotonic() > begin + seconds else MOST_RUNS):
-            found.append(one(arguments))
+        while not runs or len(runs) < (FEWEST_RUNS if time.monotonic() > begin + seconds else MOST_RUNS):
+            runs.append(one(arguments))
             if time.monotonic() > begin + MOST_SECONDS:
                 break
-        return np.array(found)
+        return np.array(runs)
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work).result()

@@ -1,4 +1,4 @@
-"""Measures kernels on this machine's cores: alone and warm, alone and cold, in parallel; copies in memory."""
+"""Measure kernels on this machine's cores (alone and warm, alone and cold, in parallel), and copies in memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CpuBench:
     Raises
     ------
     InputError
-        A topology that is not of this machine's cores.
+        The topology has devices other than CPUs.
     """
 
     backend: str | None = None
@@ -52,7 +52,7 @@ class CpuBench:
     def alone(
         self, mod: tvm.IRModule, extraction: Extraction, measured: Mapping[str, Measurement]
     ) -> dict[str, Measurement]:
-        """The measurements with those of kernels called again and again, and with caches flushed before each call."""
+        """Add times of kernels alone: in repeated calls (warm), and with caches flushed before each call (cold)."""
         result = dict(measured)
         for text, kernel in single_kernels(mod, extraction, measured, len(self.topology.devices)).items():
             warm = kernel.seconds(number=3, min_repeat_ms=2)
@@ -61,10 +61,9 @@ class CpuBench:
         return result
 
     def beside(self, mod: tvm.IRModule, extraction: Extraction, wanted: Sequence[tuple[str, str]]) -> list[Pair]:
-        """Pairs of kernels, each on cores of its own.
+        """Measure pairs of kernels, each on its own cores; return none if there are too few cores.
 
-        Two streams share the threads of a device; a device with one thread is measured beside another device. Where there
-        are no cores for both, nothing is measured.
+        Two streams share the threads of a device. A device with one thread is measured beside another device.
         """
         each = max(self.threads // 2, 1)
         if cores() < 2 * each:
@@ -74,7 +73,7 @@ class CpuBench:
         return measure_pairs(wanted, first, second, each)
 
     def copies(self) -> tuple[Copies, ...]:
-        """Copies from memory to memory, by one core and by two at once."""
+        """Time copies from memory to memory, by one core and by two at once."""
         alone = Copies("memory", 1, tuple((size, _copy_seconds(size)) for size in COPY_SIZES))
         if cores() < 2:
             return (alone,)
@@ -86,7 +85,7 @@ class CpuBench:
 
 
 def _copy_seconds(size: int) -> float:
-    """Median of several copies."""
+    """Return the median seconds of several copies."""
     source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
     times = []
     for _ in range(9):

@@ -1,11 +1,10 @@
-"""Measures kernels on a GPU through cupy: events around launches, and what each kernel takes of a multiprocessor."""
+"""Measure kernels on a GPU through cupy: times by events around launches, and the resources that each kernel takes."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -35,20 +34,11 @@ _STATIC_SHARED = 48 << 10  # bytes of shared memory that a launch gets without a
 
 @dataclass(frozen=True)
 class GpuKernel:
-    """The launches of one function, bound to memory.
+    """The launches of one function, bound to memory."""
 
-    Attributes
-    ----------
-    launches : list of (kernel, grid, block, arguments, shared bytes)
-    resources : tuple of KernelResources
-        Of each launch.
-    memory : list
-        What the arguments point to.
-    """
-
-    launches: list[tuple[Any, tuple[int, ...], tuple[int, ...], tuple[Any, ...], int]]
-    resources: tuple[KernelResources, ...]
-    memory: list[Any]
+    launches: list[tuple[Any, tuple[int, ...], tuple[int, ...], tuple[Any, ...], int]]  # with grid, block, shared bytes
+    resources: tuple[KernelResources, ...]  # of each launch
+    memory: list[Any]  # to which the arguments point
 
     def __call__(self) -> None:
         """Launch all on the current stream."""
@@ -59,8 +49,8 @@ class GpuKernel:
 class CudaBench:
     """One GPU of this machine; see `tvm_sched.relax.profile_models.Bench`.
 
-    In the run, kernels are timed by the executor's own events. Alone they are replayed as a CUDA graph of many launches, so
-    that no time of Python's is in it. Kernels of libraries run within an executor only and are measured in the run alone.
+    In a model's run, the executor's events time the kernels. A kernel alone is replayed as a CUDA graph of many launches,
+    which excludes Python's time. Libraries' kernels need an executor and are measured in the run only.
 
     Raises
     ------
@@ -95,9 +85,9 @@ class CudaBench:
     def alone(
         self, mod: tvm.IRModule, extraction: Extraction, measured: Mapping[str, Measurement]
     ) -> dict[str, Measurement]:
-        """The measurements with those of kernels called again and again, after another use of the cache, and directly.
+        """Add times of kernels alone: repeated (warm), after a cache flush (cold), and with direct host access.
 
-        Direct host access: inputs and parameters lie in pinned host memory, and the kernel reads them over the bus.
+        For direct host access, inputs and parameters lie in pinned host memory.
         """
         result = dict(measured)
         host = self._kernels(mod, extraction, measured, direct=True)
@@ -109,7 +99,7 @@ class CudaBench:
         return result
 
     def beside(self, mod: tvm.IRModule, extraction: Extraction, wanted: Sequence[tuple[str, str]]) -> list[Pair]:
-        """Pairs of kernels on two streams, each launched so often that it runs for a millisecond."""
+        """Measure pairs of kernels on two streams, each launched often enough to run for a millisecond."""
         names = {name for pair in wanted for name in pair}
         first, second = (self._kernels(mod, extraction, names) for _ in range(2))
         other = self.cupy.cuda.Stream(non_blocking=True)
@@ -126,7 +116,7 @@ class CudaBench:
         return result
 
     def copies(self) -> tuple[Copies, ...]:
-        """Between host memory and the GPU, alone and while all GPUs copy; to each other GPU that it reaches."""
+        """Time copies between host and GPU, alone and while all GPUs copy, and copies to each other GPU."""
         here, others = f"cuda:{self.ordinal}", [n for n in range(self.count) if n != self.ordinal]
         copies, result = CopyTimer(self.timer), []
         for at_once, beside in ((1, []), (self.count, others)) if others else ((1, []),):
@@ -141,7 +131,7 @@ class CudaBench:
     def _kernels(
         self, mod: tvm.IRModule, extraction: Extraction, wanted: Mapping[str, Any] | set[str], direct: bool = False
     ) -> dict[str, GpuKernel]:
-        """Compiled kernels by signature; with ``direct``, those that read host tensors, which then lie in host memory."""
+        """Compile kernels by signature; ``direct``: only kernels that read host tensors, which stay in host memory."""
         calls = {
             text: call
             for text, call in zip(signatures(extraction.graph), extraction.calls, strict=True)
@@ -152,17 +142,19 @@ class CudaBench:
         arch = self.topology.devices[0].arch
         functions = {call.function: mod[call.function] for call in calls.values()}
         image = compile_image(functions, [arch] if arch else ())
-        with _file_of(image.binary) as path:
-            module = self.cupy.RawModule(path=path)
-            found = {
+        with tempfile.TemporaryDirectory(prefix="tvm_sched_profile_") as folder:
+            path = Path(folder) / "kernels.fatbin"
+            path.write_bytes(image.binary)
+            module = self.cupy.RawModule(path=str(path))
+            kernels = {
                 t: self._bind(module, image.functions[c.function], extraction, c, direct) for t, c in calls.items()
             }
-        return {text: kernel for text, kernel in found.items() if kernel is not None}
+        return {text: kernel for text, kernel in kernels.items() if kernel is not None}
 
     def _bind(
         self, module: Any, described: Mapping[str, Any], extraction: Extraction, call: Any, direct: bool
     ) -> GpuKernel | None:
-        """A function's launches with tensors of its own; None where ``direct`` has nothing to read from the host."""
+        """Bind a function's launches to new tensors; with ``direct``, return None if it reads no host tensor."""
         graph, rng = extraction.graph, np.random.default_rng(0)
         tensors = [graph.tensors[graph.index.tensor_id[name]] for name in (*call.inputs, *call.outputs)]
         hosted = [direct and tensor.kind in ("input", "parameter") for tensor in tensors]
@@ -185,7 +177,7 @@ class CudaBench:
         return GpuKernel(launches, tuple(resources), [*memory, *spaces])
 
     def _filled(self, value: np.ndarray[Any, Any], on_host: bool) -> Any:
-        """Memory with the bytes of an array, on the GPU or pinned on the host; it has an address ``ptr``."""
+        """Copy an array into new memory, on the GPU or pinned on the host; its address is ``ptr``."""
         data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
         pinned = self.cupy.cuda.alloc_pinned_memory(max(len(data), 1))
         np.frombuffer(pinned, np.uint8, len(data))[:] = data
@@ -214,7 +206,7 @@ class CudaBench:
             return self.stream.end_capture()
 
     def _race(self, graphs: Sequence[Any], other: Any) -> tuple[float, float]:
-        """When each of two graphs ends that start at once on two streams, in seconds."""
+        """Start two graphs at once on two streams; return the seconds after which each ends."""
         start = self.timer.event()
         other.wait_event(start)
         ends = []
@@ -229,21 +221,15 @@ class CudaBench:
 
 
 def slowdowns(alone: Sequence[float], ended: Sequence[float]) -> tuple[float, float]:
-    """How many times as long each of two runs takes while the other runs, at least 1.
+    """Return how many times as long each of two runs takes while the other runs, at least 1.
 
-    Both start at once; what is left of the longer when the shorter has ended runs alone.
-
-    Parameters
-    ----------
-    alone : (float, float)
-        Seconds of each by itself.
-    ended : (float, float)
-        Seconds after the common start at which each has ended.
+    ``alone`` holds the seconds of each run by itself, ``ended`` the seconds from the common start to the end of each. The
+    longer run ends alone.
     """
     short, long = (0, 1) if ended[0] <= ended[1] else (1, 0)
     factors = [1.0, 1.0]
     factors[short] = max(ended[short] / alone[short], 1.0)
-    beside = alone[long] - (ended[long] - ended[short])  # what of the longer was done while both ran
+    beside = alone[long] - (ended[long] - ended[short])  # seconds of the longer run's work done while both ran
     factors[long] = max(ended[short] / beside, 1.0) if beside > 0 else 1.0
     return factors[0], factors[1]
 
@@ -259,16 +245,8 @@ def _resources(attributes: Mapping[str, int], launch: Mapping[str, Any]) -> Kern
     )
 
 
-@contextmanager
-def _file_of(binary: bytes) -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="tvm_sched_profile_") as folder:
-        path = Path(folder) / "kernels.fatbin"
-        path.write_bytes(binary)
-        yield str(path)
-
-
 def _topology_of(address: str) -> Topology:
-    """One GPU of this machine by its PCI address, with its bus."""
+    """Return the topology of one GPU of this machine, by its PCI address, with its bus."""
     recording = record()
     machine = to_topology(recording)
     wanted = pci_address(address)

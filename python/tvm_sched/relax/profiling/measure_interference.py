@@ -20,28 +20,18 @@ from .other_load import OtherLoad
 from .single_kernels import SingleKernel
 
 _SLICE_MS = 2
-"""How long the other kernel runs before it looks whether it may stop."""
+"""Milliseconds that the other kernel runs between checks whether to stop."""
 _ATTEMPTS = 3
-"""How often a pair is measured on a machine that other processes keep busy; the quietest counts."""
+"""Largest number of measurements of a pair while other processes keep the machine busy; the quietest counts."""
 
 
 def choose_pairs(
     work: Workload, device: DeviceProperties, seconds: npt.NDArray[np.float64], count: int
 ) -> list[tuple[int, int]]:
-    """The most informative pairs of kernels for interference, as positions, best first.
+    """Choose at most ``count`` informative pairs of kernels for interference; return positions, best first.
 
-    Of those bound by arithmetic and of those bound by memory (at the device's rates) the longest are taken, and of these
-    each beside each, its like and itself included.
-
-    Parameters
-    ----------
-    work : Workload
-        Distinct kernels.
-    device : DeviceProperties
-    seconds : array of float
-        What each takes of a run in all.
-    count : int
-        The most pairs.
+    The longest kernels that are bound by arithmetic, and the longest that are bound by memory (at the device's rates), are
+    paired with each other and with themselves. ``work`` holds distinct kernels, ``seconds`` the total time of each in a run.
     """
     arithmetic = work.flops / device.peak("float32") >= work.bytes / device.bandwidth
     order = np.argsort(-seconds, kind="stable")
@@ -57,17 +47,17 @@ def measure_pairs(
     others: Mapping[str, SingleKernel],
     threads: int,
 ) -> list[Pair]:
-    """Measure kernels of the CPU alone and beside each other, again where others used more than `QUIET_LOAD` cores.
+    """Measure CPU kernels alone and in pairs; repeat a pair if other processes used more than `QUIET_LOAD` cores.
 
-    Alone a kernel runs where it runs beside the other one, and a pair's load is that of all its measurements.
+    A kernel alone runs on the cores that it has in a pair. A pair's load is that of all its measurements.
 
     Parameters
     ----------
     pairs : iterable of (signature, signature)
     kernels, others : mapping of str to SingleKernel
-        Twice the same, with tensors and state of their own; pairs that are not there are left out.
+        The same kernels twice, with separate tensors and state; pairs of other kernels are omitted.
     threads : int
-        That each has.
+        Threads of each kernel.
     """
     result = []
     for first, second in pairs:
@@ -87,16 +77,16 @@ def measure_pairs(
 
 
 def measure_alone(kernel: SingleKernel, threads: int) -> float:
-    """Seconds of a kernel by itself, on the cores that it has in a pair."""
+    """Measure the seconds of a kernel alone, on the cores that it has in a pair."""
     with _on_half(threads):
         return measure_kernel(kernel)
 
 
 def measure_beside(kernel: SingleKernel, other: SingleKernel, threads: int) -> float:
-    """Seconds of a kernel while another one runs all the time, each on cores of its own.
+    """Measure the seconds of a kernel while another one runs all the time, each on its own cores.
 
-    Where nobody says so, one pair in ten has both of its threads on one core for a while, which takes each twice the time
-    and more. Kernels of several threads run where the system puts these.
+    Without pinning, one pair in ten has both threads on one core for a while, which at least doubles their times. Only
+    kernels of one thread are pinned.
     """
     with running_beside(lambda: measure_kernel(other, repeat=1), partial(_take_cores, 1, threads)), _on_half(threads):
         return measure_kernel(kernel)
@@ -123,17 +113,15 @@ def _take_cores(half: int, threads: int) -> None:
 
 
 def measure_kernel(kernel: SingleKernel, repeat: int = 7) -> float:
-    """Seconds of a kernel, called again and again."""
+    """Measure the seconds of a kernel in repeated calls."""
     return kernel.seconds(repeat, number=1, min_repeat_ms=_SLICE_MS)
 
 
 @contextmanager
 def running_beside(work: Callable[[], Any], prepare: Callable[[], Any] | None = None) -> Iterator[None]:
-    """While the block runs, another thread does ``work`` again and again; it has begun once already when the block starts.
+    """Repeat ``work`` in another thread, after ``prepare``, while the block runs; it has begun when the block starts.
 
-    That thread calls ``prepare`` first.
-
-    ``work`` leaves Python's lock to others while it computes, as calls of kernels and large copies do.
+    ``work`` must release Python's lock while it computes, as kernel calls and large copies do.
     """
     begun, stop, errors = threading.Event(), threading.Event(), list[BaseException]()
 

@@ -29,7 +29,7 @@ from ..ir.attributes import PROBLEM, SCHEDULE, get_compile_target, get_problem, 
 from ..problem.operator_graph import extract
 from .calibration import kernel_keys
 from .other_load import OtherLoad
-from .paired_runs import CLOSE, MARGIN, compare, settle
+from .paired_runs import CLOSE, MARGIN, Comparison, compare, settle
 
 SECONDS = 1.0
 """Default time for comparing two schedules."""
@@ -43,19 +43,17 @@ _BLOCKS = (0, 12, 8)
 class MeasureSchedules:
     """Run the schedule and others for the same cores on this machine, and keep the fastest.
 
-    Reads ``tvm_sched.problem`` and ``tvm_sched.schedule`` of a module that is lowered for CPUs; writes both, since the
-    fastest may be for another number of logical devices, with latencies that were measured. See
-    `choose_fastest`. The answer depends on the machine, and on what else it does.
+    Reads ``tvm_sched.problem`` and ``tvm_sched.schedule`` of a module that is lowered for CPUs. Writes both, since the
+    fastest schedule (`choose_fastest`) may be for another number of logical devices, with measured latencies.
 
     Parameters
     ----------
     seconds : float, optional
-        For which two schedules are compared; default 1.
+        Time of one comparison of two schedules; default `SECONDS`.
     progress : callable, optional
-        Called with what is being done, how many parts are done, and how many there are.
+        Called with the current task, the number of finished parts, and the number of parts.
     streams, launch_order : str, optional
-        As in `tvm_sched.streams.choose_streams` and `choose_launch_order`. With ``"best"`` the streams of each method are
-        measured, too; a method that is named is taken, on one device with all cores, by the measured times of kernels.
+        As in `choose_fastest`.
     """
 
     def __init__(
@@ -65,10 +63,8 @@ class MeasureSchedules:
         streams: str | None = None,
         launch_order: str | None = None,
     ) -> None:
-        self.seconds = seconds
-        self.progress = progress
-        self.streams = streams
-        self.launch_order = launch_order
+        self.seconds, self.progress = seconds, progress
+        self.streams, self.launch_order = streams, launch_order
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
@@ -78,22 +74,12 @@ class MeasureSchedules:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate: a schedule for this machine's cores.
-
-    Parameters
-    ----------
-    name : str
-    problem : Problem
-        Of this machine's cores, with measured latencies.
-    schedule : Schedule
-    spares_cores : bool
-        Whether it leaves cores idle, so that another process costs it less than it costs others.
-    """
+    """A schedule for this machine's cores."""
 
     name: str
     problem: Problem
     schedule: Schedule
-    spares_cores: bool = False
+    spares_cores: bool = False  # it leaves cores idle, so other processes slow it down less
 
 
 def choose_fastest(
@@ -105,40 +91,39 @@ def choose_fastest(
 ) -> tuple[Problem, Schedule]:
     """Measure the schedule of a lowered module and others for the same cores on this machine; return the fastest.
 
-    All kernels are measured where they run, on one thread and on all. From these times, candidates are planned:
+    First all kernels are measured in the run, on one thread and on all. These times give the candidates:
 
     - one stream: operators one after another, each on all cores;
     - one of N devices: the same with one core;
     - in parallel: stages of one device by `ios`, which gives each stream of a stage threads of its own;
     - logical devices: `heft` over as many devices as there are cores;
-    - with ``streams="best"``, those of each allocator on one device (`tvm_sched.streams.allocate_streams`);
-    - the module's own schedule, if it is none of these.
+    - with ``streams="best"``, the streams of each allocator on one device (`tvm_sched.streams.allocate_streams`);
+    - the module's own schedule, if it has several devices or stages.
 
-    What was chosen on a quiet machine is kept on disk, by the graph and its kernels' content; the same kernels in the same
-    graph are not measured again.
+    The first candidate is the incumbent. A challenger replaces it if it is faster when the two run alternately
+    (`compare`). Candidates close to the fastest are compared with it once more, both in new copies, since two copies of
+    one artifact may differ by more than `MARGIN` for seconds. Both comparisons count alike (`settle`). So the answer is
+    slower than one stream with all cores by no more than the machine's noise, and slower than the best candidate by no
+    more than noise and `MARGIN`. While other processes disturb the machine, only a far faster candidate replaces one
+    stream, and one core never replaces all.
 
-    The first is held, and gives its place to another that is faster in turns with it (`compare`). What came close to the
-    fastest is compared with it once more afterwards, both as new copies, and the two looks count alike (`settle`): two
-    copies of one artifact may differ by more than `MARGIN` for seconds. So the answer is slower than one stream with all
-    cores by no more than the noise of the machine, and than the best of them by no more than that and `MARGIN`. Where
-    other processes do not let the machine alone, only what is far faster takes the place of one stream, and never one
-    core the place of all.
+    A choice that was made on a quiet machine is kept on disk, by the graph and the content of its kernels.
 
     Parameters
     ----------
     mod : tvm.IRModule
         With problem and schedule in its attributes; its topology is of CPUs.
     seconds : float, optional
-        For which two schedules are compared; default `SECONDS`.
+        Time of one comparison of two schedules; default `SECONDS`.
     progress : callable, optional
     streams, launch_order : str, optional
-        A method of streams (`tvm_sched.streams.choose_streams`) that is named is taken instead of all these, with the
-        launch order, on one device with all cores; nothing is compared then.
+        As in `tvm_sched.streams.choose_streams` and `choose_launch_order`. If a method of streams is named, nothing is
+        compared: its streams are taken, with the launch order, on one device with all cores.
 
     Returns
     -------
     problem, schedule
-        The schedule's notes say under ``"measured"`` what was measured, in seconds, and what was chosen.
+        The schedule's notes hold under ``"measured"`` the times in seconds and the name of the choice.
 
     Raises
     ------
@@ -168,18 +153,18 @@ def choose_fastest(
 
 def _restore(known: bytes, problem: Problem) -> tuple[Problem, Schedule]:
     """A stored choice, for the same graph under its present name."""
-    of_then, chosen = msgspec.json.decode(known, type=tuple[str, str])
-    then = Problem.from_json(of_then)
-    now = Problem(problem.graph, then.topology, then.costs)
-    return now, msgspec.structs.replace(Schedule.from_json(chosen), problem=now.digest)
+    old_problem, old_schedule = msgspec.json.decode(known, type=tuple[str, str])
+    stored = Problem.from_json(old_problem)
+    now = Problem(problem.graph, stored.topology, stored.costs)
+    return now, msgspec.structs.replace(Schedule.from_json(old_schedule), problem=now.digest)
 
 
 def _key(mod: tvm.IRModule, problem: Problem, schedule: Schedule, asked: tuple[Any, ...]) -> str:
-    """Digest of what the choice depends on: graph, what computes each operator, the given schedule, cores and processor."""
+    """Digest all that the choice depends on: graph, kernels, given schedule, options, cores and processor."""
     graph = msgspec.structs.replace(problem.graph, name="")
-    given = (graph, problem.topology, schedule.placements, schedule.transfers)
+    documents = (graph, problem.topology, schedule.placements, schedule.transfers)
     keys = kernel_keys(mod, extract(mod))
-    content = (*map(msgspec.json.encode, given), keys, cores(), *asked, this_machine().processor)
+    content = (*map(msgspec.json.encode, documents), keys, cores(), *asked, this_machine().processor)
     return hashlib.sha256("\n".join(map(str, content)).encode()).hexdigest()
 
 
@@ -189,7 +174,7 @@ class Choice:
     Attributes
     ----------
     tried : list of Candidate
-        What was compared, from `run` on.
+        The candidates that `run` compared.
     """
 
     def __init__(
@@ -204,7 +189,7 @@ class Choice:
     def run(
         self, problem: Problem, given: Schedule, streams: str | None = None, launch_order: str | None = None
     ) -> tuple[Problem, Schedule]:
-        """The result of `choose_fastest`, without looking it up on disk."""
+        """Return the result of `choose_fastest` without the cache on disk."""
         best = first = self._one_stream(problem)
         candidates: list[Candidate] = []
         if streams not in (None, BEST):
@@ -213,57 +198,45 @@ class Choice:
             candidates += self._candidates(first, problem, given)
             candidates += _allocated(first, launch_order) if streams == BEST and cores() > 1 else []
         self.tried = [first, *candidates]
-        held = Runner(self.module(best)) if candidates else None
-        taken = {first.name: 1.0}  # of each, as a part of the first one's time
+        incumbent = Runner(self.module(best)) if candidates else None
+        ratios = {first.name: 1.0}  # time of each candidate / time of the first
         for position, candidate in enumerate(candidates):
             self.progress(f"measuring {candidate.name}", position, len(candidates))
-            assert held is not None
-            next_one = Runner(self.module(candidate))
-            comparison = compare(held, next_one, self.seconds)
+            assert incumbent is not None
+            challenger = Runner(self.module(candidate))
+            comparison = compare(incumbent, challenger, self.seconds)
             if not self.rows:
                 self.rows.append({"schedule": first.name, "seconds": comparison.first})
-            self.rows.append(
-                {
-                    "schedule": candidate.name,
-                    "seconds": comparison.second,
-                    "beside": best.name,
-                    "its_seconds": comparison.first,
-                    "quiet": comparison.quiet,
-                }
-            )
+            self._add_row(candidate, comparison, best.name)
             if comparison.quiet:
-                taken[candidate.name] = taken.get(best.name, 1.0) * comparison.second / comparison.first
+                ratios[candidate.name] = ratios.get(best.name, 1.0) * comparison.second / comparison.first
             if comparison.faster and (comparison.quiet or not candidate.spares_cores):
-                best, held = candidate, next_one
-        held = None  # its parameters need not be there twice
-        best = self._look_again(best, {name: part / taken.get(best.name, np.inf) for name, part in taken.items()})
+                best, incumbent = candidate, challenger
+        incumbent = None  # frees its parameters
+        best = self._look_again(best, {name: ratio / ratios.get(best.name, np.inf) for name, ratio in ratios.items()})
         notes = {"chosen": best.name, "cores": cores(), "margin": MARGIN, "measured": self.rows}
         schedule = best.schedule.replace(notes={**best.schedule.notes, "measured": notes})
         return best.problem, schedule
 
+    def _add_row(self, candidate: Candidate, comparison: Comparison, beside: str) -> None:
+        times = {"seconds": comparison.second, "beside": beside, "its_seconds": comparison.first}
+        self.rows.append({"schedule": candidate.name, **times, "quiet": comparison.quiet})
+
     def _look_again(self, best: Candidate, looks: dict[str, float]) -> Candidate:
-        """What is fastest by a second look at those that came close; ``looks`` are times of the first look over its best."""
+        """Compare the close candidates a second time and return the fastest; ``looks``: times over that of the best."""
         close = [each for each in self.tried if each.name != best.name and 0 < looks.get(each.name, np.inf) <= CLOSE]
         again: dict[str, tuple[float, float]] = {}
         for position, candidate in enumerate(close):
             self.progress(f"measuring {candidate.name} again", position, len(close))
             comparison = compare(Runner(self.module(best)), Runner(self.module(candidate)), self.seconds)
-            self.rows.append(
-                {
-                    "schedule": candidate.name,
-                    "seconds": comparison.second,
-                    "beside": f"{best.name}, again",
-                    "its_seconds": comparison.first,
-                    "quiet": comparison.quiet,
-                }
-            )
+            self._add_row(candidate, comparison, f"{best.name}, again")
             if comparison.quiet:
                 again[candidate.name] = (looks[candidate.name], comparison.second / comparison.first)
         chosen = settle(best.name, self.tried[0].name, again)
         return next(each for each in self.tried if each.name == chosen) if again else best
 
     def _one_stream(self, problem: Problem) -> Candidate:
-        """One device with all cores, with the times of its kernels on one thread and on all of them."""
+        """Return the candidate with one stream, after measuring its kernels on one thread and on all."""
         count, topology = cores(), cpu_topology(1)
         planned = Problem(problem.graph, topology, Costs(problem.costs.operator_ns.min(axis=1, keepdims=True)))
         schedule = solve(planned, method="single")
@@ -279,7 +252,7 @@ class Choice:
         return Candidate("one stream", measured, solve(measured, method="single"))
 
     def _kernel_times(self, problem: Problem, schedule: Schedule, share: tuple[int, int]) -> np.ndarray:
-        """Nanoseconds of each operator, the median of several runs."""
+        """Return the median time of each operator in several runs, in nanoseconds."""
         shares = {call.function: share for call in self.calls.calls}
         module = make_runnable(self.mod, self.calls, problem, schedule, self.kernels, shares)
         module.configure(trace=True)
@@ -323,12 +296,12 @@ class Choice:
                 continue
 
     def module(self, candidate: Candidate) -> ScheduledModule:
-        """The runner of a candidate."""
+        """Return a candidate's runtime module."""
         return make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, self.kernels)
 
 
 def _with_streams(first: Candidate, method: str, launch_order: str | None) -> Candidate:
-    """One device whose streams run at once, each operator on the cores that are free."""
+    """Return the schedule of a method of streams: streams run at once, each operator on the free cores."""
     costs, together = first.problem.costs, first.problem.costs.concurrency
     assert together is not None
     shared = Costs(costs.operator_ns, source=costs.source, concurrency=Concurrency(together.utilisation))
@@ -338,7 +311,7 @@ def _with_streams(first: Candidate, method: str, launch_order: str | None) -> Ca
 
 
 def _allocated(first: Candidate, launch_order: str | None) -> Iterator[Candidate]:
-    """The streams of each allocator that are not those of one before it."""
+    """Yield the streams of each allocator that differ from those of all before."""
     seen: list[list[int]] = []
     for method in ALLOCATORS:
         candidate = _with_streams(first, method, launch_order)
@@ -349,7 +322,7 @@ def _allocated(first: Candidate, launch_order: str | None) -> Iterator[Candidate
 
 
 class Runner:
-    """Runs of a module, always with the same arguments."""
+    """Runs a module, always with the same arguments."""
 
     def __init__(self, module: ScheduledModule) -> None:
         self.module = module
@@ -361,7 +334,7 @@ class Runner:
     def __call__(
         self, seconds: float, least: int = _LEAST_RUNS_OF_A_TURN, after: Callable[[], None] = lambda: None
     ) -> list[float]:
-        """Run for some time, after a run that does not count; return the seconds of each run."""
+        """Run for some time after one warm-up run; return the seconds of each run."""
         times: list[float] = []
         self.module.run(*self.arguments)
         end = time.perf_counter() + seconds

@@ -11,55 +11,45 @@ from ...cost_model.profile import QUIET_LOAD
 from .other_load import OtherLoad
 
 MARGIN = 0.02
-"""A schedule takes the place of another only if it is faster by this share of the time: less can be noise."""
+"""A schedule replaces another only if it is faster by this share of the time; less may be noise."""
 DISTURBED_MARGIN = 0.15
-"""The same where other processes kept the machine busy, and then in each pair of turns."""
+"""The margin if other processes kept the machine busy; the schedule must then also win each pair of turns."""
 CLOSE = 1.5
-"""What took up to this number of times as long as the fastest is looked at again."""
+"""Schedules that took up to this number of times as long as the fastest are compared again."""
 _PAIRS, _MOST_PAIRS = 6, 12
 
 Turn = Callable[[float], list[float]]
-"""Called with the seconds of a turn, returns the seconds of each run. In a turn a schedule follows itself, as in use: run by
-run in turns, each would find the caches full of the other's parameters."""
+"""Runs one schedule for some seconds and returns the seconds of each run. A turn has several runs, as in use; if single runs
+alternated, each would find the other schedule's parameters in the caches."""
 
 
 class Comparison(NamedTuple):
-    """Result of comparing two schedules.
+    """Result of comparing two schedules."""
 
-    Parameters
-    ----------
-    first, second : float
-        Seconds of a run, medians.
-    faster : bool
-        Whether the second is faster by more than can be noise or another process.
-    quiet : bool
-        Whether other processes let the machine alone.
-    """
-
-    first: float
+    first: float  # median seconds of a run of the first schedule
     second: float
-    faster: bool
-    quiet: bool = True
+    faster: bool  # the second is faster by more than noise or other processes explain
+    quiet: bool = True  # other processes did not disturb the machine
 
 
 def compare(first: Turn, second: Turn, seconds: float) -> Comparison:
-    """Two schedules in pairs of turns, so that a change of the machine's speed meets both.
+    """Compare two schedules in pairs of turns, so that a change of the machine's speed affects both.
 
-    Pairs during which other processes used more than `QUIET_LOAD` cores are taken again, up to twice as many in all.
-    Where there are still fewer than three quiet ones, all count, and the second has to win each of them and by
-    `DISTURBED_MARGIN`: beside another process, what uses fewer cores can seem faster than it is.
+    Pairs during which other processes used more than `QUIET_LOAD` cores are repeated, up to twice as many pairs in all. If
+    fewer than three pairs are quiet, all count, and the second schedule must win each pair and win by `DISTURBED_MARGIN`:
+    beside another process, a schedule on fewer cores can seem faster than it is.
 
     Parameters
     ----------
     first, second : callable
     seconds : float
-        For all turns, if none is taken again.
+        Time of all turns, if none is repeated.
     """
     load, turn = OtherLoad(), seconds / (2 * _PAIRS)
     pairs: list[tuple[float, float, bool]] = []
     while len(pairs) < _MOST_PAIRS and sum(quiet for *_, quiet in pairs) < _PAIRS:
         load.share()
-        # Which one begins changes, so that neither always meets what the other left behind.
+        # They begin in turn, so that neither always runs on caches that the other filled.
         if len(pairs) % 2:
             after = statistics.median(second(turn))
             before = statistics.median(first(turn))
@@ -71,16 +61,16 @@ def compare(first: Turn, second: Turn, seconds: float) -> Comparison:
 
 
 def settle(chosen: str, held: str, looks: Mapping[str, tuple[float, float]]) -> str:
-    """Choose the fastest after a second measurement of the candidates that were selected by the first.
+    """Choose the fastest schedule after a second comparison of the close ones.
 
-    Both count alike, by the mean of the logarithms. What is held keeps its place where nothing is faster by `MARGIN`, and so
-    does what was chosen among the others.
+    Both comparisons count alike, by the mean of the logarithms. The schedule ``chosen`` first is replaced only by one that
+    is faster by `MARGIN`, and the default schedule ``held`` likewise.
 
     Parameters
     ----------
     chosen, held : str
     looks : mapping of str to (float, float)
-        Of schedules that were looked at twice: their time over that of what was chosen, each time.
+        For each schedule that was compared twice, both ratios of its time to that of the chosen one.
     """
     ratio = {chosen: 1.0} | {name: math.sqrt(first * second) for name, (first, second) in looks.items()}
     best = min(ratio, key=lambda name: ratio[name])
@@ -89,7 +79,7 @@ def settle(chosen: str, held: str, looks: Mapping[str, tuple[float, float]]) -> 
 
 
 def conclude(pairs: list[tuple[float, float, bool]]) -> Comparison:
-    """Result of pairs of runs: seconds of the first, of the second, and whether the machine was quiet."""
+    """Conclude from pairs of turns: seconds of the first, of the second, and whether the machine was quiet."""
     undisturbed = [pair for pair in pairs if pair[2]]
     quiet = len(undisturbed) >= _PAIRS // 2
     rows = undisturbed if quiet else pairs

@@ -1,6 +1,6 @@
-"""Seeded random networks: what `tvm-sched profile kernels` measures, so that a cost model learns more than a few models.
+"""Make seeded random networks, which `tvm-sched profile kernels` measures to train cost models.
 
-They are made of the layers that real networks are made of, in sizes that real networks do not have.
+They consist of layers of real networks, in sizes that real networks do not have.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..ir.tensor_types import known_shape
 
 
 def random_networks(count: int = 24, seed: int = 0, first: int = 0) -> dict[str, tvm.IRModule]:
-    """Random networks by name, those from number ``first`` on: convolutional ones, transformers, element-wise chains."""
+    """Make ``count`` random networks from number ``first`` on, by name: convolutional, transformer, element-wise."""
     kinds = {"convolutional": _convolutional, "transformer": _transformer, "elementwise": _elementwise}
     order = ("convolutional", "transformer", "convolutional", "transformer", "elementwise")
     result = {}
@@ -44,7 +44,7 @@ def random_networks(count: int = 24, seed: int = 0, first: int = 0) -> dict[str,
 
 
 class _Network:
-    """A function that grows."""
+    """The builder of one network."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -87,7 +87,7 @@ def _convolutional(net: _Network) -> tvm.IRModule:
 def _convolve(
     net: _Network, x: relax.Var, out: int, size: int, stride: int = 1, groups: int = 1, act: bool = True
 ) -> Any:
-    """A convolution that keeps the size of the values (He et al. 2015): numbers below 1e-38 would be many times slower."""
+    """Emit a convolution whose weights keep the values' scale (He et al. 2015): values below 1e-38 are many times slower."""
     channels = known_shape(x)[1]
     scale = (2 / (channels // groups * size * size)) ** 0.5
     weight = net.weights(out, channels // groups, size, size, scale=scale)
@@ -142,7 +142,7 @@ def _dense(net: _Network, x: relax.Var) -> relax.Var:
 
 @dataclass(frozen=True)
 class _Attention:
-    """Sizes of a transformer, and in which of the ways that frameworks know it is written."""
+    """The sizes of a transformer, and its form, which differs among frameworks."""
 
     heads: int
     head: int
@@ -248,7 +248,7 @@ def _mask_and_softmax(net: _Network, form: _Attention, scores: relax.Var) -> rel
 
 
 def _turns(net: _Network, form: _Attention, x: relax.Var) -> tuple[relax.Var, relax.Var]:
-    """Cosines and sines of a rotary embedding, from the network's input since they are computed in every run."""
+    """Emit cosines and sines of a rotary embedding; they depend on the input, so every run computes them."""
     angles = net.emit(reshape(_slice(net, x, 0, form.head), (1, 1, form.tokens, form.head)))
     return net.emit(op.cos(angles)), net.emit(op.sin(angles))
 
@@ -268,7 +268,7 @@ def _number(value: float) -> relax.Constant:
 
 
 def _elementwise(net: _Network) -> tvm.IRModule:
-    """Chains of element-wise operations, which the compiler joins up to the softmax that ends each."""
+    """Make chains of element-wise operations, which the compiler fuses; a softmax ends each chain."""
     rows, columns = net.pick(1, 7, 16, 49, 128, 196, 784), net.pick(48, 64, 192, 256, 512, 768, 1000, 3072)
 
     def body(x: relax.Var) -> relax.Expr:
@@ -281,7 +281,7 @@ def _elementwise(net: _Network) -> tvm.IRModule:
 
 
 def _laid_out(net: _Network, x: relax.Var) -> relax.Var:
-    """The same numbers in another order of axes."""
+    """Emit a random permutation of the axes."""
     _, rows, columns = known_shape(x)
     groups = net.pick(2, 4, 8)
     y = net.emit(reshape(x, (rows, groups, columns // groups)))
@@ -289,7 +289,7 @@ def _laid_out(net: _Network, x: relax.Var) -> relax.Var:
 
 
 def _chain(net: _Network, x: relax.Var) -> relax.Var:
-    """Up to eight operations on the values of a softmax, scaled to about 1, with at most one call of the C library."""
+    """Emit up to eight operations on the values of a softmax, scaled to about 1; at most one calls the C library."""
     costly = net.pick(None, op.exp, op.sigmoid, op.tanh, op.erf, op.sqrt, op.sin, op.log, silu, gelu, "power")
     position, count = net.pick(0, 1, 2, 3), net.pick(1, 2, 3, 4, 6, 8)
     x = y = net.emit(times(x, _number(known_shape(x)[-1])))

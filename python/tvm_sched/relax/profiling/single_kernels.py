@@ -19,23 +19,14 @@ from ..problem.operator_graph import Extraction
 
 @dataclass(frozen=True)
 class SingleKernel:
-    """A kernel on the CPU and what it is called with.
+    """A kernel on the CPU, with its arguments."""
 
-    Attributes
-    ----------
-    module : tvm.runtime.Module
-        That implements it.
-    function : str
-    values : list of tensor
-        Inputs, which are random, and outputs.
-    """
-
-    module: Any
+    module: Any  # tvm.runtime.Module
     function: str
-    values: list[Any]
+    values: list[Any]  # tensors: random inputs, and outputs
 
     def seconds(self, repeat: int = 5, **options: Any) -> float:
-        """Median over ``repeat`` of the mean seconds of some calls; options of TVM's ``time_evaluator``."""
+        """Measure the median over ``repeat`` of the mean seconds of a call; options of TVM's ``time_evaluator``."""
         timed = self.module.time_evaluator(self.function, tvm.cpu(), repeat=repeat, **options)
         return float(np.median(timed(*self.values).results))
 
@@ -43,9 +34,9 @@ class SingleKernel:
 def single_kernels(
     mod: tvm.IRModule, extraction: Extraction, wanted: Collection[str], devices: int
 ) -> dict[str, SingleKernel]:
-    """The kernels of some signatures, compiled for one of this many devices on this machine's cores.
+    """Compile the kernels of given signatures for one of ``devices`` devices on this machine's cores.
 
-    Kernels that only run within an executor have no entry.
+    Kernels that need an executor have no entry.
     """
     first = {text: o for o, text in reversed(list(enumerate(signatures(extraction.graph)))) if text in wanted}
     calls = {text: extraction.calls[o] for text, o in first.items() if not extraction.calls[o].packed}

@@ -1,4 +1,4 @@
-"""Find generated CPU kernels that are far slower than their roofline, and say why."""
+"""Find generated CPU kernels that are far slower than their roofline, with the reason."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..ir.statements import any_expression, intrinsic, realizations_in_loops
 from ..problem.operator_graph import extract
 
 LEAST_NANOSECONDS = 100_000
-"""Kernels that take less, measured or estimated, are not listed."""
+"""Least measured or estimated time of a slow kernel."""
 CALL, SCATTERED = 10.0, 2.0
 """Estimated nanoseconds of a call of the C library, and of a step whose reads are not along memory."""
 TIMES_ROOFLINE = 4
-"""A kernel with a measured time is far from its roofline from here on."""
+"""Least ratio of a slow kernel's measured time to its roofline."""
 _MEASURED = ("measured", "calibrated")
 _LIBRARY = {*FUNCTIONS, "pow", "fmod", "atan2", "hypot", "ldexp", "nextafter", "copysign", "lgamma"}
 _EXTERNAL = {"call_extern", "call_pure_extern"}
@@ -30,9 +30,9 @@ _EXTERNAL = {"call_extern", "call_pure_extern"}
 def slow_kernels(mod: tvm.IRModule) -> list[SlowKernel]:
     """List the generated kernels of a module with a problem that are far from their roofline, the slowest first.
 
-    With measured costs (``measured``, ``calibrated``) those are listed that take at least `LEAST_NANOSECONDS` and
-    `TIMES_ROOFLINE` times what the roofline of the device says. Without, those whose loops are long and cannot be vectors:
-    calls of the C library in them, reads that do not run along memory.
+    With measured costs (``measured``, ``calibrated``), a slow kernel takes at least `LEAST_NANOSECONDS` and `TIMES_ROOFLINE`
+    times its roofline. Without them, it has a long loop that cannot be vectorised, because the loop calls the C library or
+    does not run along memory.
     """
     problem = get_problem(mod)
     generated = {v.name_hint: f for v, f in mod.functions_items() if isinstance(f, tirx.PrimFunc)}
@@ -58,7 +58,7 @@ def slow_kernels(mod: tvm.IRModule) -> list[SlowKernel]:
 
 
 def why_slow(function: tirx.PrimFunc) -> tuple[float, str]:
-    """Estimated nanoseconds of the slowest loop that cannot be vectors, and the reason; 0 and "" where there is none."""
+    """Estimate the nanoseconds of the slowest loop that cannot be vectorised; return them with the reason, or 0 and ""."""
     slowest = 0.0, ""
     for realize, loops in realizations_in_loops(function.body):
         body = realize.block.body
@@ -75,7 +75,7 @@ def why_slow(function: tirx.PrimFunc) -> tuple[float, str]:
 
 
 def _library_call(value: Any) -> str:
-    """Name of a function of the C library that is called in an expression, or ""."""
+    """Return the name of a C library function that an expression calls, or ""."""
     name = ""
 
     def look(part: Any) -> bool:
@@ -93,7 +93,7 @@ def _library_call(value: Any) -> str:
 
 
 def _scattered(realize: Any, variable: Any) -> bool:
-    """Whether a step, tiles apart, does not read or write along memory as the innermost loop goes on."""
+    """Whether the innermost loop does not read or write along memory, not counting local tiles."""
     moving = [
         item.var
         for item, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)

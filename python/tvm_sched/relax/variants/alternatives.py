@@ -13,12 +13,12 @@ from ...execution_plan import KernelCall
 from ...problem import Alternative, Group, Operator, Tensor
 
 CALL = "tvm_sched.variants"
-"""The packed function that stands for a choice: it takes the graph's own result, those of the alternatives, and names."""
+"""The packed function that stands for a choice. Arguments: the graph's result, the alternatives' results, all names."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice in ``main``: names of the graph's own kernels and of the alternatives, and the variable that each makes."""
+    """A choice in ``main``: the names and result variables of the graph's kernels and of the alternatives."""
 
     names: tuple[str, ...]
     results: tuple[relax.Var, ...]
@@ -26,20 +26,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class AlternativeBinding:
-    """A binding that only an alternative needs.
-
-    Attributes
-    ----------
-    choice : Choice
-    number : int
-        Position of the alternative in the choice, from 1 on.
-    last : bool
-        Whether the binding makes the alternative's result.
-    """
+    """A binding that only an alternative needs."""
 
     choice: Choice
-    number: int
-    last: bool
+    number: int  # position of the alternative in the choice, from 1
+    last: bool  # it computes the alternative's result
 
 
 @dataclass
@@ -127,7 +118,7 @@ def graph_bindings(bindings: Sequence[relax.Binding], result: relax.Expr) -> dic
 
 
 def _needed(exprs: Iterable[Any], definitions: dict[Any, Any], known: set[Any]) -> set[Any]:
-    """Return the bound variables that expressions need besides ``known``; of a choice, those of the graph's own kernels."""
+    """Return the bound variables that expressions need besides ``known``; a choice needs only the graph's kernels."""
     needed: set[Any] = set()
     stack = [variable for expr in exprs for variable in relax.analysis.free_vars(expr)]
     while stack:

@@ -16,27 +16,18 @@ from ..ir.tensor_types import dtype_of, known_shape, static_shape, tensor_bytes
 from .kernel_slicing import slice_result
 
 LEAST_WEIGHTS = 1 << 20
-"""Bytes of the second operand from which on a product is worth splitting."""
-
+"""Fewest bytes of weights for which pieces pay."""
 
 ALIGNED = 16
-"""Columns at whose multiples pieces begin that are not equal."""
+"""Unequal pieces begin at multiples of this number of columns."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product of an activation and a matrix of weights.
+    """A matrix product of an activation and a matrix of weights."""
 
-    Attributes
-    ----------
-    transposed : bool
-        Whether the weights are of shape (columns, depth), else (depth, columns).
-    first, weights : relax.TensorType
-        Types of the operands.
-    """
-
-    transposed: bool
-    first: relax.TensorType
+    transposed: bool  # the weights have the shape (columns, depth), else (depth, columns)
+    first: relax.TensorType  # the activation
     weights: relax.TensorType
     name: ClassVar[str] = "columns"
 
@@ -60,10 +51,10 @@ class Product:
         return int(self.weights.shape.values[self.axis])
 
     def pieces(self, count: int) -> list[tuple[int, int]]:
-        """The columns, from and up to, of each of ``count`` pieces.
+        """Return the first column of each of ``count`` pieces, and the one after its last.
 
-        Where they cannot be divided evenly, as the 50257 tokens of GPT-2, all pieces but the last begin at a multiple of
-        `ALIGNED` columns if they have enough of them.
+        If ``count`` does not divide the columns (GPT-2 has 50257 tokens) and there are enough of them, every piece begins
+        at a multiple of `ALIGNED` columns.
         """
         if self.columns % count and self.columns > count * count * ALIGNED:
             width = -(-self.columns // (count * ALIGNED)) * ALIGNED
@@ -71,7 +62,7 @@ class Product:
         return [(k * self.columns // count, (k + 1) * self.columns // count) for k in range(count)]
 
     def kernel(self, columns: int | None = None) -> tvm.tirx.PrimFunc:
-        """The kernel of this number of columns; of all, where none is given."""
+        """Make the kernel for a number of columns; default: all."""
         shape = list(known_shape(self.weights))
         shape[self.axis] = columns or shape[self.axis]
         weights = relax.TensorType(shape, dtype_of(self.weights))
@@ -84,14 +75,14 @@ class Product:
 
 
 def as_product(function: tvm.tirx.PrimFunc, first: relax.Expr, weights: relax.Expr) -> Product | None:
-    """The product that a kernel is, of these operands; None where it is another computation, or no pieces are worth while.
+    """Return the product that a kernel computes; None for another computation, or if pieces do not pay.
 
-    A kernel is a product if it is what TVM makes of one, statement for statement.
+    A kernel is a product if it equals TVM's kernel of one, statement for statement.
     """
-    shape, given = static_shape(weights), static_shape(first)
-    if shape is None or len(shape) != 2 or not given or tensor_bytes(weights) < LEAST_WEIGHTS:
+    shape, first_shape = static_shape(weights), static_shape(first)
+    if shape is None or len(shape) != 2 or not first_shape or tensor_bytes(weights) < LEAST_WEIGHTS:
         return None
-    depth = given[-1]
+    depth = first_shape[-1]
     for transposed in (True, False):
         if shape[1 if transposed else 0] == depth:
             product = Product(transposed, first.ty, weights.ty)
@@ -102,21 +93,12 @@ def as_product(function: tvm.tirx.PrimFunc, first: relax.Expr, weights: relax.Ex
 
 @dataclass(frozen=True)
 class Channels:
-    """A kernel of an activation and weights, other than a product, in equal pieces of its result along an axis.
-
-    Attributes
-    ----------
-    function : tvm.tirx.PrimFunc
-    axis, result_axis : int
-        Axes of the weights and of the result along which the pieces lie.
-    columns : int
-        Size of the result along that axis.
-    """
+    """A kernel of an activation and weights, other than a product, that is cut along an axis of its result."""
 
     function: tvm.tirx.PrimFunc
-    axis: int
+    axis: int  # of the weights
     result_axis: int
-    columns: int
+    columns: int  # size of the result along its axis
     name: ClassVar[str] = "channels"
 
     def allows(self, count: int) -> bool:
@@ -124,21 +106,21 @@ class Channels:
         return self.columns % count == 0
 
     def pieces(self, count: int) -> list[tuple[int, int]]:
-        """The channels, from and up to, of each piece."""
+        """Return the first channel of each piece, and the one after its last."""
         width = self.columns // count
         return [(k * width, (k + 1) * width) for k in range(count)]
 
     def kernel(self, columns: int) -> tvm.tirx.PrimFunc:
-        """The kernel of ``columns`` channels."""
-        found = slice_result(self.function, self.result_axis, self.columns // columns)
-        assert found is not None  # as for two pieces
-        return found.kernel
+        """Make the kernel for a number of channels."""
+        piece = slice_result(self.function, self.result_axis, self.columns // columns)
+        assert piece is not None  # as for two pieces
+        return piece.kernel
 
 
 def as_channels(function: tvm.tirx.PrimFunc, first: relax.Expr, weights: relax.Expr) -> Channels | None:
-    """The axis along which a kernel's result needs parts of the weights alone: a convolution's output channels.
+    """Cut a kernel along an axis of its result whose parts need only parts of the weights (output channels).
 
-    None where no axis is one, or no pieces are worth while.
+    Return None if it has no such axis, or if pieces do not pay.
     """
     if not static_shape(first) or not static_shape(weights) or tensor_bytes(weights) < LEAST_WEIGHTS:
         return None
@@ -150,25 +132,25 @@ def as_channels(function: tvm.tirx.PrimFunc, first: relax.Expr, weights: relax.E
 
 
 def concatenation(parts: Sequence[relax.TensorType], axis: int = -1) -> tvm.tirx.PrimFunc:
-    """The kernel that puts pieces beside each other along an axis."""
+    """Make the kernel that concatenates tensors along an axis."""
     return _kernel(list(parts), lambda builder, *pieces: relax.op.concat(list(pieces), axis=axis))
 
 
 def part_of(whole: relax.TensorType, axis: int, begin: int, end: int) -> tvm.tirx.PrimFunc:
-    """The kernel that takes the part of a tensor from ``begin`` up to ``end`` along an axis."""
+    """Make the kernel that copies a tensor's part from ``begin`` up to ``end`` along an axis."""
     return _kernel([whole], lambda builder, a: relax.op.strided_slice(a, [axis], [begin], [end]))
 
 
 def addition(parts: Sequence[relax.TensorType]) -> tvm.tirx.PrimFunc:
-    """The kernel that adds tensors of one type, in order."""
+    """Make the kernel that adds tensors of one type, in order."""
     shape = list(parts[0].shape.values)
-    given = [te.placeholder(shape, dtype_of(part), f"a{k}") for k, part in enumerate(parts)]
-    result = te.compute(shape, lambda *i: functools.reduce(operator.add, (a(*i) for a in given)), "add")
-    return te.create_prim_func([*given, result]).without_attr("global_symbol").with_attr("op_pattern", 0)
+    terms = [te.placeholder(shape, dtype_of(part), f"a{k}") for k, part in enumerate(parts)]
+    result = te.compute(shape, lambda *i: functools.reduce(operator.add, (a(*i) for a in terms)), "add")
+    return te.create_prim_func([*terms, result]).without_attr("global_symbol").with_attr("op_pattern", 0)
 
 
 def _kernel(types: Sequence[relax.TensorType], compute: Any) -> tvm.tirx.PrimFunc:
-    """The one kernel to which TVM lowers a computation."""
+    """Make TVM's kernel of a computation that lowers to one."""
     builder = relax.BlockBuilder()
     arguments = [relax.Var(f"a{k}", ty) for k, ty in enumerate(types)]
     with builder.function("main", arguments):

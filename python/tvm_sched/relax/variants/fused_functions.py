@@ -16,27 +16,16 @@ own."""
 
 @dataclass(frozen=True)
 class Core:
-    """The heavy kernel of a call in ``main``.
-
-    Attributes
-    ----------
-    kernel : tvm.ir.GlobalVar
-    operands : tuple of relax.Expr
-        What the heavy kernel takes, in ``main``.
-    epilogue : tuple of relax.VarBinding
-        What was fused to it.
-    joint : relax.Var
-        Stands for the heavy kernel's result there.
-    """
+    """The heavy kernel of a call in ``main``, and its epilogue."""
 
     kernel: tvm.ir.GlobalVar
-    operands: tuple[relax.Expr, ...]
-    epilogue: tuple[relax.VarBinding, ...]
-    joint: relax.Var
+    operands: tuple[relax.Expr, ...]  # of the heavy kernel, in ``main``
+    epilogue: tuple[relax.VarBinding, ...]  # the kernels fused to it
+    joint: relax.Var  # the heavy kernel's result in the epilogue
 
 
 def core_of(mod: tvm.IRModule, binding: relax.VarBinding) -> Core | None:
-    """The heavy kernel of a binding of ``main``, alone or with what was fused to it; None where there is none."""
+    """Return the heavy kernel of a binding of ``main``, alone or with an epilogue; None if there is none."""
     value = binding.value
     if not isinstance(value, relax.Call) or not isinstance(binding.var.ty, relax.TensorType):
         return None
@@ -46,8 +35,8 @@ def core_of(mod: tvm.IRModule, binding: relax.VarBinding) -> Core | None:
     heavy = heavy_binding(mod, function)
     if heavy is None:
         return None
-    given = dict(zip(function.params, value.args, strict=True))
-    operands = tuple(given.get(a, a) if isinstance(a, relax.Var) else a for a in heavy.value.args[1].fields)
+    arguments = dict(zip(function.params, value.args, strict=True))
+    operands = tuple(arguments.get(a, a) if isinstance(a, relax.Var) else a for a in heavy.value.args[1].fields)
     inner = [b.var for b in kernel_calls(function) or []]
     if any(operand.same_as(v) for operand in operands for v in inner):
         return None
@@ -57,12 +46,15 @@ def core_of(mod: tvm.IRModule, binding: relax.VarBinding) -> Core | None:
 
 def is_kernel_call(value: Any) -> bool:
     """Whether a value is the call of a PrimFunc without symbolic sizes."""
-    call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name == "relax.call_tir"
-    return call and len(value.args) == 2
+    return _is_call_tir(value) and len(value.args) == 2
+
+
+def _is_call_tir(value: Any) -> bool:
+    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name == "relax.call_tir"
 
 
 def fused_kernel(mod: tvm.IRModule, variable: tvm.ir.GlobalVar) -> tvm.tirx.PrimFunc | None:
-    """The kernel that ``FuseTIR`` makes of a fused function, with its arguments in order; None where it does not."""
+    """Return the kernel that ``FuseTIR`` makes of a fused function; None if it changes the arguments or their order."""
     function = mod[variable]
     kernels = {binding.value.args[0] for binding in kernel_calls(function) or []}
     if not kernels:
@@ -74,17 +66,17 @@ def fused_kernel(mod: tvm.IRModule, variable: tvm.ir.GlobalVar) -> tvm.tirx.Prim
         with builder.dataflow():
             result = builder.emit_output(relax.Call(variable, list(arguments)))
         builder.emit_func_output(result)
-    made = relax.transform.FuseTIR()(builder.get())
-    (call,) = (b.value for block in made["main"].body.blocks for b in block.bindings if isinstance(b.value, relax.Call))
-    given = list(call.args[1].fields) if is_kernel_call(call) else []
-    same = len(given) == len(made["main"].params)
-    if not same or not all(a.same_as(b) for a, b in zip(given, made["main"].params, strict=True)):
+    fused = relax.transform.FuseTIR()(builder.get())
+    main = fused["main"]
+    (call,) = (b.value for block in main.body.blocks for b in block.bindings if isinstance(b.value, relax.Call))
+    operands = list(call.args[1].fields) if is_kernel_call(call) else []
+    if len(operands) != len(main.params) or not all(a.same_as(b) for a, b in zip(operands, main.params, strict=True)):
         return None
-    return made[call.args[0]]
+    return fused[call.args[0]]
 
 
 def with_type(call: relax.Call, ty: Any) -> relax.Call:
-    """Give a call its type, which nothing has inferred."""
+    """Set the type of a call and return it."""
     relax.expr._update_type(call, ty)
     return call
 
@@ -99,20 +91,18 @@ def fuse(bindings: Sequence[relax.VarBinding], result: relax.Var, params: Sequen
 
 
 def kernel_calls(function: relax.Function) -> list[relax.VarBinding] | None:
-    """The bindings of a fused function if all are calls of PrimFuncs with one result; else None."""
+    """Return the bindings of a fused function if all are calls of PrimFuncs with one result, else None."""
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
-    if bindings and isinstance(bindings[-1].value, relax.Var):  # the output's other name
+    if bindings and isinstance(bindings[-1].value, relax.Var):  # an alias of the output
         bindings = bindings[:-1]
     for binding in bindings:
-        value = binding.value
-        call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name == "relax.call_tir"
-        if not call or not isinstance(binding.var.ty, relax.TensorType):
+        if not _is_call_tir(binding.value) or not isinstance(binding.var.ty, relax.TensorType):
             return None
     return bindings
 
 
 def needs(function: relax.Function) -> dict[Any, set[Any]]:
-    """For each variable of a fused function all arguments and variables that it needs."""
+    """Return all parameters and variables that each variable of a fused function needs."""
     needs: dict[Any, set[Any]] = {p: set() for p in function.params}
     for block in function.body.blocks:
         for binding in block.bindings:
@@ -122,7 +112,7 @@ def needs(function: relax.Function) -> dict[Any, set[Any]]:
 
 
 def heavy_binding(mod: tvm.IRModule, function: Any) -> relax.VarBinding | None:
-    """The one binding of a fused function that calls a heavy kernel."""
+    """Return the binding of a fused function that calls its heavy kernel; None unless there is exactly one."""
     if not isinstance(function, relax.Function) or not function.attrs or "Primitive" not in function.attrs:
         return None
     calls = kernel_calls(function) or []
@@ -131,6 +121,6 @@ def heavy_binding(mod: tvm.IRModule, function: Any) -> relax.VarBinding | None:
 
 
 def pattern(mod: tvm.IRModule, call: relax.Call) -> int:
-    """TVM's pattern of the kernel that is called; -1 where none is known."""
+    """Return TVM's pattern of the called kernel, or -1 if it is unknown."""
     attributes = mod[call.args[0]].attrs
     return int(attributes["op_pattern"]) if attributes and "op_pattern" in attributes else -1

@@ -1,4 +1,4 @@
-"""Analyse the blocks of a kernel and what they read, and shrink a kernel to shorter loops and smaller tensors."""
+"""Analyse the blocks of a kernel and their loads; shrink a kernel to shorter loops and smaller tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..ir.statements import map_expression, realizations_in_loops
 
 
 class Interval(NamedTuple):
-    """From ``begin`` up to ``end`` along an axis of a tensor."""
+    """The indices of a tensor from ``begin`` up to ``end`` along an axis."""
 
     axis: int
     begin: int
@@ -22,7 +22,7 @@ class Interval(NamedTuple):
 
 
 class Values(NamedTuple):
-    """Those of a variable of a block from ``begin`` up to ``end``."""
+    """The values of a block's variable from ``begin`` up to ``end``."""
 
     variable: Any
     begin: int
@@ -30,7 +30,7 @@ class Values(NamedTuple):
 
 
 class Blocks:
-    """The blocks of a kernel, in order, what each reads, and the one that writes each tensor."""
+    """The blocks of a kernel in order, the loads of each, and the writer of each tensor."""
 
     def __init__(self, function: tirx.PrimFunc) -> None:
         realizations = [realize for realize, _ in realizations_in_loops(function.body.block.body)]
@@ -41,14 +41,14 @@ class Blocks:
             self.writer.clear()
 
 
-@lru_cache(maxsize=1000)  # a kernel is cut in many ways
+@lru_cache(maxsize=1000)  # one kernel is cut many times
 def plain_blocks(function: tirx.PrimFunc) -> Blocks | None:
-    """The blocks of a plain kernel (`is_plain`); None of others."""
+    """Return the blocks of a plain kernel (`is_plain`), else None."""
     return Blocks(function) if is_plain(function) else None
 
 
 def is_plain(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel is blocks one after another, each with loops of its own that count its variables."""
+    """Whether a kernel is a sequence of blocks, each in its own loops, one loop for each variable of the block."""
     if not isinstance(function.body, s_tir.SBlockRealize):
         return False
     root = function.body.block
@@ -59,7 +59,7 @@ def is_plain(function: tirx.PrimFunc) -> bool:
 def _is_nest(stmt: Any) -> bool:
     loops = []
     while isinstance(stmt, tirx.For):
-        if stmt.kind != tirx.ForKind.SERIAL or not _is_zero(stmt.min):
+        if stmt.kind != tirx.ForKind.SERIAL or not _is(stmt.min, 0):
             return False
         loops.append(stmt)
         stmt = stmt.body
@@ -71,25 +71,25 @@ def _is_nest(stmt: Any) -> bool:
         for value, loop in zip(stmt.iter_values, loops, strict=True)
     )
     known = all(_is_known(s.value) for s in (block.body, block.init) if isinstance(s, tirx.BufferStore))
-    alone = known and not block.alloc_buffers and not block.match_buffers and _is_one(stmt.predicate)
+    alone = known and not block.alloc_buffers and not block.match_buffers and _is(stmt.predicate, 1)
     return same and alone and (block.init is None or isinstance(block.init, tirx.BufferStore))
 
 
 def shrunk(
     function: tirx.PrimFunc, blocks: Blocks, variables: Mapping[Any, Values], tensors: Mapping[Any, Interval]
 ) -> tirx.PrimFunc:
-    """A kernel of which some blocks do only a part, on parts of tensors.
+    """Make a kernel whose blocks do only a part of the work, on parts of tensors.
 
     Parameters
     ----------
     function : tvm.tirx.PrimFunc
-        A plain one (`is_plain`).
+        A plain kernel (`is_plain`).
     blocks : Blocks
-        Those of the function.
+        The blocks of the function.
     variables : mapping of SBlockRealize to Values
-        Of a block the values that a variable still has.
+        The values that remain of one variable of a block.
     tensors : mapping of tvm.tirx.Buffer to Interval
-        What is left of tensors: all that these blocks read and write of them.
+        The interval that remains of a tensor; it contains all that these blocks read and write.
     """
     return _Shrunk(function, blocks, variables, tensors).function()
 
@@ -99,20 +99,20 @@ class _Shrunk:
         self, function: tirx.PrimFunc, blocks: Blocks, variables: Mapping[Any, Values], tensors: Mapping[Any, Interval]
     ) -> None:
         self.old, self.blocks, self.variables, self.tensors = function, blocks, variables, tensors
-        self.made = {tensor: self._smaller(tensor, interval) for tensor, interval in tensors.items()}
-        self.shift: Values | None = None  # of the block that is being made: the variable, and what it begins with
+        self.smaller = {tensor: self._smaller(tensor, interval) for tensor, interval in tensors.items()}
+        self.shift: Values | None = None  # the values that remain of the current block's variable
 
     def function(self) -> tirx.PrimFunc:
-        """The smaller kernel."""
+        """Make the smaller kernel."""
         old, root = self.old, self.old.body.block
         nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
         body = [self._nest(nest) for nest in nests]
         block = s_tir.SBlock(
             [], [], [], root.name_hint, tirx.SeqStmt(body) if len(body) > 1 else body[0], None,
-            [self.made.get(buffer, buffer) for buffer in root.alloc_buffers], [], root.annotations,
+            [self.smaller.get(buffer, buffer) for buffer in root.alloc_buffers], [], root.annotations,
         )  # fmt: skip
         realize = s_tir.SBlockRealize([], tirx.const(True, "bool"), block)
-        new = tirx.PrimFunc([self.made.get(p, p) for p in old.params], realize, old.ret_type, old.attrs)
+        new = tirx.PrimFunc([self.smaller.get(p, p) for p in old.params], realize, old.ret_type, old.attrs)
         for attribute in ("global_symbol", "tvm_sched.flops"):
             new = new.without_attr(attribute)
         return s_tir.renew_defs(new)
@@ -144,7 +144,7 @@ class _Shrunk:
         return s_tir.SBlockRealize(nest.iter_values, nest.predicate, new)
 
     def _width(self, realize: Any, loop_variable: Any, extent: Any) -> Any:
-        """The extent of a loop of a block, or of the variable that it counts."""
+        """Return the new extent of a block's loop, or of the variable that it counts."""
         cut = self.variables.get(realize)
         for variable, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
             if value.same_as(loop_variable) and cut is not None and variable.var.same_as(cut.variable):
@@ -152,12 +152,12 @@ class _Shrunk:
         return extent
 
     def _store(self, store: Any) -> Any:
-        buffer = self.made.get(store.buffer, store.buffer)
+        buffer = self.smaller.get(store.buffer, store.buffer)
         indices = [self._index(store.buffer, axis, index) for axis, index in enumerate(store.indices)]
         return tirx.BufferStore(buffer, self._expression(store.value), indices)
 
     def _index(self, tensor: Any, axis: int, index: Any) -> Any:
-        """An index into the remaining part of a tensor."""
+        """Move an index into the remaining part of a tensor."""
         moved = self._expression(index)
         interval = self.tensors.get(tensor)
         if interval is not None and interval.axis == axis and interval.begin:
@@ -168,30 +168,30 @@ class _Shrunk:
         if self.shift is not None and self.shift.begin and expr.same_as(self.shift.variable):
             return expr + tirx.IntImm(str(expr.ty.dtype), self.shift.begin)
         if isinstance(expr, tvm.ir.TensorLoad):
-            source = self.made.get(expr.source, expr.source)
+            source = self.smaller.get(expr.source, expr.source)
             return tirx.BufferLoad(source, [self._index(expr.source, k, index) for k, index in enumerate(expr.indices)])
         return map_expression(expr, self._expression)
 
     def _region(self, region: Any) -> Any:
         ranges = []
         for axis, old in enumerate(region.region):
-            size = self.made.get(region.source, region.source).shape[axis]
+            size = self.smaller.get(region.source, region.source).shape[axis]
             if isinstance(old.extent, tirx.IntImm) and int(old.extent) >= int(size):
                 ranges.append(tvm.ir.Range.from_min_extent(tirx.IntImm(str(size.ty.dtype), 0), size))
             else:
                 ranges.append(tvm.ir.Range.from_min_extent(self._index(region.source, axis, old.min), old.extent))
-        return tirx.BufferRegion(self.made.get(region.source, region.source), ranges)
+        return tirx.BufferRegion(self.smaller.get(region.source, region.source), ranges)
 
 
 def loads_of(block: Any) -> Iterator[Any]:
-    """What a block reads."""
+    """Yield the loads of a block."""
     yield from loads(block.body.value)
     if block.init is not None:
         yield from loads(block.init.value)
 
 
 def loads(expr: Any) -> Iterator[Any]:
-    """Loads in an expression, also those in indices of others."""
+    """Yield the loads in an expression, also those in indices of other loads."""
     parts: list[Any] = []
 
     def visit(part: Any) -> Any:
@@ -227,7 +227,7 @@ def uses_outside_of_loads(expr: Any, variable: Any) -> bool:
 
 
 def written_along(realize: Any, axis: int) -> Any:
-    """The variable of a block that counts what it writes along an axis, and is in no other index; None where none does."""
+    """Return the variable that is a block's index of the written tensor along an axis and in no other index, or None."""
     store = realize.block.body
     variable = store.indices[axis]
     spatial = [v.var for v in realize.block.iter_vars if v.iter_type == tirx.IterVar.DataPar]
@@ -238,7 +238,7 @@ def written_along(realize: Any, axis: int) -> Any:
 
 
 def _is_known(expr: Any) -> bool:
-    """Whether all parts of an expression are of kinds that `map_expression` looks into."""
+    """Whether `map_expression` visits all parts of an expression."""
     kinds = (
         tirx.IntImm, tirx.FloatImm, tirx.Var, tvm.ir.TensorLoad, tvm.ir.Call, tirx.Select, tirx.Cast, tirx.Not, tirx.And,
         tirx.Or, tirx.expr.BinaryOpExpr, tirx.expr.CmpExpr,
@@ -257,9 +257,5 @@ def _is_known(expr: Any) -> bool:
     return known
 
 
-def _is_zero(expr: Any) -> bool:
-    return isinstance(expr, tirx.IntImm) and int(expr) == 0
-
-
-def _is_one(expr: Any) -> bool:
-    return isinstance(expr, tirx.IntImm) and int(expr) == 1
+def _is(expr: Any, value: int) -> bool:
+    return isinstance(expr, tirx.IntImm) and int(expr) == value

@@ -1,9 +1,8 @@
 """Cut a kernel into parts: along an axis of its result, or of the sum that it computes.
 
-A kernel is cut where it can be proved that each of ``count`` equal parts is the same computation, of parts of some
-arguments and of all of others. So one kernel does for all parts, and it is TVM's own with shorter loops. Several
-parts that follow each other are computed by one kernel, too: what each of them reads lies directly behind what the part
-before it reads.
+A kernel is cut if each of ``count`` equal parts is proved to be the same computation on parts of some arguments and on all
+of the others. One kernel then serves all parts: TVM's own with shorter loops. A kernel can also compute several successive
+parts, since the parts of an argument that they read are adjacent.
 """
 
 from __future__ import annotations
@@ -37,49 +36,36 @@ _REDUCTION = tirx.IterVar.CommReduce
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of a kernel's work.
+    """A cut of a kernel's work into equal parts."""
 
-    Attributes
-    ----------
-    of : callable
-        The kernel that computes a number of parts that follow each other.
-    axes : tuple of int or None
-        Of each input the axis along which a part needs its part only, the ``k``-th of ``count`` equal ones; None where it
-        needs all of it.
-    """
-
-    of: Callable[[int], tirx.PrimFunc]
-    axes: tuple[int | None, ...]
+    of: Callable[[int], tirx.PrimFunc]  # makes the kernel that computes a number of successive parts
+    axes: tuple[int | None, ...]  # along which part k reads the k-th part of each input; None: it reads all
 
     @property
     def kernel(self) -> tirx.PrimFunc:
-        """What each part is computed by."""
+        """The kernel of one part."""
         return self.of(1)
 
 
 def slice_result(function: tirx.PrimFunc, axis: int, count: int) -> Slice | None:
-    """A kernel of a ``count``-th of the result along an axis; None where that cannot be proved to be a part.
+    """Cut a kernel's result into ``count`` parts along an axis; return None if no proof is found.
 
-    Parameters
-    ----------
-    function : tvm.tirx.PrimFunc
-        With blocks, as TVM makes it of operators, fused or alone; its last argument is its result.
-    axis, count : int
+    The kernel has blocks, as TVM makes them from operators, fused or alone; its last argument is its result.
     """
     return _attempt(function, count, methodcaller("result", axis))
 
 
 def slice_sum(function: tirx.PrimFunc, count: int) -> Slice | None:
-    """A kernel of a ``count``-th of the terms of the sum that a kernel computes; None where it computes no such sum.
+    """Cut the sum that a kernel computes into ``count`` parts of its terms; return None if it computes no sum.
 
-    The parts' results have the shape of the kernel's; their sum is its result, but for the order of additions.
+    The parts' results have the shape of the kernel's result. They add up to it, but for the order of additions.
     """
     attempts = (_attempt(function, count, methodcaller("terms", v.var)) for v in _summed(function))
     return next((each for each in attempts if each is not None), None)
 
 
 def terms_of(function: tirx.PrimFunc) -> list[int]:
-    """Extents of the variables over which a kernel's result is summed."""
+    """Return the extents of the variables over which a kernel's result is summed."""
     return [int(variable.dom.extent) for variable in _summed(function)]
 
 
@@ -90,36 +76,31 @@ def _summed(function: tirx.PrimFunc) -> list[Any]:
 
 
 def share_axis(function: tirx.PrimFunc) -> int | None:
-    """The axis along which a kernel divides its input among its results in equal shares, in order; None: it does not."""
+    """Return the axis along which a kernel splits its input into equal results, in order; None if it does not."""
     whole, *shares = function.params
     shape = [int(extent) for extent in whole.shape]
     sizes = [[int(extent) for extent in share.shape] for share in shares]
-    if (
-        len(shares) < 2
-        or any(size != sizes[0] for size in sizes)
-        or len(shape) != len(sizes[0])
-        or not is_plain(function)
-    ):
+    if len(shares) < 2 or any(size != sizes[0] for size in sizes):
+        return None
+    if len(shape) != len(sizes[0]) or not is_plain(function):
         return None
     axes = [k for k, (size, share) in enumerate(zip(shape, sizes[0], strict=True)) if size != share]
     if len(axes) != 1 or shape[axes[0]] != len(shares) * sizes[0][axes[0]]:
         return None
     writer = Blocks(function).writer
-    taken = all(_takes(writer.get(share), whole, axes[0], k * sizes[0][axes[0]]) for k, share in enumerate(shares))
-    return axes[0] if taken else None
+    split = all(_copies(writer.get(share), whole, axes[0], k * sizes[0][axes[0]]) for k, share in enumerate(shares))
+    return axes[0] if split else None
 
 
-def _takes(realize: Any, whole: Any, axis: int, begin: int) -> bool:
-    """Whether a block writes what stands in another tensor, from ``begin`` on along an axis."""
+def _copies(realize: Any, whole: Any, axis: int, begin: int) -> bool:
+    """Whether a block copies another tensor from ``begin`` on along an axis."""
     if realize is None or realize.block.init is not None:
         return False
     store = realize.block.body
     load, variables = store.value, [v.var for v in realize.block.iter_vars]
-    if (
-        not isinstance(load, tvm.ir.TensorLoad)
-        or not load.source.same_as(whole)
-        or len(store.indices) != len(variables)
-    ):
+    if not isinstance(load, tvm.ir.TensorLoad) or not load.source.same_as(whole):
+        return False
+    if len(store.indices) != len(variables):
         return False
     analyzer = Analyzer()
     rows = zip(store.indices, load.indices, variables, strict=True)
@@ -146,13 +127,13 @@ def _attempt(function: tirx.PrimFunc, count: int, begin: Callable[[_Cut], None])
 
 
 class _Cut:
-    """Goes from the result back to what has to be cut for it."""
+    """Cuts tensors and blocks, backwards from the result."""
 
     def __init__(self, function: tirx.PrimFunc, count: int) -> None:
         self.function, self.count = function, count
         self.blocks = Blocks(function)
-        self.axes: dict[Any, int | None] = {}  # of tensors that are read or written: the axis, or None for all of it
-        self.variables: dict[Any, Any] = {}  # of blocks that do a part: the variable with fewer values
+        self.axes: dict[Any, int | None] = {}  # of each tensor: the axis of its cut; None: all of it is used
+        self.variables: dict[Any, Any] = {}  # of each block that is cut: the variable with fewer values
 
     def result(self, axis: int) -> None:
         """Cut the result."""
@@ -163,12 +144,9 @@ class _Cut:
         result = self.function.params[-1]
         realize = self.blocks.writer[result]
         block, store = realize.block, realize.block.body
-        mine = [e for e in loads(store.value) if e.source.same_as(result)]
-        adds = (
-            isinstance(store.value, tirx.Add)
-            and len(mine) == 1
-            and any(side.same_as(mine[0]) for side in (store.value.a, store.value.b))
-        )
+        sums = [e for e in loads(store.value) if e.source.same_as(result)]
+        adds = isinstance(store.value, tirx.Add) and len(sums) == 1
+        adds = adds and any(side.same_as(sums[0]) for side in (store.value.a, store.value.b))
         zero = block.init is not None and isinstance(block.init.value, tirx.FloatImm) and block.init.value.value == 0
         if not adds or not zero or any(uses(index, variable) for index in store.indices):
             raise _Refused
@@ -176,7 +154,7 @@ class _Cut:
         self._cut_block(realize, variable)
 
     def finish(self) -> Slice:
-        """The parts, and what they need."""
+        """Return the cut; blocks that are not cut need whole tensors."""
         for realize in self.blocks.all:
             if realize not in self.variables:
                 for load in loads_of(realize.block):
@@ -184,14 +162,14 @@ class _Cut:
         return Slice(self._kernel, tuple(self.axes.get(p) for p in self.function.params[:-1]))
 
     def _kernel(self, width: int) -> tirx.PrimFunc:
-        """The kernel of this number of successive parts."""
+        """Make the kernel of ``width`` successive parts."""
         variables = {r: Values(v, 0, _extent(r.block, v) // self.count * width) for r, v in self.variables.items()}
         sizes = {t: int(t.shape[a]) // self.count * width for t, a in self.axes.items() if a is not None}
         tensors = {t: Interval(a, 0, sizes[t]) for t, a in self.axes.items() if a is not None}
         return shrunk(self.function, self.blocks, variables, tensors)
 
     def _need(self, tensor: Any, axis: int | None) -> None:
-        """A part of a tensor is needed, or all of it, and nothing else was needed before."""
+        """Cut a tensor along an axis (None: use all of it); refuse if it was cut otherwise before."""
         if tensor in self.axes:
             if self.axes[tensor] != axis:
                 raise _Refused
@@ -212,7 +190,7 @@ class _Cut:
         self._cut_block(realize, variable)
 
     def _cut_block(self, realize: Any, variable: Any) -> None:
-        """Let a block do a part of a variable's values."""
+        """Give a block a part of a variable's values."""
         if realize in self.variables or _extent(realize.block, variable) % self.count:
             raise _Refused
         self.variables[realize] = variable
@@ -224,7 +202,7 @@ class _Cut:
                 self._need(load.source, self._axis_of(realize.block, variable, load))
 
     def _axis_of(self, block: Any, variable: Any, load: Any) -> int | None:
-        """The axis along which what is read shifts with the part, as the parts of the tensor do; None where it does not."""
+        """Return the axis along which a load reads the part's own part of a tensor; None if all parts read the same."""
         shifted: int | None = None
         for axis, (index, size) in enumerate(zip(load.indices, load.source.shape, strict=True)):
             if not uses(index, variable) or self._shifts(block, variable, index, 0, None):
@@ -236,7 +214,7 @@ class _Cut:
         return shifted
 
     def _shifts(self, block: Any, variable: Any, index: Any, by: int, below: int | None) -> bool:
-        """Whether an index in part ``k`` is that in the first part and ``by * k``, and that one ``below`` a number."""
+        """Whether an index in part k is ``by * k`` more than in the first part, where it is less than ``below``."""
         if any(True for _ in loads(index)):
             raise _Refused
         analyzer, kind = Analyzer(), str(variable.ty.dtype)
@@ -256,7 +234,7 @@ class _Cut:
 
 
 def _with(expr: Any, variable: Any, value: Any) -> Any:
-    """An expression with another in place of a variable."""
+    """Substitute a value for a variable in an expression."""
 
     def visit(part: Any) -> Any:
         return value if part.same_as(variable) else map_expression(part, visit)

@@ -12,7 +12,7 @@ from .kernel_slicing import share_axis
 
 
 class Called(NamedTuple):
-    """What a call in ``main`` calls: the kernel's or fused function's name, the arguments, and the one kernel of it all."""
+    """The function that a call in ``main`` calls, the arguments, and the function as one kernel."""
 
     variable: tvm.ir.GlobalVar
     arguments: tuple[relax.Expr, ...]
@@ -20,10 +20,7 @@ class Called(NamedTuple):
 
 
 class Division(NamedTuple):
-    """A call that divides a tensor into equal shares along an axis.
-
-    Of ``parts`` shares those that are read, by number: the variables that they are bound to.
-    """
+    """A call that divides a tensor into ``parts`` equal shares along an axis; ``shares`` holds those that are read."""
 
     operand: relax.Expr
     axis: int
@@ -32,17 +29,10 @@ class Division(NamedTuple):
 
 
 class MainCalls:
-    """The bindings of ``main`` in order.
+    """The bindings of ``main`` in order, with their variables.
 
-    Attributes
-    ----------
-    bindings : list of relax.Binding
-    variables : list of relax.Var
-        That they bind.
-    place : dict of relax.Var to int
-        Position of each.
-    users : dict of relax.Var to set
-        The variables whose values use a variable; None: the function's result does.
+    ``place`` holds the position of each variable. ``users`` holds the variables whose values use a variable, and None if
+    the function's result does.
     """
 
     def __init__(self, mod: tvm.IRModule) -> None:
@@ -61,7 +51,7 @@ class MainCalls:
         self._divisions: dict[Any, Division | None] = {}
 
     def called(self, binding: relax.Binding) -> Called | None:
-        """What a binding calls; None where that is no kernel with one tensor as its result."""
+        """Return what a binding calls; None if it does not call a kernel with one tensor as its result."""
         value = binding.value
         if not isinstance(value, relax.Call) or not isinstance(binding.var.ty, relax.TensorType):
             return None
@@ -79,7 +69,7 @@ class MainCalls:
         return None if kernel is None else Called(variable, arguments, kernel)
 
     def division(self, variable: relax.Var) -> Division | None:
-        """How the call whose results a variable holds divides a tensor; None where it does something else."""
+        """Return how the call that a variable is bound to divides a tensor; None if it does not."""
         if variable not in self._divisions:
             self._divisions[variable] = self._division(variable)
         return self._divisions[variable]
@@ -93,10 +83,10 @@ class MainCalls:
             return None
         shares: dict[int, relax.Var] = {}
         for user in self.users.get(variable, ()):
-            taken = None if user is None else self.bindings[self.place[user]].value
-            if not isinstance(taken, relax.TupleGetItem) or int(taken.index) in shares:
+            item = None if user is None else self.bindings[self.place[user]].value
+            if not isinstance(item, relax.TupleGetItem) or int(item.index) in shares:
                 return None
-            shares[int(taken.index)] = user
+            shares[int(item.index)] = user
         return Division(value.args[1].fields[0], axis, len(variable.ty.fields), dict(sorted(shares.items())))
 
     def is_heavy(self, variable: relax.Var) -> bool:

@@ -1,15 +1,16 @@
-"""Offer alternatives for fused kernels: with a separate end, products in pieces, regions in parallel parts.
+"""Offer alternatives for fused kernels: separate tails, products in pieces, tensor-parallel regions, parts by rows.
 
-`OfferVariants` puts them into ``main`` beside the fused kernels, joined by calls of `alternatives.CALL`. Such a call stands
-for one of its arguments. `tvm_sched.relax.problem.operator_graph` reads them as groups of a problem with variants, and takes
-the kernels of the alternatives that were chosen.
+`OfferVariants` adds them to ``main`` beside the fused kernels. A call of `alternatives.CALL` joins a kernel with its
+alternatives and stands for one of its arguments. `tvm_sched.relax.problem.operator_graph` reads these calls as the groups
+of a problem, and keeps the kernels of the chosen alternatives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 import tvm
@@ -35,32 +36,29 @@ WHOLE, FUSED, APART, TENSOR = "whole", "fused", "apart", "tensor"
 class OfferVariants:
     """Offer alternatives for the kernels of ``main``.
 
-    *Tails apart.* A fused kernel is one heavy operation and its epilogue. Where the epilogue reads an activation that
-    another heavy kernel makes, and that kernel need not come before the heavy operation (a gate of a Llama's
-    feed-forward network, the sum of two convolutions), fusing makes the heavy operation wait for it. Apart, the *head*
-    is all of the kernel that does not need that activation, and the *tail* the rest.
+    *Tails apart.* A fused kernel is a heavy operation with its epilogue. If the epilogue reads an activation of another
+    heavy kernel (a gate of a Llama's feed-forward network, the sum of two convolutions), fusion makes the heavy operation
+    wait for that kernel. The alternative has two kernels: the *head* does not need that activation, the *tail* does.
 
-    *Columns, channels.* A product with a matrix of weights is computed in pieces, each of which makes some of the columns
-    and needs only those of the weights; a last kernel puts them together and does what was fused to the product. So are a
-    convolution's output channels.
+    *Columns, channels.* Each piece of a product computes some of the columns and needs only those columns of the weights.
+    A last kernel concatenates the pieces and applies the epilogue. Convolutions are cut by output channels.
 
-    *Tensor.* A product or convolution with weights is computed in parts of its sum, which a last kernel adds, and what is
-    before it in the same parts, as far as each needs only its own (`find_regions`).
+    *Tensor.* Each part computes some terms of the sum in a product or convolution, and a last kernel adds the parts. The
+    calls before it are cut in the same parts if each part needs only its own part of their results (`find_regions`).
 
-    *Batch, rows.* Calls are computed for parts of the batch, of the tokens or of a picture, which a last kernel puts
-    together, where that can gain although each part needs all weights (`tvm_sched.relax.variants.row_regions`).
+    *Batch, rows.* Each part computes some rows of the batch, the tokens or an image, and needs all weights. A last kernel
+    concatenates the parts (`tvm_sched.relax.variants.row_regions`).
 
-    It takes a module as ``FuseOps`` leaves it: ``main`` calls PrimFuncs and functions of the attribute ``Primitive``.
+    The pass takes a module as ``FuseOps`` leaves it: ``main`` calls PrimFuncs and functions of the attribute ``Primitive``.
 
     Parameters
     ----------
     pieces : sequence of int
         Numbers of pieces to offer.
     unbound : bool
-        Whether weights without values are cut, too: for scheduling alone, since nothing can cut what each call brings.
+        Whether to cut weights without values, too. Such a module can only be scheduled: callers pass whole weights.
     rows : bool
-        Whether parts by rows, each of which needs all weights, are offered also where only runs with parameters on the
-        devices can gain by them.
+        Whether to offer parts by rows also where only runs with resident parameters can gain.
     """
 
     def __init__(self, pieces: Sequence[int] = (), unbound: bool = False, rows: bool = False) -> None:
@@ -75,13 +73,13 @@ class OfferVariants:
 
 
 def pieces_for(topology: Topology) -> tuple[int, ...]:
-    """Into how many pieces products are offered on a machine: two, twice as many, ... as many as devices at most."""
+    """Return the numbers of pieces to offer on a machine: powers of two up to 8 and the number of devices."""
     return tuple(n for n in (2, 4, 8) if n <= len(topology.devices))
 
 
 @dataclass(frozen=True)
 class _Split:
-    """A fused function in two: bindings of the head and of the tail, and the variable that the tail takes of the head."""
+    """The bindings of a fused function's head and tail, and the variable of the head that the tail reads."""
 
     head: tuple[relax.VarBinding, ...]
     tail: tuple[relax.VarBinding, ...]
@@ -90,7 +88,7 @@ class _Split:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """A heavy kernel with weights, how it is cut, and into how many pieces it may be."""
+    """A heavy kernel with weights, its cut, and the allowed numbers of pieces."""
 
     cut: Product | Channels
     core: Core
@@ -98,30 +96,30 @@ class _Pieces:
 
 
 class _Offers(Rewriter):
-    """Goes through ``main`` and joins calls with their alternatives."""
+    """Rewrites ``main``: joins calls with their alternatives."""
 
     def __init__(self, mod: tvm.IRModule, pieces: Sequence[int], unbound: bool, warm: bool) -> None:
-        super().__init__(mod.clone())  # functions join it
-        self.groups: dict[relax.Var, tuple[relax.Var, ...]] = {}  # by the last call of each: all of them
+        super().__init__(mod.clone())  # functions are added to the clone
+        self.groups: dict[relax.Var, tuple[relax.Var, ...]] = {}  # the calls of each group, by the last
         self.splits: dict[relax.Var, _Split] = {}
         self.products: dict[relax.Var, _Pieces] = {}
         self.regions: dict[relax.Var, Region] = {}
         self.rows: dict[relax.Var, RowRegion] = {}
         self._pieces, self._unbound = pieces, unbound
-        self._given = frozenset(self.function.params[number_of_inputs(self.function) :])
-        self._made: dict[Any, Any] = {}
-        self._known: dict[Any, Product | Channels | None] = {}
+        self._parameters = frozenset(self.function.params[number_of_inputs(self.function) :])
+        self._functions: dict[Any, Any] = {}
+        self._cut_of: dict[Any, Product | Channels | None] = {}
         body = self.function.body
         if not isinstance(body, relax.SeqExpr):
             return
-        before: dict[Any, int] = {}  # of each variable: the bindings that it needs, itself included, as bits
+        before: dict[Any, int] = {}  # by variable: the bindings that it needs and its own, as bits
         heavy = 0
         for position, binding in enumerate(each for block in body.blocks for each in block.bindings):
             used = relax.analysis.free_vars(binding.value)
             needed = _union(before.get(variable, 0) for variable in used)
             if (split := self._split(binding.value, before, heavy)) is not None:
                 self.splits[binding.var] = split
-            if pieces and (product := self._in_parts(binding)) is not None:
+            if pieces and (product := self._pieces_of(binding)) is not None:
                 self.products[binding.var] = product
             before[binding.var] = needed | 1 << position
             heavy |= self._is_heavy(binding.value) << position
@@ -131,7 +129,7 @@ class _Offers(Rewriter):
         self._inner = {each for members in self.groups.values() for each in members[:-1]}
 
     def _find_groups(self, search: RowSearch) -> None:
-        """Find the calls that are replaced together: of each region, alone, and those that rows are offered for."""
+        """Group the calls: tensor-parallel regions, single products, row regions, then single kernels with tails apart."""
         inner = {each for region in self.regions.values() for each in region.inside}
         for variable in search.calls.variables:
             if variable in self.regions:
@@ -148,7 +146,7 @@ class _Offers(Rewriter):
         self.groups |= {variable: (variable,) for variable in self.splits if variable not in taken}
 
     def _is_heavy(self, value: Any) -> bool:
-        """Whether a call is of a heavy kernel, alone, fused, or of a kernel library."""
+        """Whether a value calls a heavy kernel: alone, fused, or of a kernel library."""
         if not isinstance(value, relax.Call):
             return False
         if isinstance(value.op, tvm.ir.GlobalVar):
@@ -157,7 +155,7 @@ class _Offers(Rewriter):
         return name == "relax.call_dps_packed" or (name == "relax.call_tir" and pattern(self.mod, value) == HEAVY)
 
     def _split(self, value: Any, before: dict[Any, int], heavy: int) -> _Split | None:
-        """How to compute a fused call in two, where that lets its head begin earlier."""
+        """Split a fused call into head and tail, if that lets the head begin earlier."""
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.GlobalVar):
             return None
         function = self.mod[value.op]
@@ -166,43 +164,43 @@ class _Offers(Rewriter):
             return None
         needed = needs(function)
         core = needed[operation.var]
-        given = dict(zip(function.params, value.args, strict=True))
-        early = _union(before.get(given[p], 0) for p in core if p in given)
-        late = {p for p, a in given.items() if p not in core and before.get(a, 0) & ~early & heavy}
+        arguments = dict(zip(function.params, value.args, strict=True))
+        early = _union(before.get(arguments[p], 0) for p in core if p in arguments)
+        late = {p for p, a in arguments.items() if p not in core and before.get(a, 0) & ~early & heavy}
         return _cut(function, needed, late, operation.var) if late else None
 
     def _is_weights(self, expr: Any) -> bool:
-        """Whether parts of an operand can be made: it is a parameter with a value, or nothing is to be compiled."""
+        """Whether an operand can be cut in advance: a parameter with a value, or any parameter if ``unbound``."""
         if isinstance(expr, tvm.ir.GenericConst):
             return True
-        return self._unbound and isinstance(expr, relax.Var) and expr in self._given
+        return self._unbound and isinstance(expr, relax.Var) and expr in self._parameters
 
-    def _in_parts(self, binding: relax.VarBinding) -> _Pieces | None:
-        """A call of a heavy kernel with weights, alone or fused with what follows it, that can be cut."""
+    def _pieces_of(self, binding: relax.VarBinding) -> _Pieces | None:
+        """Return how to cut a call of a heavy kernel with weights, alone or with an epilogue; None if it cannot be cut."""
         core = core_of(self.mod, binding)
         if core is None or len(core.operands) != 2:
             return None
         first, weights = core.operands
         if not self._is_weights(weights) or not isinstance(first, relax.Var):
             return None
-        if core.kernel not in self._known:
+        if core.kernel not in self._cut_of:
             kernel = self.mod[core.kernel]
-            self._known[core.kernel] = as_product(kernel, first, weights) or as_channels(kernel, first, weights)
-        cut = self._known[core.kernel]
+            self._cut_of[core.kernel] = as_product(kernel, first, weights) or as_channels(kernel, first, weights)
+        cut = self._cut_of[core.kernel]
         counts = tuple(n for n in self._pieces if cut and cut.allows(n))
         return _Pieces(cut, core, counts) if cut and counts else None
 
     def visit(self, variable: Any, value: Any) -> Any:
-        """A call, its alternatives, and the choice between them; of a region all calls at once, at its last one."""
+        """Emit a call, its alternatives and the choice between them; a group's alternatives stand at its last call."""
         if variable in self._inner or variable not in self.groups:
             return super().visit(variable, value)
         members, region, rows = self.groups[variable], self.regions.get(variable), self.rows.get(variable)
         fused = self.emit(self.rebuild(value))
         results = {FUSED if isinstance(value.op, tvm.ir.GlobalVar) else WHOLE: fused}
         if any(each in self.splits for each in members):
-            results[APART] = self._anew(members, APART, 0)
+            results[APART] = self._recompute(members, APART, 0)
         for cut, counts in self._cuts(members).items():
-            results |= {f"{cut}/{count}": self._anew(members, cut, count) for count in counts}
+            results |= {f"{cut}/{count}": self._recompute(members, cut, count) for count in counts}
         if region is not None:
             results |= {f"{TENSOR}/{count}": self._tensor_parallel(region, count, value) for count in region.counts}
         if rows is not None:
@@ -211,55 +209,57 @@ class _Offers(Rewriter):
         return self.emit(relax.op.call_pure_packed(CALL, *results.values(), *names, ty_args=fused.ty))
 
     def _cuts(self, members: Sequence[relax.Var]) -> dict[str, list[int]]:
-        """By kind of cut the numbers of pieces into which some of the calls can be cut."""
+        """Return the numbers of pieces for each kind of cut that at least one of the calls allows."""
         counts_of: dict[str, set[int]] = {}
         for each in members:
             if each in self.products:
                 counts_of.setdefault(self.products[each].cut.name, set()).update(self.products[each].counts)
         return {name: sorted(counts) for name, counts in counts_of.items()}
 
-    def _anew(self, members: Sequence[relax.Var], kind: str, count: int) -> Any:
-        """Compute some calls that follow each other anew, each as ``kind`` says where it can be; return their result."""
+    def _recompute(self, members: Sequence[relax.Var], kind: str, count: int) -> Any:
+        """Emit successive calls again, in the form ``kind`` where a call has it; return the last result."""
         before = {each: self.values[each] for each in members if each in self.values}
         for each in members:
-            self.values[each] = self._computed(each, self.definitions[each], kind, count)
+            self.values[each] = self._recompute_call(each, self.definitions[each], kind, count)
         result = self.values.pop(members[-1])
         self.values.update(before)
         return result
 
-    def _computed(self, variable: relax.Var, value: Any, kind: str, count: int) -> Any:
-        """Compute a call as ``kind`` says, or as in the graph where it cannot be."""
+    def _recompute_call(self, variable: relax.Var, value: Any, kind: str, count: int) -> Any:
+        """Emit a call in the form ``kind``, or as in the graph if it does not have that form."""
         split, pieces = self.splits.get(variable), self.products.get(variable)
         if kind == APART and split is not None:
-            given = dict(zip(self.mod[value.op].params, (self.value(a) for a in value.args), strict=True))
-            given[split.joint] = self._call(split.head, split.joint, given)
-            return self._call(split.tail, split.tail[-1].var, given)
+            arguments = self._arguments(value)
+            arguments[split.joint] = self._call(split.head, split.joint, arguments)
+            return self._call(split.tail, split.tail[-1].var, arguments)
         if pieces is not None and pieces.cut.name == kind and count in pieces.counts:
             return self._in_pieces(pieces, count, value)
         return self.emit(self.rebuild(value))
 
     def _in_pieces(self, pieces: _Pieces, count: int, value: relax.Call) -> Any:
-        """A kernel in pieces, put together, and what was fused to it."""
+        """Emit the pieces of a kernel, their concatenation, and the epilogue."""
         cut, core = pieces.cut, pieces.core
         name = str(core.kernel.name_hint)
         shape = list(known_shape(core.joint))
         first, weights = (self.value(operand) for operand in core.operands)
-        made, parts = [], []
+        results, types = [], []
         for begin, end in cut.pieces(count):
             width = end - begin
             kernel = self._kernel(name, partial(cut.kernel, width), (core.kernel, width))
             shape[cut.result_axis] = width
-            parts.append(relax.TensorType(list(shape), dtype_of(core.joint)))
+            types.append(relax.TensorType(list(shape), dtype_of(core.joint)))
             part = self.emit(relax.op.strided_slice(weights, [cut.axis], [begin], [end]))
-            made.append(self.emit(relax.call_tir(kernel, [first, part], parts[-1])))
-        key = ("concatenate", str(parts), cut.result_axis)
-        join = self._kernel("concatenate", lambda: concatenation(parts, cut.result_axis), key)
-        return self._together(join, made, core, value)
+            results.append(self.emit(relax.call_tir(kernel, [first, part], types[-1])))
+        return self._join_parts(self._concatenation(types, cut.result_axis), results, core, value)
+
+    def _concatenation(self, types: Sequence[relax.TensorType], axis: int) -> tvm.ir.GlobalVar:
+        """Return the kernel that concatenates tensors along an axis."""
+        return self._kernel("concatenate", lambda: concatenation(types, axis), ("concatenate", str(types), axis))
 
     def _tensor_parallel(self, region: Region, count: int, value: relax.Call) -> Any:
-        """A region in parts, each with its part of all weights, whose results are added at the end."""
+        """Emit the parts of a region, each with its part of all weights, and the sum of their results."""
         core, cutting = region.core, region.cuttings[count]
-        made = []
+        results = []
         cut: dict[Any, Any] = {}
         for part in cutting.parts:
             env: dict[relax.Var, Any] = {}
@@ -267,20 +267,21 @@ class _Offers(Rewriter):
                 ty = member.part_type(part, cutting.units)
                 key = member.kernel, member.axis, member.units, len(part)
                 kernel = self._kernel(str(member.kernel.name_hint), partial(member.cut.of, len(part)), key)
-                given = member.intervals_of(part)
-                env[member.variable] = self._part_call(kernel, member.arguments, given, ty, env, cut)
-            made.append(env[core.joint])
+                intervals = member.intervals_of(part)
+                env[member.variable] = self._part_call(kernel, member.arguments, intervals, ty, env, cut)
+            results.append(env[core.joint])
         types = [core.joint.ty] * count
-        return self._together(self._kernel("add", lambda: addition(types), ("add", str(types))), made, core, value)
+        join = self._kernel("add", lambda: addition(types), ("add", str(types)))
+        return self._join_parts(join, results, core, value)
 
     def _by_rows(self, members: Sequence[relax.Var], parts: Sequence[Sequence[PartCall]]) -> Any:
-        """Some calls for each part of the rows, put together; those that are not cut as in the graph."""
+        """Emit the calls that are cut for each part of the rows, the others as in the graph, and the concatenation."""
         cut_calls = {call.variable for call in parts[0]}
         before = {each: self.values[each] for each in members if each in self.values}
         for each in members:
             if each not in cut_calls:
                 self.values[each] = self.emit(self.rebuild(self.definitions[each]))
-        made = []
+        results = []
         cut: dict[Any, Any] = {}
         for part in parts:
             env: dict[relax.Var, Any] = {}
@@ -288,24 +289,23 @@ class _Offers(Rewriter):
                 key = call.called.variable, call.rows, call.given
                 kernel = self._kernel(str(call.called.variable.name_hint), partial(call.window.kernel, call.given), key)
                 env[call.variable] = self._part_call(kernel, call.called.arguments, call.given, call.type, env, cut)
-            made.append(env[part[-1].variable])
+            results.append(env[part[-1].variable])
         self.values.update(before)
-        types, axis = [part[-1].type for part in parts], parts[0][-1].rows.axis
-        join = self._kernel("concatenate", lambda: concatenation(types, axis), ("concatenate", str(types), axis))
-        return self.emit(relax.call_tir(join, made, members[-1].ty))
+        join = self._concatenation([part[-1].type for part in parts], parts[0][-1].rows.axis)
+        return self.emit(relax.call_tir(join, results, members[-1].ty))
 
     def _part_call(
         self,
         kernel: tvm.ir.GlobalVar,
         arguments: Sequence[Any],
-        given: Sequence[Interval | None],
+        intervals: Sequence[Interval | None],
         ty: Any,
         env: dict[relax.Var, Any],
         cut: dict[Any, Any],
     ) -> Any:
-        """The call of a kernel on what ``env`` has of its arguments, and on parts of the others, each cut off once."""
+        """Emit a kernel's call for one part: arguments come from ``env``, else they are cut, each interval once."""
         operands = []
-        for argument, interval in zip(arguments, given, strict=True):
+        for argument, interval in zip(arguments, intervals, strict=True):
             if isinstance(argument, relax.Var) and argument in env:
                 operands.append(env[argument])
                 continue
@@ -315,7 +315,7 @@ class _Offers(Rewriter):
         return self.emit(relax.call_tir(kernel, operands, ty))
 
     def _part(self, argument: Any, part: Interval | None) -> Any:
-        """A part of an operand: of weights, or of an activation, which a kernel cuts off."""
+        """Emit a part of an operand; a kernel cuts activations."""
         whole = self.value(argument)
         if part is None:
             return whole
@@ -324,25 +324,28 @@ class _Offers(Rewriter):
         kernel = self._kernel("strided_slice", lambda: part_of(argument.ty, *part), (str(argument.ty), part))
         return self.emit(relax.call_tir(kernel, [whole], part_type(argument.ty, part)))
 
-    def _together(self, join: tvm.ir.GlobalVar, made: Sequence[Any], core: Core, value: relax.Call) -> Any:
-        """What a kernel makes of all pieces, and what was fused to the heavy kernel that they are pieces of."""
+    def _arguments(self, call: relax.Call) -> dict[Any, Any]:
+        """Return the values of a fused function's parameters in a call."""
+        return dict(zip(self.mod[call.op].params, (self.value(a) for a in call.args), strict=True))
+
+    def _join_parts(self, join: tvm.ir.GlobalVar, parts: Sequence[Any], core: Core, value: relax.Call) -> Any:
+        """Emit the kernel that joins the parts of a heavy kernel, and the epilogue."""
         if not core.epilogue:
-            return self.emit(relax.call_tir(join, made, core.joint.ty))
-        given = dict(zip(self.mod[value.op].params, (self.value(a) for a in value.args), strict=True))
-        inner = [relax.Var(f"piece{k}", piece.ty) for k, piece in enumerate(made)]
+            return self.emit(relax.call_tir(join, parts, core.joint.ty))
+        inner = [relax.Var(f"piece{k}", part.ty) for k, part in enumerate(parts)]
         joined = relax.VarBinding(core.joint, with_type(relax.call_tir(join, inner, core.joint.ty), core.joint.ty))
-        given |= dict(zip(inner, made, strict=True))
-        return self._call([joined, *core.epilogue], core.epilogue[-1].var, given)
+        arguments = self._arguments(value) | dict(zip(inner, parts, strict=True))
+        return self._call([joined, *core.epilogue], core.epilogue[-1].var, arguments)
 
     def _kernel(self, name: str, make: Callable[[], tvm.tirx.PrimFunc], key: Any) -> tvm.ir.GlobalVar:
-        """A kernel of the module, which is made once; parts that compute the same have the same kernel."""
-        if key not in self._made:
+        """Return a kernel, made once for each key; equal kernels are one function of the module."""
+        if key not in self._functions:
             function = make()
             same = str(name), tvm_ffi.structural_hash(function, map_free_vars=True)
-            if same not in self._made:
-                self._made[same] = self._add(name, function)
-            self._made[key] = self._made[same]
-        return self._made[key]
+            if same not in self._functions:
+                self._functions[same] = self._add(name, function)
+            self._functions[key] = self._functions[same]
+        return self._functions[key]
 
     def _add(self, name: str, function: Any) -> tvm.ir.GlobalVar:
         taken, unique, count = {v.name_hint for v in self.mod.get_global_vars()}, name, 0
@@ -354,25 +357,25 @@ class _Offers(Rewriter):
         self.mod.update_func(variable, function)
         return variable
 
-    def _call(self, bindings: Sequence[relax.VarBinding], result: relax.Var, given: dict[Any, Any]) -> Any:
-        """The call of some bindings of a fused function: of their kernel, or of a function that fuses several."""
+    def _call(self, bindings: Sequence[relax.VarBinding], result: relax.Var, values: dict[Any, Any]) -> Any:
+        """Emit bindings of a fused function: the call of their kernel, or of a new function that fuses several."""
         if len(bindings) == 1:
             call = bindings[0].value
-            arguments = relax.Tuple([given.get(a, a) for a in call.args[1].fields])
+            arguments = relax.Tuple([values.get(a, a) for a in call.args[1].fields])
             return self.emit(relax.Call(call.op, [call.args[0], arguments, *call.args[2:]], call.attrs, call.ty_args))
-        made = {binding.var for binding in bindings}
-        used = dict.fromkeys(v for b in bindings for v in relax.analysis.free_vars(b.value) if v not in made)
-        params = [v for v in used if v in given]
+        bound = {binding.var for binding in bindings}
+        used = dict.fromkeys(v for b in bindings for v in relax.analysis.free_vars(b.value) if v not in bound)
+        params = [v for v in used if v in values]
         function = fuse(bindings, result, params)
         key = tvm_ffi.structural_hash(function, map_free_vars=True)
-        if key not in self._made:
+        if key not in self._functions:
             kernels = [str(b.value.args[0].name_hint) for b in bindings]
-            self._made[key] = self._add("_".join(["fused", *kernels]), function)
-        return self.emit(relax.Call(self._made[key], [given[v] for v in params]))
+            self._functions[key] = self._add("_".join(["fused", *kernels]), function)
+        return self.emit(relax.Call(self._functions[key], [values[v] for v in params]))
 
 
 def _cut(function: relax.Function, needs: dict[Any, set[Any]], late: set[Any], heavy: Any) -> _Split | None:
-    """The head, as much as needs nothing late, and the tail; None where more than one tensor goes between the two."""
+    """Split a fused function: the head needs nothing late. Return None if the tail reads more than one of its tensors."""
     bindings = kernel_calls(function)
     if bindings is None:
         return None
@@ -386,7 +389,4 @@ def _cut(function: relax.Function, needs: dict[Any, set[Any]], late: set[Any], h
 
 
 def _union(sets: Iterable[int]) -> int:
-    result = 0
-    for each in sets:
-        result |= each
-    return result
+    return reduce(or_, sets, 0)

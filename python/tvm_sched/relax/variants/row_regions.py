@@ -1,9 +1,8 @@
-"""Find regions of ``main`` that can be computed by rows: parts of the batch, of the tokens, or of a picture.
+"""Find regions of ``main`` that can be computed by rows: parts of the batch, of the tokens, or of an image.
 
-Each part needs all weights, so that a cold start loads them once for each device. It is of use where parameters are on the
-devices already, and where a kernel computes for longer than its weights take to load: large batches, convolutions of large
-pictures. Nothing is copied within a region; where rows of a convolution overlap, parts compute what their neighbours
-compute too.
+Each part needs all weights, so a cold start loads them on each device. That pays if the parameters are on the devices
+already, or if a kernel computes for longer than its weights take to load (large batches, convolutions of large images).
+Nothing is copied within a region: where rows of a convolution overlap, several parts compute the same rows.
 """
 
 from __future__ import annotations
@@ -23,52 +22,39 @@ from .main_calls import Called, MainCalls
 from .row_windows import Window, hull, window
 
 FLOPS_FOR_A_BYTE_LOADED = 2048
-"""Operations of a region for each byte of its weights, from which on rows are offered for cold starts: to compute them takes
-longer than to load the weights, on GPUs of 10 to 20 Tflop/s behind a bus of 10 to 20 GB/s."""
+"""Fewest operations of a region for each byte of its weights, if cold starts shall gain by rows. On GPUs of 10 to 20 Tflop/s
+behind a bus of 10 to 20 GB/s, they then take longer than loading the weights."""
 
 FLOPS_FOR_A_BYTE_COPIED = 64
-"""Operations of a region for each byte that is copied to its parts and from them, from which on rows are offered: with
-less a GPU of 10 to 20 Tflop/s waits for links of 50 to 300 GB/s longer than it computes."""
+"""Fewest operations of a region for each byte that is copied to and from its parts. With fewer, a GPU of 10 to 20 Tflop/s
+waits for links of 50 to 300 GB/s longer than it computes."""
 
 LEAST_FLOPS = 1 << 27
-"""Operations of a region from which on rows are offered: a GPU computes them while it starts a few kernels."""
+"""Fewest operations of a region: a GPU computes as many while it starts a few kernels."""
 
 MOST_ROWS = 1.25
-"""Rows that may be computed for each row of a result: where parts overlap by all of them together, and where they are not
-equal in the time that the largest takes."""
+"""Largest ratio of computed rows to rows of a result: summed over overlapping parts, and in time for unequal parts."""
 
 LEAST_CUT_OFF = 0.75
-"""Parts of activations that are larger, compared with all of it, are not cut off: the call reads all of it."""
+"""Largest share of an activation that is cut off as a part; for more, the call reads the whole tensor."""
 
 Needed = dict[relax.Var, "Interval | None"]
-"""What a part needs of results of calls; None: all."""
+"""The interval of each call's result that a part needs; None: all."""
 
 
 @dataclass(frozen=True)
 class PartCall:
-    """A call of a region for one part.
+    """A call of a region for one part."""
 
-    Attributes
-    ----------
-    variable : relax.Var
-        Whose rows it makes.
-    called : Called
-    rows : Interval
-        Of the result.
-    given : tuple of Interval or None
-        Of each argument what the part has of it; None: all.
-    window : Window
-    """
-
-    variable: relax.Var
+    variable: relax.Var  # whose rows it computes
     called: Called
-    rows: Interval
-    given: tuple[Interval | None, ...]
+    rows: Interval  # of the result
+    given: tuple[Interval | None, ...]  # available interval of each argument; None: all
     window: Window
 
     @property
     def type(self) -> relax.TensorType:
-        """Of what the call makes."""
+        """Type of the call's result."""
         return part_type(self.variable.ty, self.rows)
 
 
@@ -79,10 +65,10 @@ class RowRegion:
     Attributes
     ----------
     variables : tuple of relax.Var
-        The calls that some alternative computes by rows, in order; what the last one makes is read elsewhere, too.
+        The calls that some alternative computes by rows, in order. Other calls read the last one's result.
     parts : dict of str to tuple of tuple of PartCall
-        By alternative: ``batch/4`` along the first axis of the last call's result, ``rows/4`` along another one: the calls
-        of each part, in order; the last makes rows of the result.
+        For each alternative, the calls of each part in order; the last computes rows of the result. The alternative
+        ``batch/4`` is cut along the first axis of the result, ``rows/4`` along another axis.
     """
 
     variables: tuple[relax.Var, ...]
@@ -99,9 +85,9 @@ class RowSearch:
     counts : sequence of int
         Numbers of parts.
     is_weights : callable
-        Whether parts of an operand can be made without a kernel.
+        Whether an operand can be cut without a kernel.
     warm : bool
-        Whether parameters may be on the devices already; else regions have `FLOPS_FOR_A_BYTE_LOADED`.
+        Whether parameters may be on the devices already; else regions need `FLOPS_FOR_A_BYTE_LOADED`.
     """
 
     def __init__(self, mod: tvm.IRModule, counts: Sequence[int], is_weights: Callable[[Any], bool], warm: bool) -> None:
@@ -111,13 +97,14 @@ class RowSearch:
         self._flops: dict[Any, int] = {}
 
     def within(self, variables: Sequence[relax.Var]) -> RowRegion | None:
-        """Rows of what the last of some calls makes, by those that can be cut; None where that is not worth it."""
+        """Cut given calls by rows of the last one's result, as far as possible; return None if that does not pay."""
         return self._region(variables[-1], frozenset(variables))
 
     def others(self, taken: Collection[relax.Var]) -> dict[relax.Var, RowRegion]:
-        """Regions of calls that are not taken, by the variable of the last call; no two have a call in common.
+        """Find regions of the other calls; return them by the variable of the last call.
 
-        Each ends with a heavy call and grows backwards: a call joins it whose result only the region reads.
+        No two regions have a call in common. Each ends with a heavy call and grows backwards over calls whose results
+        only the region reads.
         """
         regions: dict[relax.Var, RowRegion] = {}
         free = {variable for variable in self.calls.variables if variable not in taken}
@@ -145,7 +132,7 @@ class RowSearch:
     def _parts(
         self, last: relax.Var, whole: Interval, count: int, allowed: Collection[relax.Var]
     ) -> tuple[tuple[PartCall, ...], ...]:
-        """The calls of each part; none where the last call cannot be cut, or its weights are with it: that makes columns."""
+        """Return the calls of each part; none if the last call cannot be cut, or is cut by columns of its weights."""
         ends = [whole.end * k // count for k in range(count + 1)]
         needed: list[Needed] = [{last: Interval(whole.axis, *pair)} for pair in pairwise(ends)]
         inside: dict[relax.Var, tuple[Called, list[Window]]] = {}
@@ -157,8 +144,8 @@ class RowSearch:
             windows = self._all_windows(called, [each[variable] for each in needed])
             if called is not None and windows:
                 inside[variable] = called, windows
-                for each, made in zip(needed, windows, strict=True):
-                    _note(each, called.arguments, made.needs)
+                for each, part in zip(needed, windows, strict=True):
+                    _add_needs(each, called.arguments, part.needs)
             if not inside or (variable.same_as(last) and self._cuts_weights(*inside[last])):
                 return ()
         return tuple(tuple(self._calls_of_part(inside, each, k)) for k, each in enumerate(needed))
@@ -166,7 +153,7 @@ class RowSearch:
     def _may_join(
         self, variable: relax.Var, allowed: Collection[relax.Var], inside: Mapping[relax.Var, Any], needed: list[Needed]
     ) -> bool:
-        """Whether a call is allowed, only calls inside read it, and rows of it that overlap are few."""
+        """Whether a call is allowed, only calls inside read its result, and few of its rows overlap."""
         if variable not in allowed or not self.calls.users.get(variable, {None}) <= inside.keys():
             return False
         rows, shape = [each.get(variable) for each in needed], static_shape(variable) or ()
@@ -176,7 +163,7 @@ class RowSearch:
         return sum(each.end - each.begin for each in kept) <= MOST_ROWS * shape[kept[0].axis]
 
     def _all_windows(self, called: Called | None, rows: Sequence[Interval | None]) -> list[Window]:
-        """The windows of a call for all parts; none where it cannot be cut to all of them."""
+        """Return the windows of a call for all parts; none if it cannot be cut to one of them."""
         windows: list[Window] = []
         if called is None or not _is_ordinary(called):
             return windows
@@ -184,10 +171,9 @@ class RowSearch:
             key = called.variable, part
             if key not in self._windows:
                 self._windows[key] = None if part is None else window(called.kernel, part)
-            made = self._windows[key]
-            if made is None:
+            if (part_window := self._windows[key]) is None:
                 return []
-            windows.append(made)
+            windows.append(part_window)
         return windows
 
     def _cuts_weights(self, called: Called, windows: Sequence[Window]) -> bool:
@@ -209,26 +195,25 @@ class RowSearch:
             yield PartCall(variable, called, rows, tuple(given), windows[part])
 
     def _cut_off(self, argument: Any, interval: Interval | None) -> Interval | None:
-        """What a part is given of an argument of which it needs an interval."""
+        """Return the interval of an argument to cut off for a part; None: the part gets the whole argument."""
         shape = static_shape(argument) or ()
         if interval is None or not shape or not (self.is_weights(argument) or isinstance(argument, relax.Var)):
             return None
         return interval if interval.end - interval.begin <= LEAST_CUT_OFF * shape[interval.axis] else None
 
     def _is_worth_it(self, parts: Sequence[Sequence[PartCall]]) -> bool:
-        """Whether a region computes enough for what it copies, and on a cold start for what it loads."""
+        """Whether a region computes enough for the bytes that it copies and, on a cold start, loads."""
         copied: dict[Any, int] = {}
         weights: dict[Any, int] = {}
-        flops = 0
-        made = {call.variable for call in parts[0]}
+        flops = sum(self._flops_of(call.called) for call in parts[0])
+        inside = {call.variable for call in parts[0]}
         for k, part in enumerate(parts):
-            flops += sum(self._flops_of(call.called) for call in part) if k == 0 else 0
             copied[k] = tensor_bytes(part[-1].type)
             for call in part:
                 for argument, interval in zip(call.called.arguments, call.given, strict=True):
                     if self.is_weights(argument):
                         weights[argument] = tensor_bytes(argument.ty)
-                    elif isinstance(argument, relax.Var) and argument not in made and static_shape(argument):
+                    elif isinstance(argument, relax.Var) and argument not in inside and static_shape(argument):
                         copied[k, argument, interval] = tensor_bytes(part_type(argument.ty, interval))
         enough = flops >= LEAST_FLOPS and flops >= FLOPS_FOR_A_BYTE_COPIED * sum(copied.values())
         return enough and (self.warm or flops >= FLOPS_FOR_A_BYTE_LOADED * sum(weights.values()))
@@ -240,7 +225,7 @@ class RowSearch:
 
 
 def part_type(whole: relax.TensorType, part: Interval | None) -> relax.TensorType:
-    """The type of a part of a tensor."""
+    """Return the type of a part of a tensor."""
     shape = list(known_shape(whole))
     if part is not None:
         shape[part.axis] = part.end - part.begin
@@ -248,14 +233,14 @@ def part_type(whole: relax.TensorType, part: Interval | None) -> relax.TensorTyp
 
 
 def _is_ordinary(called: Called) -> bool:
-    """Whether a kernel takes tensors of known sizes, one for each argument, and its result."""
-    given = called.kernel.params
-    sizes = [n for tensor in given for n in getattr(tensor, "shape", [None])]
-    return len(given) == len(called.arguments) + 1 and all(isinstance(n, tvm.tirx.IntImm) for n in sizes)
+    """Whether a kernel's parameters are tensors of known sizes: one for each argument, and the result."""
+    params = called.kernel.params
+    sizes = [n for tensor in params for n in getattr(tensor, "shape", [None])]
+    return len(params) == len(called.arguments) + 1 and all(isinstance(n, tvm.tirx.IntImm) for n in sizes)
 
 
-def _note(needed: Needed, arguments: Sequence[Any], intervals: Sequence[Interval | None]) -> None:
-    """Note what a call needs of its arguments."""
+def _add_needs(needed: Needed, arguments: Sequence[Any], intervals: Sequence[Interval | None]) -> None:
+    """Add the intervals of its arguments that a call needs."""
     for argument, interval in zip(arguments, intervals, strict=True):
         if isinstance(argument, relax.Var):
             needed[argument] = hull(needed[argument], interval) if argument in needed else interval

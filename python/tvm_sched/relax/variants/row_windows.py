@@ -1,8 +1,8 @@
-"""Make kernels that compute some rows of another kernel's result: of its batch, its tokens, or a picture.
+"""Make kernels that compute some rows of another kernel's result: of the batch, the tokens, or an image.
 
-Other than a slice (`slicing`) a window is for one place: it keeps what its kernel does at the edges, reads what
-its neighbours read too (rows of a convolution overlap), and need not be as wide as another. Nothing has to be proved of
-it but where it reads, for which bounds suffice; what it may not need it reads in whole.
+Unlike a slice (`kernel_slicing`), a window is for one position. It keeps the kernel's behaviour at the edges, may read rows
+that its neighbours read too (convolutions overlap), and may differ from them in size. Only its reads have to be bounded; a
+tensor without a bound is read whole.
 """
 
 from __future__ import annotations
@@ -19,33 +19,24 @@ from .kernel_parts import Blocks, Interval, Values, loads, plain_blocks, shrunk,
 
 @dataclass(frozen=True)
 class Window:
-    """A part of a kernel's result.
+    """A part of a kernel's result."""
 
-    Attributes
-    ----------
-    needs : tuple of Interval or None
-        Of each input what the part reads of it; None: all, or none in particular.
-    """
-
-    needs: tuple[Interval | None, ...]
+    needs: tuple[Interval | None, ...]  # the interval of each input that the part reads; None: all, or not known
     _function: tirx.PrimFunc
     _blocks: Blocks
     _variables: dict[Any, Values]
     _tensors: dict[Any, Interval]
 
     def kernel(self, given: tuple[Interval | None, ...]) -> tirx.PrimFunc:
-        """The kernel of the part.
+        """Make the part's kernel for inputs of which ``given`` intervals are available (None: all).
 
-        Parameters
-        ----------
-        given : tuple of Interval or None
-            Of each input what is there of it, which has all that the part needs; None: all.
+        Each interval contains the one that the part needs.
         """
         inputs = self._function.params[:-1]
         tensors = {t: interval for t, interval in self._tensors.items() if not any(t.same_as(p) for p in inputs)}
         for parameter, needed, here in zip(inputs, self.needs, given, strict=True):
             if here is not None:
-                assert needed is not None  # else all would be needed
+                assert needed is not None  # else the part needs all of it
                 assert here.axis == needed.axis
                 assert here.begin <= needed.begin
                 assert needed.end <= here.end
@@ -54,14 +45,9 @@ class Window:
 
 
 def window(function: tirx.PrimFunc, part: Interval) -> Window | None:
-    """What a part of a kernel's result takes; None where its blocks cannot be cut to it.
+    """Cut a kernel to a part of its result; return None if its blocks do not allow that.
 
-    Parameters
-    ----------
-    function : tvm.tirx.PrimFunc
-        With blocks, as TVM makes it of operators, fused or alone; its last argument is its result.
-    part : Interval
-        Of the result.
+    The kernel has blocks, as TVM makes them from operators, fused or alone; its last argument is its result.
     """
     blocks, result = plain_blocks(function), function.params[-1]
     if blocks is None:
@@ -92,14 +78,14 @@ def window(function: tirx.PrimFunc, part: Interval) -> Window | None:
 
 
 def hull(one: Interval | None, other: Interval | None) -> Interval | None:
-    """What has both parts of a tensor; None, all of it, where they are along different axes."""
+    """Return the smallest interval that contains two; None (the whole tensor) if their axes differ."""
     if one is None or other is None or one.axis != other.axis:
         return None
     return Interval(one.axis, min(one.begin, other.begin), max(one.end, other.end))
 
 
 def _analyzer(block: Any, values: Values) -> Analyzer:
-    """What knows the bounds of a block's variables, of which one has only some values."""
+    """Make an analyzer with the bounds of a block's variables, one of which has only some values."""
     analyzer = Analyzer()
     for each in block.iter_vars:
         cut = each.var.same_as(values.variable)
@@ -112,15 +98,15 @@ def _analyzer(block: Any, values: Values) -> Analyzer:
 
 
 def _needed(analyzer: Analyzer, values: Values, load: Any) -> Interval | None:
-    """What a block reads of a tensor, along the axis along which that is least; None where it is all."""
-    found: list[tuple[float, Interval]] = []
+    """Return the interval that a load reads along the axis with the smallest share; None if it reads all."""
+    shares: list[tuple[float, Interval]] = []
     for axis, (index, extent) in enumerate(zip(load.indices, load.source.shape, strict=True)):
         if not uses(index, values.variable) or any(True for _ in loads(index)):
             continue
         size, bound = int(extent), analyzer.const_int_bound(analyzer.simplify(index))
-        # what is outside of a tensor is not read: kernels that pad ask before
+        # nothing outside of the tensor is read: padding kernels test their indices
         begin = max(min(bound.min_value, size - 1), 0)
         end = max(min(bound.max_value + 1, size), begin + 1)
         if end - begin < size:
-            found.append(((end - begin) / size, Interval(axis, begin, end)))
-    return min(found)[1] if found else None
+            shares.append(((end - begin) / size, Interval(axis, begin, end)))
+    return min(shares)[1] if shares else None

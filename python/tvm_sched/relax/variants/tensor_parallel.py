@@ -1,9 +1,8 @@
 """Find regions of ``main`` that can be computed in independent parts: tensor parallelism.
 
-Shoeybi et al., *Megatron-LM: Training multi-billion parameter language models using model parallelism* (2019): of two
-products that follow each other the first is cut by columns and the second by rows, so that each part of the first makes
-what the same part of the second reads; attention is cut by heads. Here no operators are known by name: what is cut is what
-`slicing` proves.
+Shoeybi et al., *Megatron-LM: Training multi-billion parameter language models using model parallelism* (2019) cut the first
+of two successive products by columns and the second by rows, so that each part of the second reads what the same part of
+the first computes. They cut attention by heads. Here no operator is known by name: `kernel_slicing` proves what can be cut.
 """
 
 from __future__ import annotations
@@ -24,53 +23,36 @@ from .kernel_slicing import Slice, slice_result, slice_sum, terms_of
 from .main_calls import Division, MainCalls
 
 MOST_UNITS = 64
-"""Most equal units into which a region is cut that has no equal parts; each part gets about as many of them."""
+"""Largest number of equal units of a region that has no equal parts; each part then gets several units."""
 
 UNEVEN = 1.3
-"""How many times its equal share the largest part has at most."""
+"""Largest allowed size of a part, as a multiple of an equal share."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A call of a region other than the last, or what a split takes of a call's result.
-
-    Attributes
-    ----------
-    variable : relax.Var
-    kernel : tvm.ir.GlobalVar
-    cut : Slice
-    arguments : tuple of relax.Expr
-    type : relax.TensorType
-        Of its result.
-    axis : int or None
-        Along which its result is cut; None: parts are terms of it.
-    units : int
-        Into how many units what it reads is cut.
-    first : int
-        The unit of these with which its result begins.
-    """
+    """A call of a region, or one share of a call's result that a split takes."""
 
     variable: relax.Var
     kernel: tvm.ir.GlobalVar
     cut: Slice
     arguments: tuple[relax.Expr, ...]
-    type: relax.TensorType
-    axis: int | None
-    units: int
-    first: int = 0
+    type: relax.TensorType  # of the result
+    axis: int | None  # of the cut through the result; None: parts are terms of its sum
+    units: int  # into which its inputs are cut
+    first: int = 0  # unit at which its result begins
 
     def intervals_of(self, part: range) -> list[Interval | None]:
-        """The interval of each argument that some units of the region read; None: all of it."""
-        begin, end = self.first + part.start, self.first + part.stop
-        pairs = zip(self.arguments, self.cut.axes, strict=True)
-        return [None if axis is None else self._interval(each, axis, begin, end) for each, axis in pairs]
-
-    def _interval(self, argument: Any, axis: int, begin: int, end: int) -> Interval:
-        unit = int(argument.ty.shape.values[axis]) // self.units
-        return Interval(axis, begin * unit, end * unit)
+        """Return the interval of each argument that a range of the region's units reads; None: all of it."""
+        intervals: list[Interval | None] = []
+        for argument, axis in zip(self.arguments, self.cut.axes, strict=True):
+            unit = 0 if axis is None else int(argument.ty.shape.values[axis]) // self.units
+            begin, end = (self.first + part.start) * unit, (self.first + part.stop) * unit
+            intervals.append(None if axis is None else Interval(axis, begin, end))
+        return intervals
 
     def part_type(self, part: range, units: int) -> relax.TensorType:
-        """The type of what some of the region's units make."""
+        """Return the type of the result of a range of the region's units."""
         shape = list(known_shape(self.type))
         if self.axis is not None:
             shape[self.axis] = shape[self.axis] // units * len(part)
@@ -79,39 +61,20 @@ class Member:
 
 @dataclass(frozen=True)
 class Cutting:
-    """How a region is cut into a number of parts.
+    """The parts of a region."""
 
-    Attributes
-    ----------
-    parts : tuple of range
-        The units of each part; equal where that is possible.
-    units : int
-    members : tuple of Member
-        In the order of ``main``, the last call's heavy kernel at the end.
-    """
-
-    parts: tuple[range, ...]
+    parts: tuple[range, ...]  # the units of each part
     units: int
-    members: tuple[Member, ...]
+    members: tuple[Member, ...]  # in the order of ``main``; the last call's heavy kernel at the end
 
 
 @dataclass
 class Region:
-    """Calls that can be computed in parts, of whose last one the parts are terms of a sum.
+    """Calls that can be computed in parts; the parts of the last call are terms of a sum."""
 
-    Attributes
-    ----------
-    variables : tuple of relax.Var
-        Of its calls in the order of ``main``.
-    core : Core
-        Of the last call.
-    cuttings : dict of int to Cutting
-        By number of parts.
-    """
-
-    variables: tuple[relax.Var, ...]
-    core: Core
-    cuttings: dict[int, Cutting] = field(default_factory=dict)
+    variables: tuple[relax.Var, ...]  # of the calls, in the order of ``main``
+    core: Core  # of the last call
+    cuttings: dict[int, Cutting] = field(default_factory=dict)  # by number of parts
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -120,31 +83,31 @@ class Region:
 
     @property
     def inside(self) -> tuple[relax.Var, ...]:
-        """The calls but for the last, whose results nothing else reads."""
+        """The calls before the last one; only the region reads their results."""
         return self.variables[:-1]
 
 
 def find_regions(
     mod: tvm.IRModule, roots: Mapping[relax.Var, Core], counts: Sequence[int], is_weights: Callable[[Any], bool]
 ) -> dict[relax.Var, Region]:
-    """The regions that end with some heavy calls, by the variable of the last call; no two have a call in common.
+    """Find the regions that end with given heavy calls; return them by the variable of the last call.
 
-    A region grows from its last call backwards: a call joins it where all that reads its result is in the region and reads
-    the same part of it, and where it computes that part of weights and of parts of what it reads. Where a split divides a
-    result among such calls, as that of one product for queries, keys and values, each gets its part of each share. With
-    more parts it must be the same calls. A region without another heavy call is none: to cut its input would take more
-    copies than columns do.
+    No two regions have a call in common. A region grows backwards from its last call. A call joins if all readers of its
+    result are in the region and read the same part, and if it computes that part from parts of weights and of its inputs.
+    If a split divides a result among these calls (one product for queries, keys and values), each call gets its part of
+    each share. All numbers of parts must give the same calls. A region needs a second heavy call: cutting only its input
+    takes more copies than pieces by columns.
 
     Parameters
     ----------
     mod : tvm.IRModule
         As ``FuseOps`` leaves it.
     roots : mapping of relax.Var to Core
-        Calls with weights.
+        The last calls, which have weights.
     counts : sequence of int
         Numbers of parts.
     is_weights : callable
-        Whether parts of an operand can be made.
+        Whether an operand can be cut in advance.
     """
     search = _Search(mod, is_weights)
     regions: dict[relax.Var, Region] = {}
@@ -167,11 +130,11 @@ class _Search:
         self._terms: dict[Any, list[int]] = {}
 
     def region(self, variable: relax.Var, core: Core, counts: Sequence[int], taken: set[relax.Var]) -> Region | None:
-        """The region that ends with a call; None where there is none."""
+        """Return the region that ends with a call, or None."""
         region: Region | None = None
         for count in counts:
             for units in self._units(core, count):
-                growth = self._grown(variable, core, units, taken)
+                growth = self._grow(variable, core, units, taken)
                 if growth is None or not any(map(self.calls.is_heavy, growth.inside - {variable})):
                     continue
                 variables = tuple(sorted(growth.inside, key=self.calls.place.__getitem__))
@@ -183,7 +146,7 @@ class _Search:
         return region
 
     def _units(self, core: Core, count: int) -> Iterator[int]:
-        """Numbers of units to try for so many parts: one for each part, else more, of which each part gets about as many."""
+        """Yield numbers of units to try: first one for each part, then larger numbers that allow parts of similar size."""
         yield count
         if core.kernel not in self._terms:
             self._terms[core.kernel] = terms_of(self.mod[core.kernel])
@@ -192,18 +155,18 @@ class _Search:
             if even and any(terms % units == 0 for terms in self._terms[core.kernel]):
                 yield units
 
-    def _grown(self, last: relax.Var, core: Core, units: int, taken: set[relax.Var]) -> _Growth | None:
-        """A region from its last call backwards; None where that cannot be cut."""
+    def _grow(self, last: relax.Var, core: Core, units: int, taken: set[relax.Var]) -> _Growth | None:
+        """Grow a region backwards from its last call; return None if that call cannot be cut."""
         root = self._slice((core.kernel, None, units), partial(slice_sum, self.mod[core.kernel], units))
         if root is None or not self._can_be_cut(core.operands, root):
             return None
         growth = _Growth(self.calls.place, {last})
         growth.join([], Member(core.joint, core.kernel, root, core.operands, core.joint.ty, None, units))
         call = self.calls.bindings[self.calls.place[last]].value
-        if core.epilogue:  # what was fused to the heavy kernel reads whole tensors, also one of which that reads a part
-            given = dict(zip(self.mod[call.op].params, call.args, strict=True))
+        if core.epilogue:  # it reads whole tensors, even those of which the heavy kernel reads a part
+            arguments = dict(zip(self.mod[call.op].params, call.args, strict=True))
             for binding in core.epilogue:
-                growth.need([given.get(used) for used in relax.analysis.free_vars(binding.value)])
+                growth.need([arguments.get(used) for used in relax.analysis.free_vars(binding.value)])
         growth.need([v for v in relax.analysis.free_vars(call) if not any(v.same_as(each) for each in core.operands)])
         while growth.ahead:
             variable = self.calls.variables[-heapq.heappop(growth.ahead)]
@@ -223,7 +186,7 @@ class _Search:
     def _join_division(
         self, growth: _Growth, call: relax.Var, division: Division, units: int, taken: set[relax.Var]
     ) -> None:
-        """Let a split and the call whose result it divides join a region that reads the same part of each share."""
+        """Add a split, and the call whose result it divides, if the region reads the same part of each share."""
         whole, shares = division.operand, division.shares
         if whole not in self.calls.place or whole in taken or self.calls.users[whole] != {call}:
             return
@@ -234,10 +197,10 @@ class _Search:
             growth.join([whole, call, *shares.values()], *(member for member in reversed(members) if member))
 
     def _member(
-        self, variable: relax.Var, made: relax.Var, axis: int, units: int, share: int = 0, shares: int = 1
+        self, variable: relax.Var, result: relax.Var, axis: int, units: int, share: int = 0, shares: int = 1
     ) -> Member | None:
-        """What a call makes, or one of equal shares of that, cut along an axis; None where it cannot be."""
-        called = self.calls.called(self.calls.bindings[self.calls.place[made]])
+        """Cut a call's result, or one of its equal shares, along an axis; return None if that is impossible."""
+        called = self.calls.called(self.calls.bindings[self.calls.place[result]])
         if called is None:
             return None
         name, arguments, kernel = called
@@ -248,7 +211,7 @@ class _Search:
         return Member(variable, name, cut, arguments, variable.ty, axis, whole, share * units)
 
     def _can_be_cut(self, arguments: Sequence[Any], cut: Slice) -> bool:
-        """Whether there are parts of all operands that are cut: of weights, and of what calls make."""
+        """Whether all operands that are cut are weights or results of calls."""
         if len(arguments) != len(cut.axes):
             return False
         return all(
@@ -264,34 +227,23 @@ class _Search:
 
 @dataclass
 class _Growth:
-    """A region under construction.
+    """A region under construction."""
 
-    Attributes
-    ----------
-    place : dict of relax.Var to int
-        Of what calls in ``main`` make.
-    inside : set of relax.Var
-    members : list of Member
-        The last call's first.
-    ahead : list of int
-        A heap of the negative places of what the region reads and has not been looked at.
-    """
-
-    place: Mapping[Any, int]
+    place: Mapping[Any, int]  # position in ``main`` of each call's result
     inside: set[relax.Var]
-    members: list[Member] = field(default_factory=list)
-    ahead: list[int] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)  # the last call's first
+    ahead: list[int] = field(default_factory=list)  # heap: negative positions of the tensors to visit
     _needed: dict[Any, set[int | None]] = field(default_factory=dict)
 
     def join(self, variables: Sequence[relax.Var], *members: Member) -> None:
-        """Let calls join the region."""
+        """Add calls to the region."""
         self.inside.update(variables)
         for member in members:
             self.members.append(member)
             self.need(member.arguments, member.cut.axes)
 
     def need(self, arguments: Sequence[Any], axes: Sequence[int | None] = ()) -> None:
-        """Note which parts of what calls make are needed; without axes, all of each."""
+        """Record the axes along which parts of results are needed; without axes, all of each is needed."""
         for argument, axis in zip(arguments, axes or (None,) * len(arguments), strict=True):
             if not isinstance(argument, relax.Var):
                 continue
@@ -300,6 +252,6 @@ class _Growth:
             self._needed.setdefault(argument, set()).add(axis)
 
     def axis(self, variable: relax.Var) -> int | None:
-        """The axis along which the region reads parts of a variable; None where it needs all of it, or different ones."""
+        """Return the axis along which the region reads parts of a variable; None if it reads all, or along several axes."""
         axes = self._needed.get(variable, {None})
         return next(iter(axes)) if len(axes) == 1 else None

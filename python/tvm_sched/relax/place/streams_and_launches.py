@@ -1,0 +1,69 @@
+"""AllocateStreams and OrderLaunches: the stream of each operator, and the order in which a device's kernels start."""
+
+from __future__ import annotations
+
+import tvm
+
+from ...streams import BEST, choose_launch_order, choose_streams
+from ..ir.attributes import SCHEDULE, get_problem, get_schedule, leave
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.AllocateStreams")
+class AllocateStreams:
+    """Give each operator a stream of its device.
+
+    Reads ``tvm_sched.problem``, reads and writes ``tvm_sched.schedule``.
+
+    Parameters
+    ----------
+    method : str
+        As in `tvm_sched.streams.allocate_streams`: ``"one"``, ``"opara"``, ``"nimble"``, ``"wavefront"`` or ``"fewest"``.
+        ``"best"`` takes the best of these and of the scheduler's streams by prediction (`tvm_sched.streams.best_streams`).
+
+    Raises
+    ------
+    InputError
+        Unknown method; or one is named and the schedule has stages, which fix the streams.
+    tvm_sched.errors.ScheduleError
+        With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
+    """
+
+    def __init__(self, method: str = BEST) -> None:
+        self.method = method
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        schedule = get_schedule(mod)
+        chosen = choose_streams(get_problem(mod), schedule, self.method)
+        return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)
+
+
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.OrderLaunches")
+class OrderLaunches:
+    """Order the launches of each device.
+
+    Reads ``tvm_sched.problem``, reads and writes ``tvm_sched.schedule``.
+
+    Parameters
+    ----------
+    method : str
+        As in `tvm_sched.streams.order_launches`: ``"depth-first"``, ``"breadth-first"``, ``"critical-path"`` or
+        ``"opara"``. If a device has several streams, ``"best"`` takes the best of these and of the scheduler's order by
+        prediction (`tvm_sched.streams.best_launch_order`).
+
+    Raises
+    ------
+    InputError
+        Unknown method; or one is named and the schedule has stages, which fix the order.
+    tvm_sched.errors.ScheduleError
+        In this order the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
+    """
+
+    def __init__(self, method: str = BEST) -> None:
+        self.method = method
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        schedule = get_schedule(mod)
+        chosen = choose_launch_order(get_problem(mod), schedule, self.method)
+        return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)
