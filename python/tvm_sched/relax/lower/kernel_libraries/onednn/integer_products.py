@@ -192,13 +192,8 @@ def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
             order = tuple(axes[k] for k in order)
         elif name == "subtract" and zero is None and not wider and _is_whole_number(rewriter, call.args[1]):
             zero = rewriter.resolve(call.args[1])
-        elif (
-            name == "multiply"
-            and scale is zero is None
-            and not wider
-            and (s := rewriter.number(call.args[1])) is not None
-        ):
-            scale = s
+        elif factor is not None and scale is None and zero is None and not wider:
+            scale = factor
         elif name == "astype" and dtype_of(call.args[0]) in BYTES and dtype_of(call) not in BYTES:
             wider = True
         else:
