@@ -113,7 +113,8 @@ class RowClaimer(Rewriter):
 
     def _weight(self, product: Any, value: Any, width: int) -> Any:
         """Return the other factor of a product with a value if it is a vector along the last axis, else None."""
-        for factor, other in (product.args, reversed(product.args)):
+        factors = list(product.args)
+        for factor, other in (factors, factors[::-1]):
             shape = static_shape(other)
             if self.resolve(factor).same_as(value) and shape is not None and shape[-1:] == (width,):
                 return other if prod(shape) == width and dtype_of(other) in ELEMENTS else None

@@ -1,4 +1,4 @@
-"""Recombine operators that importers decompose, so that they can be claimed."""
+"""Recombine operators that importers decompose, so that oneDNN can claim them."""
 
 from __future__ import annotations
 
