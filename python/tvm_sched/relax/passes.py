@@ -28,8 +28,7 @@ from .codegen.describe_launches import DescribeLaunches
 from .codegen.prepare_kernels import PrepareKernels
 from .emit.emit_executor import EmitExecutor
 from .emit.emit_pipeline import EmitPipeline
-from .ir.attributes import get_compile_target, model_name
-from .ir.set_compile_target import SetCompileTarget
+from .ir.attributes import SetCompileTarget, get_compile_target, model_name
 from .lower.lower_to_kernels import LowerToKernels
 from .lower.split_tail import SplitTail
 from .options import DEFAULTS, CompileOptions, check_names

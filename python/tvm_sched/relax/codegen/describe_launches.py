@@ -1,4 +1,4 @@
-"""DescribeLaunches: say how each kernel would be launched on a GPU, without nvcc."""
+"""DescribeLaunches: describe each kernel's launches on a GPU, without nvcc."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from .prepare_kernels import prepare_kernels
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.DescribeLaunches")
 class DescribeLaunches:
-    """Leave the launches of each kernel in the attribute ``tvm_sched.launches``, as JSON by the kernel's name.
+    """Set the attribute ``tvm_sched.launches``: the GPU launches of each kernel, as JSON by kernel name.
 
-    Kernels that would compute on the host are left out. Run it before `PrepareKernels`, which may rearrange loops for CPUs.
+    Kernels that would compute on the host are omitted. Run this pass before `PrepareKernels`, which may rearrange loops for
+    CPUs.
 
     Parameters
     ----------

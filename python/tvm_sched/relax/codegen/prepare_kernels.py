@@ -1,4 +1,4 @@
-"""PrepareKernels: make the kernels of a module fit to run beside others."""
+"""PrepareKernels: prepare the kernels of a module to run in parallel with others."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .cpu.kernels import prepare_kernel
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.PrepareKernels")
 class PrepareKernels:
-    """Bound the indices of all kernels, count their operations, and rearrange the loops of those for CPUs.
+    """Bound the indices of all kernels, count their operations, and rearrange the loops of CPU kernels.
 
-    Loops for GPUs are made when the kernels are compiled.
+    Loops for GPUs are scheduled when the kernels are compiled.
 
     Parameters
     ----------
     schedule : bool
-        Whether the loops of kernels for CPUs are rearranged (`tvm_sched.relax.codegen.cpu.cpu_schedule`); without it they
-        are TVM's default, and no loop is parallel.
+        Whether to rearrange the loops of CPU kernels (`tvm_sched.relax.codegen.cpu.cpu_schedule`). If not, they are TVM's
+        default loops without parallel ones.
     """
 
     def __init__(self, schedule: bool = True) -> None:
@@ -31,7 +31,7 @@ class PrepareKernels:
 
 
 def prepare_kernels(mod: tvm.IRModule, schedule: bool) -> tvm.IRModule:
-    """Return the module with its kernels prepared; ``schedule``: whether their loops are rearranged for a CPU."""
+    """Return the module with prepared kernels; ``schedule``: whether to rearrange their loops for a CPU."""
     result = mod.clone()
     for variable, function in mod.functions_items():
         if isinstance(function, tvm.tirx.PrimFunc):

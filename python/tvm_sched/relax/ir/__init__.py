@@ -1,4 +1,4 @@
-"""What all stages of the compiler share: module attributes, types of tensors, statements, loops, kernels by name."""
+"""Helpers that all stages of the compiler share: module attributes, tensor types, statements, loops, kernel names."""
 
 from .block_builders import separate_block_builders
 

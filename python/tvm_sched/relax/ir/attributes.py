@@ -1,4 +1,4 @@
-"""The module attributes by which passes hand results to each other, and functions to read and write them."""
+"""Module attributes, by which passes hand over results, with functions to read and write them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPILE_TARGET = "tvm_sched.compile_target"
 PROBLEM = "tvm_sched.problem"
 """The problem (docs/formats/problem.md), left by EstimateLatencies."""
 LAUNCHES = "tvm_sched.launches"
-"""How each kernel would be launched on a GPU, as JSON, by its name; left by DescribeLaunches."""
+"""GPU launches of each kernel, as JSON by kernel name; left by DescribeLaunches."""
 DEVICE_KIND = "tvm_sched.device_kind"
 """``"cuda"`` where LowerToKernels lowers for GPUs."""
 SCHEDULE = "tvm_sched.schedule"
@@ -36,7 +36,7 @@ CHOICE = "tvm_sched.choice"
 NAME = "tvm_sched.name"
 """Name of the model."""
 TAIL = "tvm_sched.tail"
-"""A module of what is not scheduled because its sizes depend on data, left by SplitTail."""
+"""A module of the operators that are not scheduled because their sizes depend on data, left by SplitTail."""
 
 __all__ = [
     "CHOICE",
@@ -50,6 +50,7 @@ __all__ = [
     "SCHEDULE",
     "SUBMODELS",
     "TAIL",
+    "SetCompileTarget",
     "get_attribute",
     "get_compile_target",
     "get_pipeline_plan",
@@ -77,17 +78,32 @@ def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
 
 
 def model_name(mod: tvm.IRModule) -> str:
-    """The name that the importer gave the model; ``"model"`` for a module that none imported."""
+    """Return the name that the importer gave the model; ``"model"`` for a module that was not imported."""
     return str(mod.attrs[NAME]) if mod.attrs and NAME in mod.attrs else "model"
 
 
 def with_compile_target(mod: tvm.IRModule, target: CompileTarget) -> tvm.IRModule:
-    """Return the module with what its kernels are to be compiled for."""
+    """Return the module with a compile target for its kernels."""
     return mod.with_attr(COMPILE_TARGET, msgspec.json.encode(target).decode())
 
 
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.SetCompileTarget")
+class SetCompileTarget:
+    """Set the attribute ``tvm_sched.compile_target``: the processors, threads and precision that all passes compile for.
+
+    ``target`` is by default, as for modules without the attribute, this machine's processor with all cores and float32.
+    """
+
+    def __init__(self, target: CompileTarget | None = None) -> None:
+        self.target = target or CompileTarget()
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        return with_compile_target(mod, self.target)
+
+
 def get_compile_target(mod: tvm.IRModule) -> CompileTarget:
-    """Return what the module's kernels are compiled for: this machine's processor and all cores if it does not say so."""
+    """Return the module's compile target; by default this machine's processor with all cores and float32."""
     if not mod.attrs or COMPILE_TARGET not in mod.attrs:
         return CompileTarget()
     return _decoded_target(str(mod.attrs[COMPILE_TARGET]))
@@ -108,7 +124,7 @@ def _encode(value: Problem | Schedule | PipelinePlan) -> str:
 
 
 def _read(mod: tvm.IRModule, key: str, left_by: str, kind: type[_Kind]) -> _Kind:
-    """What `leave` left; or what a document says that was loaded with the module, or that somebody left as text."""
+    """Read an object that `leave` set, or decode it if it was loaded with the module or set as JSON text."""
     left = get_attribute(mod, key, left_by)
     if not isinstance(left, Document):
         return kind.from_json(str(left), f"module attribute {key}")
@@ -120,15 +136,15 @@ def _read(mod: tvm.IRModule, key: str, left_by: str, kind: type[_Kind]) -> _Kind
 
 
 def get_problem(mod: tvm.IRModule) -> Problem:
-    """The problem that `EstimateLatencies` left in the module."""
+    """Return the problem that `EstimateLatencies` left in the module."""
     return _read(mod, PROBLEM, "EstimateLatencies", Problem)
 
 
 def get_schedule(mod: tvm.IRModule) -> Schedule:
-    """The schedule that `Place` left in the module."""
+    """Return the schedule that `Place` left in the module."""
     return _read(mod, SCHEDULE, "Place", Schedule)
 
 
 def get_pipeline_plan(mod: tvm.IRModule) -> PipelinePlan:
-    """The plan that `PartitionPipeline` left in the module."""
+    """Return the plan that `PartitionPipeline` left in the module."""
     return _read(mod, PIPELINE, "PartitionPipeline", PipelinePlan)

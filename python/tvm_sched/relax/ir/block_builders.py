@@ -1,7 +1,7 @@
-"""Correction of TVM 0.27: the block builders of one thread are not seen by others.
+"""Workaround for TVM 0.27: give each thread its own stack of block builders.
 
-`relax.BlockBuilder` keeps those that are at work in one list for all threads, so that two threads that build functions at
-once end with "BlockBuilder.current() must be self". The list is replaced by one for each thread.
+`relax.BlockBuilder` keeps active builders in one list for all threads. Two threads that build functions at the same time
+fail with "BlockBuilder.current() must be self".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tvm import relax
 
 
 class _StackOfThread(MutableSequence[Any]):
-    """A list that each thread finds empty at first, and that only the thread itself changes."""
+    """A list with separate, initially empty contents per thread."""
 
     def __init__(self) -> None:
         self._of = threading.local()
@@ -47,5 +47,5 @@ def separate_block_builders() -> None:
     """Give each thread a stack of block builders of its own."""
     if not isinstance(relax.BlockBuilder._stack, _StackOfThread):
         stack = _StackOfThread()
-        stack.extend(relax.BlockBuilder._stack)  # of this thread, where it builds a function just now
+        stack.extend(relax.BlockBuilder._stack)  # this thread may be building a function
         relax.BlockBuilder._stack = stack

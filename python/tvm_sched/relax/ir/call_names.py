@@ -1,4 +1,4 @@
-"""Names of what calls in ``main`` call, for graphs and messages."""
+"""Names of the operators and kernels that ``main`` calls, for graphs and messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm import relax
 
 
 def kernel_kind(function: str) -> str:
-    """Return what a kernel computes: its name without the numbers that make names unique, "fused" and "tir".
+    """Return a kernel's name without "fused", "tir" and the numbers that make names unique.
 
     >>> kernel_kind("fused_conv2d3_add12_tir_tanh")
     'conv2d_add_tanh'
@@ -24,7 +24,7 @@ def kernel_kind(function: str) -> str:
 
 
 def describe(call: relax.Call) -> str:
-    """Return the name of what a call calls, for messages."""
+    """Return the name of the operator or function that a call refers to, for messages."""
     if isinstance(call.op, tvm.ir.Op):
         return str(call.op.name).replace("relax.", "R.", 1)
     if isinstance(call.op, tvm.ir.GlobalVar):
@@ -33,5 +33,5 @@ def describe(call: relax.Call) -> str:
 
 
 def plain(text: Any) -> str:
-    """Convert to `str`: long strings of TVM are of a subclass, which file writers refuse."""
+    """Convert to `str`: TVM represents long strings by a subclass, which file writers refuse."""
     return "".join(str(text))

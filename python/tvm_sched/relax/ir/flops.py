@@ -10,14 +10,11 @@ FLOPS = "tvm_sched.flops"
 
 
 def count_flops(function: tvm.tirx.PrimFunc) -> int:
-    """Count the arithmetic operations of a kernel.
+    """Count the arithmetic operations of a kernel by TVM's analysis.
 
-    TVM's own analysis: loop extents times the additions, multiplications, divisions, minima and maxima of what is
-    stored, so a matrix product is ``2 * M * N * K``. Operations on whole numbers count like those on floating-point
-    ones; comparisons, selections and calls of intrinsics (``exp``) do not count.
-
-    Where that analysis gives up (loops whose extent is not a constant, as in searches and sorts), there is nothing to
-    count in constant time: 0, and the bytes that the kernel moves have to say how long it takes.
+    A matrix product has ``2 * M * N * K``. Additions, multiplications, divisions, minima and maxima count, also on
+    integers; comparisons, selections and calls of intrinsics (``exp``) do not. The result is 0 if a loop's extent is not
+    constant, as in searches and sorts.
     """
     if function.attrs and FLOPS in function.attrs:
         return int(function.attrs[FLOPS])

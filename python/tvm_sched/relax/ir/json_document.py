@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._library import load_library, without_torch
 
-with without_torch():  # which a plain import brings along where it is installed
+with without_torch():  # a plain import would import torch if it is installed
     import tvm_ffi
 
 load_library()
@@ -17,21 +17,21 @@ load_library()
 class Document(tvm_ffi.Object):
     """A Python object with its JSON document: ``DocumentObj`` in ``cpp/ffi/document.cc``.
 
-    The document is made where the module is saved, compared or hashed, and not before. What was loaded from a file has the
-    document alone, until somebody decodes it.
+    The JSON is made only when the module is saved, compared or hashed. A document loaded from a file holds only JSON until
+    it is decoded.
     """
 
     if TYPE_CHECKING:
 
         @staticmethod
         def make(value: Any, encode: Callable[[Any], str]) -> Document:
-            """Put an object into a document that ``encode`` writes."""
+            """Wrap an object that ``encode`` can write as JSON."""
 
         def text(self) -> str:
-            """The document as JSON."""
+            """Return the JSON."""
 
         def object(self) -> Any:
-            """The object, or None where nobody has decoded the document yet."""
+            """Return the object; None if the JSON has not been decoded."""
 
         def set_object(self, value: Any) -> None:
-            """Keep the object that the document was decoded to."""
+            """Store the decoded object."""

@@ -1,4 +1,4 @@
-"""`KernelTable`: the kernels of an artifact; one that several plans or operators call is compiled once."""
+"""`KernelTable`: the kernels of an artifact. A kernel that several plans or operators call is compiled once."""
 
 from __future__ import annotations
 
@@ -12,32 +12,22 @@ from ...execution_plan import KernelCall
 
 
 class KernelTable:
-    """Kernels by their name in the artifact; equal ones, apart from their name, are one.
-
-    Attributes
-    ----------
-    kernels : dict of str to PrimFunc
-    """
+    """PrimFuncs (``kernels``) by their name in the artifact; kernels that differ only in their name are stored once."""
 
     def __init__(self) -> None:
         self.kernels: dict[str, tirx.PrimFunc] = {}
         self._by_hash: dict[int, list[str]] = {}
 
     def add(self, mod: tvm.IRModule, functions: Mapping[str, str], claimed: Collection[str]) -> dict[str, str]:
-        """Add functions of a module.
+        """Add functions of a module and return the name in the artifact of each.
 
         Parameters
         ----------
         mod : tvm.IRModule
         functions : mapping of str to str
-            Name that each function is to have in the artifact.
+            Requested name in the artifact of each function.
         claimed : collection of str
-            Functions that kernel libraries compute: they keep their names, and are not added.
-
-        Returns
-        -------
-        dict of str to str
-            The name that each function has.
+            Functions that kernel libraries compute. They get the requested names and are not added.
         """
         return {
             original: name if original in claimed else self._add(name, mod[original])
@@ -56,9 +46,9 @@ class KernelTable:
 
 
 def kernel_names(calls: Sequence[KernelCall], claimed: Collection[str], suffix: str = "") -> dict[str, str]:
-    """Return the name in the artifact of each function that is called and that the artifact holds.
+    """Return the name in the artifact of each called function that the artifact holds.
 
-    ``claimed`` are the functions that kernel libraries compute; ``suffix`` is appended to all names.
+    ``claimed`` are the functions that kernel libraries compute. ``suffix`` is appended to each name.
     """
     used = dict.fromkeys(call.function for call in calls if not call.external or call.function in claimed)
     return {function: f"tvm_sched_{function}{suffix}" for function in used}

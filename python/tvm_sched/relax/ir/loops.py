@@ -1,4 +1,4 @@
-"""Split lowered loops along memory into vector steps and remaining scalar steps."""
+"""Split lowered loops along memory into vector iterations and remaining scalar iterations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def depends_on(expr: Any, variable: Any) -> bool:
 
 
 def runs_along(index: Any, variable: Any, steps: tuple[int, ...] = (0, 1)) -> bool:
-    """Whether an index moves with a loop by one of some steps."""
+    """Whether an index advances by one of ``steps`` when a loop variable advances by 1."""
     if not depends_on(index, variable):
         return 0 in steps
     linear = sym.detect_linear_equation(index, [variable])
@@ -22,19 +22,19 @@ def runs_along(index: Any, variable: Any, steps: tuple[int, ...] = (0, 1)) -> bo
 
 
 def at_position(loop: tirx.For, expr: Any, position: Any) -> Any:
-    """An expression with another in place of the loop's variable."""
+    """Return an expression with ``position`` substituted for the loop's variable."""
     return tirx.IndexMap([loop.loop_var], [expr], None).map_indices([position])[0]
 
 
 def vector_loop(kind: str, lanes: int, statement: Callable[[Any], Any]) -> Any:
-    """The loop over the lanes of a vector; ``kind`` is the type of positions."""
+    """Return the loop over the lanes of a vector; ``kind`` is the integer type of positions."""
     lane = tirx.Var("lane", kind)
     extent = tirx.IntImm(kind, lanes)
     return tirx.For(lane, tirx.IntImm(kind, 0), extent, tirx.ForKind.VECTORIZED, statement(lane))
 
 
 def remaining_steps(loop: tirx.For, begin: int) -> list[Any]:
-    """The steps of a loop from one on, as statements."""
+    """Return the iterations of a loop from ``begin`` on, as a list of at most one loop."""
     if begin >= int(loop.extent):
         return []
     kind = str(loop.loop_var.ty.dtype)

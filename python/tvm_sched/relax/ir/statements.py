@@ -21,35 +21,29 @@ def map_statement(
     kinds: Loops | None = None,
     indices: Places | None = None,
 ) -> Any:
-    """A statement with other expressions, and other kinds of loops.
+    """Rebuild a statement with other expressions, loop kinds or store indices; the same object if nothing changes.
 
     Parameters
     ----------
     stmt : tvm.tirx.Stmt
     expressions : callable, optional
-        Gives statements to be done first, and the expression that is stored or bound in place of one. Extents and
-        conditions of statements stay.
+        Takes an expression that is stored or bound; returns statements to run first, and its replacement. Extents and
+        conditions of statements are not mapped.
     kinds : callable, optional
-        Gives the kind of a loop in place of the one it has.
+        Takes a loop and returns its new kind.
     indices : callable, optional
-        Gives the indices at which is stored in place of some, of the tensor and these.
-
-    Returns
-    -------
-    tvm.tirx.Stmt
-        The same object where nothing changes.
+        Takes a tensor and the indices of a store, and returns the new indices.
     """
-    mapper = _Mapper(expressions or (lambda e: ([], e)), kinds or (lambda loop: loop.kind), indices=indices)
-    return mapper.visit(stmt)
+    return _Mapper(expressions, kinds, indices=indices).visit(stmt)
 
 
 def map_loops(stmt: Any, loops: Loops) -> Any:
-    """A statement with others in place of its loops, from the innermost outwards."""
-    return _Mapper(lambda e: ([], e), lambda loop: loop.kind, loops).visit(stmt)
+    """Rebuild a statement with its loops replaced, innermost loops first."""
+    return _Mapper(loops=loops).visit(stmt)
 
 
 def realizations_in_loops(stmt: Any, loops: tuple[tirx.For, ...] = ()) -> Iterator[tuple[Any, tuple[tirx.For, ...]]]:
-    """Blocks with the values of their variables, each before those in it, and all loops around it."""
+    """Yield block realisations with the loops around each, outer blocks first."""
     if isinstance(stmt, s_tir.SBlockRealize):
         yield stmt, loops
         yield from realizations_in_loops(stmt.block.body, loops)
@@ -66,7 +60,7 @@ def realizations_in_loops(stmt: Any, loops: tuple[tirx.For, ...] = ()) -> Iterat
 
 
 def statements_in(stmt: Any) -> Iterator[Any]:
-    """A statement and all in it, each before those in it."""
+    """Yield a statement and all nested statements, outer statements first."""
     yield stmt
     if isinstance(stmt, s_tir.SBlockRealize):
         parts = [stmt.block.init, stmt.block.body]
@@ -82,7 +76,7 @@ def statements_in(stmt: Any) -> Iterator[Any]:
 
 
 def contains(part: Any, kinds: tuple[type, ...], wanted: Callable[[Any], bool] = lambda node: True) -> bool:
-    """Whether a node of some classes is in a statement or an expression, also in indices: looked for in C++."""
+    """Whether a statement or expression, indices included, contains a node of some classes; the walk runs in C++."""
 
     def look(node: Any) -> tvm_ffi.VisitInterrupt | None:
         return tvm_ffi.VisitInterrupt() if wanted(node) else None
@@ -91,7 +85,7 @@ def contains(part: Any, kinds: tuple[type, ...], wanted: Callable[[Any], bool] =
 
 
 def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:
-    """Whether an expression, or a part of it but for indices of tensors, is what is looked for."""
+    """Whether ``wanted`` is true of an expression or a part of it; indices of tensors are not searched."""
     occurs = False
 
     def visit(part: Any) -> Any:
@@ -106,15 +100,15 @@ def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:
 class _Mapper:
     def __init__(
         self,
-        expressions: Expressions,
-        kinds: Loops,
+        expressions: Expressions | None = None,
+        kinds: Loops | None = None,
         loops: Loops | None = None,
         indices: Places | None = None,
     ) -> None:
-        self.expressions = expressions
-        self.kinds = kinds
+        self.expressions = expressions or (lambda expr: ([], expr))
+        self.kinds = kinds or (lambda loop: loop.kind)
         self.loops = loops or (lambda loop: loop)
-        self.indices = indices or (lambda buffer, given: given)
+        self.indices = indices or (lambda buffer, old: old)
 
     def visit(self, stmt: Any) -> Any:
         method = _METHODS.get(type(stmt))
@@ -174,7 +168,7 @@ class _Mapper:
         return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body, stmt.span)
 
 
-# By exact class: TVM's classes are abstract base classes, of which a row of isinstance takes longer than the work.
+# By exact class: isinstance is slow for TVM's abstract base classes.
 _METHODS: dict[type, Callable[[_Mapper, Any], Any]] = {
     tirx.For: _Mapper._for,
     tirx.SeqStmt: _Mapper._sequence,
@@ -188,9 +182,9 @@ _METHODS: dict[type, Callable[[_Mapper, Any], Any]] = {
 
 
 def map_expression(expr: Any, visit: Callable[[Any], Any]) -> Any:
-    """An expression whose operands are what ``visit`` gives for them; the same object where that changes none.
+    """Rebuild an expression with ``visit`` applied to its operands; the same object if nothing changes.
 
-    Indices of tensors stay as they are.
+    Indices of tensors are not visited.
     """
     rebuild = _rebuild_of(expr.__class__)
     return rebuild(expr, visit) if rebuild else expr
@@ -198,7 +192,7 @@ def map_expression(expr: Any, visit: Callable[[Any], Any]) -> Any:
 
 @cache
 def _rebuild_of(kind: type) -> Callable[[Any, Callable[[Any], Any]], Any] | None:
-    """What rebuilds expressions of a class; None where they have no operands."""
+    """Return the function that rebuilds expressions of a class; None if they have no operands."""
     if issubclass(kind, tvm.ir.Call):
         return lambda expr, visit: rebuild_call(expr, [visit(argument) for argument in expr.args])
     if issubclass(kind, tirx.Select):
@@ -217,12 +211,12 @@ def _rebuild_of(kind: type) -> Callable[[Any, Callable[[Any], Any]], Any] | None
 
 
 def intrinsic(call: Any) -> str:
-    """Name of the intrinsic that a call calls, without TVM's dialect (``tirx.exp``, ``prim.log2``); "" of a function."""
+    """Return the name of a called intrinsic without TVM's dialect (``tirx.exp``, ``prim.log2``); "" for a function."""
     return str(call.op.name).rpartition(".")[2] if isinstance(call.op, tvm.ir.Op) else ""
 
 
 def rebuild_call(call: Any, arguments: list[Any]) -> Any:
-    """A call with other arguments; the same object where they are the same."""
+    """Rebuild a call with other arguments; the same object if nothing changes."""
     if _same(arguments, list(call.args)):
         return call
     return tvm.ir.Call(call.op, arguments, call.attrs, call.ty_args, call.span, call.ty)
@@ -238,8 +232,4 @@ def _rebuilt(expr: Any, old: list[Any], visit: Callable[[Any], Any], make: Calla
 
 
 def _same(new: list[Any], old: list[Any]) -> bool:
-    return len(new) == len(old) and all(map(_same_as, new, old))
-
-
-def _same_as(one: Any, other: Any) -> bool:
-    return bool(one.same_as(other))
+    return len(new) == len(old) and all(one.same_as(other) for one, other in zip(new, old, strict=True))

@@ -1,4 +1,4 @@
-"""Shape, data type and bytes of tensors, as far as their types say them."""
+"""Shape, data type and bytes of tensors, from their types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def static_shape(value: Any) -> tuple[int, ...] | None:
     ty = _type_of(value)
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
-    sizes = list(ty.shape.values)  # once: each access is a call of TVM
+    sizes = list(ty.shape.values)  # read once: each access calls TVM
     return tuple(size.value for size in sizes) if all(isinstance(size, tvm.tirx.IntImm) for size in sizes) else None
 
 
@@ -29,7 +29,7 @@ def known_shape(value: Any) -> tuple[int, ...]:
 def dtype_of(value: Any) -> str:
     """Return the data type of a tensor's elements, given as an expression or a type; "" if it is unknown."""
     ty = _type_of(value)
-    # TVM's long strings are of a subclass of str, which writers of files refuse.
+    # TVM represents long strings by a subclass of str, which file writers refuse.
     return str(ty.dtype.dtype) if isinstance(ty, relax.TensorType) and ty.dtype is not None else ""
 
 

@@ -1,1 +1,1 @@
-"""From Relax operators to kernel calls: corrections of TVM, folding, kernel libraries."""
+"""Lower Relax operators to kernel calls: workarounds for TVM, constant folding, kernel libraries."""

@@ -1,8 +1,8 @@
 """Comparisons that are right for NaN.
 
-LLVM gets TVM's ``!=`` as an ordered comparison, which is false where an operand is NaN, and TVM's simplifier makes ``>=``
-of ``not <``, and true of ``==`` where fusion makes both sides the same. What is lowered here leaves it nothing of that kind
-to rewrite: ``==`` is ``<=`` and ``>=``, of which LLVM makes one comparison, and a negation asks whether an integer is 0.
+TVM compiles ``!=`` to an ordered comparison, which is false if an operand is NaN. Its simplifier rewrites ``not <`` to
+``>=``, and ``==`` of two expressions that fusion made equal to true. The forms here avoid these rewrites: ``==`` becomes
+``<=`` and ``>=``, which LLVM merges to one comparison, and a negation tests whether an integer is 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .half import Legalize
 
 
 def legalizations() -> dict[str, Legalize]:
-    """Legalization functions for `LegalizeOps`; comparisons of integers are lowered as in TVM."""
+    """Return legalization functions for `LegalizeOps`; comparisons of integers are lowered as in TVM."""
     return {"relax.equal": _equal, "relax.not_equal": _not_equal, "relax.logical_not": _logical_not}
 
 

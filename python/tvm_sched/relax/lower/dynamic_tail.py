@@ -1,4 +1,4 @@
-"""The dynamic tail of a module: operators that `SplitTail` took out of ``main``, whose sizes are known only at run time."""
+"""The dynamic tail of a module: the operators, with sizes known only at run time, that `SplitTail` moved out of ``main``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..ir.attributes import TAIL
 from ..ir.call_names import describe, kernel_kind
 
 ENTRY = "tvm_sched_tail"
-"""Name of the function that the tail is."""
+"""Name of the tail's function."""
 
 
 def tail_operators(mod: tvm.IRModule) -> dict[str, int]:
-    """How many operators of each kind a module's tail has; empty where there is none."""
+    """Return the number of operators of each kind in a module's tail; empty if it has no tail."""
     if not mod.attrs or TAIL not in mod.attrs:
         return {}
     function = mod.attrs[TAIL][ENTRY]
@@ -26,18 +26,7 @@ def tail_operators(mod: tvm.IRModule) -> dict[str, int]:
 
 
 def refuse_tail(mods: Sequence[tvm.IRModule], what: str) -> None:
-    """Refuse modules with a tail where nothing could run it.
-
-    Parameters
-    ----------
-    mods : sequence of tvm.IRModule
-    what : str
-        What cannot have a tail, for the message: ``"a pipeline"``.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise `InputError` if a module has a tail; ``what`` names what cannot run one (``"a pipeline"``)."""
     for mod in mods:
         kinds = tail_operators(mod)
         if kinds:

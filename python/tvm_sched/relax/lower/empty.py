@@ -1,4 +1,4 @@
-"""Rewrite operators on empty tensors, for which TVM's kernels leave results unwritten or cannot be built."""
+"""Rewrite operators on empty tensors, for which TVM's kernels do not write their results or cannot be built."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NEUTRAL = {
     "relax.nn.conv2d": 0.0,
     "relax.nn.conv3d": 0.0,
 }
-"""What a reduction over nothing gives; its kernel would not write its result, for it sets it in the first step."""
+"""Results of reductions over no elements. Their kernels write nothing, since they initialise in the first iteration."""
 
 
 def rewrite_empty(call: relax.Call) -> relax.Expr:
-    """A call, or what computes the same where an operand is empty."""
+    """Return a call, or an equivalent expression if an operand or the result is empty."""
     operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
-    if _is_legalized(operation) and _size(call) == 0:  # nothing is computed, whatever it is
+    if _is_legalized(operation) and _size(call) == 0:
         dtype = call.ty.dtype.dtype
         return relax.op.full(call.ty.shape, relax.const(0, str(dtype)), dtype)
     if operation in _NEUTRAL and any(_size(argument) == 0 for argument in call.args) and _size(call):
@@ -38,7 +38,7 @@ def rewrite_empty(call: relax.Call) -> relax.Expr:
 
 
 def _split(call: relax.Call) -> relax.Expr:
-    """As slices where parts are empty: TVM wants positions that grow."""
+    """Replace a split with empty parts by slices, since TVM requires increasing positions."""
     if all(_size(part) != 0 for part in call.ty.fields):
         return call
     axis = int(call.attrs.axis) % call.args[0].ty.ndim
@@ -49,7 +49,7 @@ def _split(call: relax.Call) -> relax.Expr:
 
 
 def _is_legalized(operation: str) -> bool:
-    """Whether something is an operator of Relax, and no call of a kernel."""
+    """Whether a name is a Relax operator that is legalised, and not a call of a kernel."""
     return bool(operation) and tvm.ir.Op.get(operation).has_attr("FLegalize")
 
 

@@ -1,4 +1,4 @@
-"""Constant folding of operators that depend on parameters only, with numpy, before anything is compiled."""
+"""Fold operators on constants with numpy, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ from tvm_frontends.imported_model import data_address
 from ..ir.tensor_types import static_shape
 
 Names = dict[int, str]
-
-
-def _axes(call: Any) -> tuple[int, ...] | None:
-    axis = call.attrs.axis
-    return None if axis is None else tuple(int(a) for a in axis)
 
 
 def _permute(call: Any, x: Any) -> Any:
@@ -50,14 +45,14 @@ def _slice_scatter(call: Any, x: Any, part: Any) -> Any:
 
 
 def _places(call: Any) -> list[int]:
-    """Begin, end and step of a slice that is written to; nothing where they are no constants, or count from the end."""
-    found = [getattr(number, "value", None) for number in call.args[2:]]
-    known = [int(number) for number in found if isinstance(number, (int, tvm.tirx.IntImm))]
-    return known if len(known) == len(found) == 3 and min(known) >= 0 < known[2] else []
+    """Return begin, end and step of a slice_scatter; empty if they are not constants, or count from the end."""
+    numbers = [getattr(number, "value", None) for number in call.args[2:]]
+    known = [int(number) for number in numbers if isinstance(number, (int, tvm.tirx.IntImm))]
+    return known if len(known) == len(numbers) == 3 and min(known) >= 0 < known[2] else []
 
 
 def _numbers(call: Any) -> list[list[int]]:
-    """Axes, begins, ends and, where there are some, steps of a slice; nothing where they are no constants or go back."""
+    """Return axes, begins, ends and any steps of a slice; empty if they are not constants, or a step is negative."""
     parts = call.args[1:]
     known = all(isinstance(p, relax.Tuple) and all(isinstance(f, tvm.tirx.IntImm) for f in p.fields) for p in parts)
     numbers = [[int(f) for f in part.fields] for part in parts] if known else []
@@ -70,7 +65,7 @@ def _take(call: Any, x: Any, index: Any) -> Any:
 
 
 def _indices_fit(call: Any, x: Any, index: Any) -> bool:
-    """Whether a take reads along an axis, at positions that all exist: modes differ for others only."""
+    """Whether a take reads along an axis, at valid positions only: its modes differ only for invalid positions."""
     axis = call.attrs.axis
     return axis is not None and bool(((index >= 0) & (index < x.shape[int(axis)])).all())
 
@@ -86,50 +81,58 @@ _SUPPORTED: dict[str, Callable[..., bool]] = {
     "relax.take": _indices_fit,
     "relax.nn.pad": lambda call, x: str(call.attrs.pad_mode) == "constant",
 }
-"""Of functions that compute only some calls: which, of a call and the values of its tensors."""
+"""Conditions under which `_FUNCTIONS` can compute a call, from the call and the values of its tensors."""
+
+
+def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of a call and its tensors' values that ignores the call."""
+    return lambda call, *values: function(*values)
+
+
+_NUMPY = (
+    *(
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "maximum",
+        "minimum",
+        "negative",
+        "sqrt",
+        "exp",
+        "log",
+        "tanh",
+        "sin",
+        "cos",
+    ),
+    *(
+        "floor",
+        "ceil",
+        "abs",
+        "square",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+    ),
+    *("greater_equal", "logical_and", "logical_or", "logical_not", "where"),
+)
+"""Operators that numpy computes by a function of the same name."""
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "relax.reshape": _reshape,
-    "relax.flatten": _reshape,
-    "relax.expand_dims": _reshape,
-    "relax.squeeze": _reshape,
+    **{f"relax.{name}": _of_values(getattr(np, name)) for name in _NUMPY},
+    **dict.fromkeys(("relax.reshape", "relax.flatten", "relax.expand_dims", "relax.squeeze"), _reshape),
     "relax.permute_dims": _permute,
     "relax.broadcast_to": _broadcast,
     "relax.strided_slice": _slice,
     "relax.slice_scatter": _slice_scatter,
     "relax.nn.pad": _pad,
     "relax.take": _take,
-    "relax.astype": lambda call, x: x,  # the result takes the call's dtype in any case
-    "relax.add": lambda call, x, y: x + y,
-    "relax.subtract": lambda call, x, y: x - y,
-    "relax.multiply": lambda call, x, y: x * y,
-    "relax.divide": lambda call, x, y: x / y,
-    "relax.maximum": lambda call, x, y: np.maximum(x, y),
-    "relax.minimum": lambda call, x, y: np.minimum(x, y),
-    "relax.negative": lambda call, x: -x,
-    "relax.sqrt": lambda call, x: np.sqrt(x),
+    "relax.astype": lambda call, x: x,  # the result is cast to the call's dtype in any case
     "relax.rsqrt": lambda call, x: 1 / np.sqrt(x),
-    "relax.exp": lambda call, x: np.exp(x),
-    "relax.log": lambda call, x: np.log(x),
-    "relax.tanh": lambda call, x: np.tanh(x),
-    "relax.sin": lambda call, x: np.sin(x),
-    "relax.cos": lambda call, x: np.cos(x),
-    "relax.floor": lambda call, x: np.floor(x),
-    "relax.ceil": lambda call, x: np.ceil(x),
-    "relax.abs": lambda call, x: np.abs(x),
-    "relax.square": lambda call, x: x * x,
-    "relax.isnan": lambda call, x: np.isnan(x),
-    "relax.isinf": lambda call, x: np.isinf(x),
-    "relax.isfinite": lambda call, x: np.isfinite(x),
-    "relax.equal": lambda call, x, y: x == y,
-    "relax.not_equal": lambda call, x, y: x != y,
-    "relax.less": lambda call, x, y: x < y,
-    "relax.less_equal": lambda call, x, y: x <= y,
-    "relax.greater": lambda call, x, y: x > y,
-    "relax.greater_equal": lambda call, x, y: x >= y,
-    "relax.logical_and": lambda call, x, y: np.logical_and(x, y),
-    "relax.logical_or": lambda call, x, y: np.logical_or(x, y),
-    "relax.logical_not": lambda call, x: np.logical_not(x),
-    "relax.where": lambda call, condition, x, y: np.where(condition, x, y),
     "relax.full": lambda call, value: np.full([int(d) for d in call.ty.shape], value),
 }
 _FLOAT_ONLY = {
@@ -137,17 +140,17 @@ _FLOAT_ONLY = {
     *(f"relax.{name}" for name in ("isnan", "isinf", "isfinite")),
 }
 _GROWTH = 1 << 20
-"""A result may be this many bytes larger than its arguments; larger ones are cheaper to compute than to carry."""
+"""Bytes by which a folded result may exceed its arguments; larger results are cheaper to compute than to store."""
 
 
 @relax.expr_functor.mutator
 class _Folder(relax.PyExprMutator):
-    """Replaces calls on constants by their values; ``names`` tells where a constant comes from."""
+    """Replaces calls on constants by their values; ``names`` are the constants' names by address."""
 
     def __init__(self, mod: tvm.IRModule, names: Names) -> None:
         super().__init__(mod)
         self.names = names
-        self.constants: list[Any] = []  # kept alive: an address names a constant only while the constant lives
+        self.constants: list[Any] = []  # kept alive, since an address is valid only while its constant lives
         self.filled: dict[Any, relax.Expr] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -171,7 +174,7 @@ class _Folder(relax.PyExprMutator):
         if supported is not None and not supported(call, *values):
             return call
         if operator in _FLOAT_ONLY and not all(v.dtype.kind == "f" for v in values):
-            return call  # whole numbers divide differently in numpy
+            return call  # numpy divides integers differently
         dtype = call.ty.dtype.dtype
         with np.errstate(all="ignore"):
             result = np.ascontiguousarray(_FUNCTIONS[operator](call, *values)).astype(dtype, copy=False)
@@ -192,21 +195,13 @@ class _Folder(relax.PyExprMutator):
 
 
 def fold_parameters(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, list[Any]]:
-    """Fold `main`'s calls of common operators on constants.
+    """Fold `main`'s calls of common operators on constants; return the module and the new constants.
 
-    TVM's ``FoldConstant`` compiles each PrimFunc for that, some 0.1 s each: 20 s for the batch normalisations of
-    densenet121. This does the usual ones in no time and leaves the others to it.
+    TVM's ``FoldConstant`` compiles each PrimFunc for this, in about 0.1 s each: 20 s for the batch normalisations of
+    densenet121. Calls of other operators are left to it.
 
-    Parameters
-    ----------
-    names : dict of int to str
-        Name of constants by `data_address`; what is folded is added, named after its first argument.
-
-    Returns
-    -------
-    mod : tvm.IRModule
-    constants : list
-        The new constants, to be kept while their addresses are used.
+    ``names`` maps `data_address` to the names of constants. New constants are added, named after their first named argument.
+    The caller must keep them alive while their addresses are used.
     """
     folder = _Folder(mod, names)
     result = mod.clone()

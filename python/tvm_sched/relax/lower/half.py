@@ -1,4 +1,4 @@
-"""Half-precision numbers computed in float32: sums (in float16, 5,000 ones give 2,048), functions that GPUs lack, maxima."""
+"""Compute half-precision operators in float32: sums (5,000 float16 ones give 2,048), functions that GPUs lack, maxima."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _FUNCTIONS = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "round", "isnan", "isinf", "isfinite",
     "power", "mod", "floor_mod", "max", "min", "argmax", "argmin",
 )  # fmt: skip
-"""Which TVM 0.27 cannot turn into CUDA code for half precision, or refuses for bfloat16; and of which it gives wrong ones:
-the threads of a block do not wait for each other where the last 32 values of a reduction in bfloat16 meet."""
+"""Operators that TVM 0.27 cannot compile to CUDA in half precision, refuses for bfloat16, or compiles wrongly: in a bfloat16
+reduction the threads of a block do not synchronise for the last 32 values."""
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 
 def legalizations() -> dict[str, Legalize]:
-    """How `LegalizeOps` lowers operators that are computed in float32; those of other types as TVM does it."""
+    """Return legalization functions for `LegalizeOps`; operators of other types are lowered as in TVM."""
     return {**{f"relax.{name}": _wide for name in (*_SUMS, *_FUNCTIONS)}, **dict.fromkeys(_PRODUCTS, _product)}
 
 
@@ -45,7 +45,7 @@ def _is_half(value: relax.Expr) -> bool:
 
 
 def _wide(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """With operands in float32."""
+    """Lower an operator with half-precision operands cast to float32."""
     if not any(_is_half(x) for x in call.args):
         return call.op.get_attr("FLegalize")(builder, call)
     operands = [_lower(builder, relax.op.astype(x, "float32")) if _is_half(x) else x for x in call.args]
@@ -54,7 +54,7 @@ def _wide(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _product(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """With a result of float32, whose kernel reads half-precision operands, so that weights stay as small as they are."""
+    """Lower a product to a kernel that reads half-precision operands and sums in float32, so that weights stay small."""
     if not _is_half(call):
         return call.op.get_attr("FLegalize")(builder, call)
     build = _PRODUCTS[call.op.name]

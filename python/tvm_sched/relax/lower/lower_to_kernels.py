@@ -1,4 +1,4 @@
-"""LowerToKernels: lower Relax operators to kernel calls, with parameters folded and named."""
+"""LowerToKernels: lower Relax operators to kernel calls, and fold and name parameters."""
 
 from __future__ import annotations
 
@@ -24,37 +24,35 @@ from .scans import widen_scans
 from .split_tail import split_tail
 
 _LOWERING = RLock()
-"""Held while a module is lowered: TVM 0.27 keeps tags of operators (`tvm.te.tag_scope`) in one variable for all threads."""
+"""Held while a module is lowered: TVM 0.27 keeps operator tags (`tvm.te.tag_scope`) in one variable for all threads."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.LowerToKernels")
 class LowerToKernels:
     """Lower the function ``main`` so that each of its bindings is a call of one kernel.
 
-    Operators are decomposed, legalised to PrimFuncs and fused; calls on parameters alone are computed now. Then
-    constants of ``main`` become arguments after the inputs (the function attribute ``num_input`` says how many inputs
-    there are), and their values go into the module attribute ``tvm_frontends.parameters``, by name.
+    Operators are decomposed, legalised to PrimFuncs and fused, and calls on parameters are folded. Then constants of
+    ``main`` become arguments after the inputs (the function attribute ``num_input`` is the number of inputs), and the
+    module attribute ``tvm_frontends.parameters`` holds their values by name.
 
-    Parameters whose values the attribute holds already (an imported model's) keep their names; what was folded is named
-    after the parameter it comes from (``conv1.bias.reshape``).
-
-    What depends on sizes that are known only at run time leaves ``main`` before that, with a `ModelWarning` (`SplitTail`).
+    Parameters of an imported model keep their names. Folded constants are named after their parameter
+    (``conv1.bias.reshape``). Operators whose sizes are known only at run time are first moved out of ``main`` (`SplitTail`),
+    with a `ModelWarning`.
 
     Parameters
     ----------
     fold : bool
-        Whether parameters are constants that may be folded. Without it, calls on parameters remain operators, and the
-        parameters stay as they are in the model's file.
+        Whether to fold calls on parameters. If not, they remain operators, and parameters are as in the model's file.
     libraries : sequence of str, optional
-        Kernel libraries that take operators before TVM compiles the rest, in this order; their kernels are described in
-        the module attribute ``tvm_sched.kernels``. Default: those that can be used here (`available_libraries`).
+        Kernel libraries that claim operators, in this order; TVM compiles all other operators. The module attribute
+        ``tvm_sched.kernels`` describes the claimed kernels. Default: `available_libraries`.
     device_kind : {"cpu", "cuda"}
-        What the kernels are for: it chooses the kernel libraries. Loops for GPUs are made when kernels are compiled.
+        The device kind of the kernels, which selects the libraries. GPU loops are scheduled at compilation.
     archs : sequence of str
         The GPUs that libraries compile kernels for, such as ``"sm_90"``.
     after_fusion : sequence of passes
-        Run when operators are fused and before fused functions become kernels, such as
-        `tvm_sched.relax.passes.OfferVariants`.
+        Passes such as `tvm_sched.relax.passes.OfferVariants`, run after operators are fused and before fused functions
+        become kernels.
 
     Raises
     ------
@@ -89,7 +87,7 @@ class LowerToKernels:
         if self.fold and values:
             mod = _bind(mod, values, names)
             values = {}
-        with tvm.target.Target("llvm"):  # some passes ask for a target, and ours is none that they know
+        with tvm.target.Target("llvm"):  # some passes need a target that TVM knows
             mod = split_tail(simplify(mod))
             _warn_of_tail(mod)
             mod, kept = fold_parameters(mod, names)
@@ -99,7 +97,7 @@ class LowerToKernels:
             if needed is not None and needed not in libraries:
                 raise InputError(f"precision {precision!r} takes the kernel library {needed!r}, which is not used here")
             mod, claimed = _claim(mod, libraries, names, self.archs)
-            mod, laid_out = fold_parameters(mod, names)  # libraries change the layout of what they do not compute
+            mod, laid_out = fold_parameters(mod, names)  # libraries also change the layout of other operators
             mod = self._lower(mod)
         mod, constants = _lift(mod, names)
         del kept, laid_out
@@ -124,7 +122,7 @@ class LowerToKernels:
 
 
 def _operators_for(device_kind: str) -> tvm.target.Target:
-    """The target by which TVM chooses how operators compute that have another algorithm on GPUs (scatters)."""
+    """Return the target by which TVM chooses the algorithm of operators such as scatters."""
     return tvm.target.Target({"kind": "cuda", "arch": "sm_80"} if device_kind == "cuda" else "llvm", host="llvm")
 
 
@@ -140,7 +138,7 @@ def _warn_of_tail(mod: tvm.IRModule) -> None:
 
 
 def _bind(mod: tvm.IRModule, values: dict[str, tvm.runtime.Tensor], names: Names) -> tvm.IRModule:
-    """Make the parameters with known values constants and note their names."""
+    """Replace parameters with known values by constants, and record their names."""
     function = mod["main"]
     bound = {v: values[v.name] for v in function.params[number_of_inputs(function) :] if v.name in values}
     for variable, value in bound.items():
@@ -151,7 +149,7 @@ def _bind(mod: tvm.IRModule, values: dict[str, tvm.runtime.Tensor], names: Names
 def _claim(
     mod: tvm.IRModule, libraries: Sequence[str], names: Names, archs: Sequence[str]
 ) -> tuple[tvm.IRModule, list[KernelSet]]:
-    """Let the libraries take what they can, one after the other."""
+    """Let the libraries claim operators one after the other; return the module and the claimed kernels."""
     claimed = []
     for name in libraries:
         kernels = KernelSet(name, tuple(archs))
@@ -161,7 +159,7 @@ def _claim(
 
 
 def _lift(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
-    """Constants of ``main`` become its last arguments; returns their values by name, too."""
+    """Make the constants of ``main`` its last arguments; return the module and their values by name."""
     taken = {variable.name for variable in mod["main"].params}
     variables: dict[int, relax.Var] = {}
     values: dict[str, tvm.runtime.Tensor] = {}

@@ -1,4 +1,4 @@
-"""Rewrite operators that have no kernel into operators that have one, before legalisation."""
+"""Replace operators without a kernel by operators with one, before legalisation."""
 
 from __future__ import annotations
 
@@ -53,30 +53,30 @@ class _Simplifier(relax.PyExprMutator):
         return call
 
     def _parts(self, value: relax.Expr) -> relax.Expr:
-        """A tuple of calls as a tuple of variables."""
+        """Bind the calls of a tuple to variables."""
         return relax.Tuple([self.builder_.emit(part) for part in value.fields])
 
     def _product(self, value: relax.Expr, factors: int) -> relax.Expr:
-        """A power as multiplications: the C library's ``pow`` takes some ten nanoseconds for each number."""
+        """Compute a power by multiplications: the C library's ``pow`` takes about 10 ns per element."""
         result = value
         for _ in range(factors - 1):
             result = self.builder_.emit(relax.op.multiply(result, value))
         return result
 
     def _bounded_take(self, call: relax.Call) -> relax.Expr:
-        """A wrong index must not read memory outside of the table: it gives NaN, or the nearest row of integers."""
+        """Bound a take, so that an invalid index gives NaN, or for integers the nearest row."""
         mode = "nan" if dtype_of(call.args[0]) in _WITH_NAN else "clip"
         return relax.op.take(*call.args, call.attrs.axis, mode)
 
     def _sum_of_booleans(self, call: relax.Call, operation: str) -> relax.Expr:
-        """Sums and products of booleans are whole numbers in torch and numpy; TVM's frontend leaves them boolean."""
+        """Compute running sums and products of booleans in int64, as torch and numpy do; TVM's frontend keeps booleans."""
         whole = self.builder_.emit(relax.op.astype(call.args[0], "int64"))
         scan = relax.op.cumsum if operation == "relax.cumsum" else relax.op.cumprod
         return scan(whole, call.attrs.axis, "int64", call.attrs.exclusive)
 
 
 def _whole_exponent(expr: relax.Expr) -> int:
-    """The exponent where it is the scalar constant 2, 3 or 4, else 0."""
+    """Return the exponent if it is the scalar constant 2, 3 or 4, else 0."""
     constant = isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
     if not constant or expr.ty.ndim != 0:
         return 0
@@ -85,7 +85,7 @@ def _whole_exponent(expr: relax.Expr) -> int:
 
 
 def _infinity_for_zero(divisor: relax.Expr) -> relax.Expr | None:
-    """What gives as a factor what a single constant 0 gives as a divisor, at which TVM's simplifier fails."""
+    """Return the infinite factor equivalent to a constant divisor 0, on which TVM's simplifier fails, else None."""
     if not isinstance(divisor, tvm.ir.GenericConst) or dtype_of(divisor) not in _WITH_NAN:
         return None
     value = divisor.value.numpy()
@@ -97,9 +97,9 @@ def _is_bool(expr: relax.Expr) -> bool:
 
 
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:
-    """Inline functions, drop checks and prints, see through hints, decompose what inference does not need.
+    """Inline functions, remove checks, prints and hints, and decompose operators for inference.
 
-    Prints and assertions would have to run in order with everything else; a schedule runs operators in its own order.
+    Prints and assertions would have to run in program order, but a schedule runs operators in its own order.
     """
     transform = relax.transform
     mod = transform.InlinePrivateFunctions()(mod)

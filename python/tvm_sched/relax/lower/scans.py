@@ -1,7 +1,7 @@
 """Widen sorts and running sums of types that TVM's host functions do not support.
 
-TVM's sort on CPUs writes bfloat16 past the end of its memory and refuses integers of 8 and 16 bits; running sums of
-half-precision numbers are added up in that type.
+TVM's sort on CPUs writes bfloat16 past the end of its buffer and refuses 8-bit and 16-bit integers. Its running sums of
+half-precision numbers accumulate in half precision.
 """
 
 from __future__ import annotations
@@ -15,20 +15,14 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ..ir.tensor_types import dtype_of
 from .half import HALF
 
-_SORTED = {
-    "bfloat16": "float32",
-    "int8": "int32",
-    "uint8": "int32",
-    "int16": "int32",
-    "uint16": "int32",
-    "bool": "int32",
-}
+_SORTED = {"bfloat16": "float32", **dict.fromkeys(("int8", "uint8", "int16", "uint16", "bool"), "int32")}
+"""Types to widen before a sort, and the wider type."""
 _SORTS = ("relax.sort", "relax.argsort", "relax.topk")
 _SCANS = ("relax.cumsum", "relax.cumprod")
 
 
 def widen_scans(mod: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite all functions of a module."""
+    """Widen the sorts and running sums in all functions of a module."""
     widener = _Widener(mod)
     for variable, function in mod.functions_items():
         if isinstance(function, relax.Function):
@@ -58,9 +52,8 @@ class _Widener(PyExprMutator):
         source = self.builder_.emit(relax.op.astype(call.args[0], wide))
         result = self.builder_.emit(build(source, **attributes))
         if not isinstance(result.ty, relax.TupleType):
-            return (
-                result if call.op.name == "relax.argsort" or dtype_of(result) != wide else relax.op.astype(result, kind)
-            )
+            positions = call.op.name == "relax.argsort" or dtype_of(result) != wide
+            return result if positions else relax.op.astype(result, kind)
         values = self.builder_.emit(relax.TupleGetItem(result, 0))
         places = self.builder_.emit(relax.TupleGetItem(result, 1))
         return relax.Tuple([self.builder_.emit(relax.op.astype(values, kind)), places])

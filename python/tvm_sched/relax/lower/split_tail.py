@@ -1,4 +1,4 @@
-"""SplitTail: move operators whose sizes depend on values out of ``main``, for TVM's virtual machine to run."""
+"""SplitTail: move operators whose sizes depend on data out of ``main``; TVM's virtual machine runs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..ir.tensor_types import static_shape
 from .dynamic_tail import ENTRY
 
 UNBOUNDED = ("relax.nonzero", "relax.unique")
-"""Operators that TVM implements with Python's functions only."""
+"""Operators that TVM implements only by Python functions."""
 NEED_ELEMENTS = frozenset(
     f"relax.{name}"
     for name in (
@@ -22,22 +22,22 @@ NEED_ELEMENTS = frozenset(
         *("all", "any"),
     )
 )
-"""Operators whose kernels leave their result unwritten, or read too far, where there are too few elements along an axis."""
+"""Operators whose kernels do not write their result, or read out of bounds, if an axis has too few elements."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.SplitTail")
 class SplitTail:
-    """Move the operators whose shapes depend on data out of ``main``, with all that need their results.
+    """Move operators whose shapes depend on data, and the operators that need their results, out of ``main``.
 
-    ``main`` then returns, as a tuple, the tensors that these and the model's result need, all of static shapes; the module
-    attribute `TAIL` is a module of the function `ENTRY`, which makes the model's result of them, and the kernels that it
-    calls. `EmitExecutor` puts both together again. Nothing happens where all shapes are static, or where those of
-    ``main``'s arguments are not: these may be bound.
+    ``main`` then returns a tuple of the static tensors that these operators and the model's result need. The module
+    attribute `TAIL` holds the function `ENTRY`, which computes the model's result from them, and its kernels.
+    `EmitExecutor` joins both again. The module is unchanged if all shapes are static, or if shapes of ``main``'s arguments
+    are not, since these may be bound later.
 
     Raises
     ------
     InputError
-        An operator for which there is no kernel.
+        There is no kernel for an operator.
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
@@ -81,7 +81,7 @@ def split_tail(mod: tvm.IRModule) -> tvm.IRModule:
 def _with_aliases(
     bindings: list[relax.Binding], moved: set[relax.Var], result: relax.Expr
 ) -> tuple[list[relax.Binding], list[relax.Var]]:
-    """The bindings of the tail, with copies of the shapes, numbers and constants that it needs, and its arguments."""
+    """Return the bindings of the tail, including copies of the shapes and constants that it needs, and its arguments."""
     constant: set[relax.Var] = set()
     for binding in bindings:
         tensors = isinstance(binding.var.ty, (relax.TensorType, relax.TupleType))
@@ -100,7 +100,7 @@ def _with_aliases(
 def _tail(
     mod: tvm.IRModule, arguments: list[relax.Var], bindings: list[relax.Binding], result: relax.Expr
 ) -> tvm.IRModule:
-    """The module of the tail's function and the kernels that it calls."""
+    """Return the module of the tail's function and the kernels that it calls."""
     params = [relax.Var(variable.name, variable.ty) for variable in arguments]
     renamed = dict(zip(arguments, params, strict=True))
     body = _Renamer(renamed).visit_expr(relax.SeqExpr([relax.BindingBlock(bindings)], result))
@@ -133,7 +133,7 @@ def _is_of_tensors(ty: Any) -> bool:
 
 
 def _is_static(ty: Any) -> bool:
-    """Whether a type says all sizes."""
+    """Whether a type has static sizes only."""
     if isinstance(ty, relax.TupleType):
         return all(_is_static(part) for part in ty.fields)
     if isinstance(ty, relax.TensorType):
@@ -173,7 +173,7 @@ def _check(binding: relax.Binding) -> None:
 
 
 def _has_known_size(call: relax.Call) -> bool:
-    """Whether the axes that a reduction, a search or a split runs over are of known sizes."""
+    """Whether the axes of a reduction, search or split have static sizes."""
     ty = call.args[0].ty
     if not isinstance(ty.shape, relax.ShapeExpr):
         return False

@@ -1,1 +1,1 @@
-"""The tools that make machine code: processor levels, nvcc, the linker, and their failures."""
+"""The tools that generate machine code: compile targets, nvcc, the linker, and explanations of their failures."""

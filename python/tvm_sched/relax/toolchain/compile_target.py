@@ -19,23 +19,21 @@ FLOAT32, BFLOAT16, TF32 = "float32", "bfloat16", "tf32"
 PORTABLE = "portable"
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 """The levels of x86-64's psABI: SSE4.2; AVX2; AVX-512 F, BW, CD, DQ and VL."""
-
-
 _WITH_BFLOAT16 = frozenset({"avx512bf16", "amx-bf16"})
 
 
 @dataclass(frozen=True)
 class CompileTarget:
-    """What the kernels of a module are compiled for; `of` makes it of the values that `CompileOptions` takes.
+    """The processors and number format that kernels are compiled for; `of` converts the values of `CompileOptions`.
 
     Attributes
     ----------
     processors : tuple of str
-        ``("native",)``, or levels of x86-64, each of which has more instructions than the one before it.
+        ``("native",)``, or levels of x86-64 in ascending order.
     threads : int, optional
-        Threads of all CPU devices together, unless loading the artifact sets another number. None: all cores.
+        Threads of all CPU devices together, which loading the artifact can override. None: all cores.
     precision : {"float32", "bfloat16", "tf32"}
-        Number format in which float32 products and convolutions with weights multiply. Their sums are float32.
+        Number format in which float32 products and convolutions with weights multiply. Sums are in float32.
     cache : bool
         Whether the caches on disk are read and written.
     """
@@ -49,12 +47,12 @@ class CompileTarget:
     def of(
         cls, processor: str = NATIVE, threads: int | None = None, precision: str = FLOAT32, cache: bool = True
     ) -> CompileTarget:
-        """Make a target of the options of the same names in `CompileOptions`.
+        """Make a target from the options of the same names in `CompileOptions`.
 
         Raises
         ------
         InputError
-            For another processor or number, or where the processor has no instructions for the precision.
+            Unknown processor, invalid number of threads, or a processor without instructions for the precision.
         """
         processors = _processors(processor)
         check_threads(threads)
@@ -63,43 +61,42 @@ class CompileTarget:
 
     @property
     def host(self) -> tvm.target.Target:
-        """The target of code for CPUs that exists once: of the processor, or of the least of several levels."""
+        """The target of CPU code that is compiled once: the processor, or the lowest of several levels."""
         return _target(self.processors[0])
 
     @property
     def hosts(self) -> dict[str, tvm.target.Target]:
-        """The targets of kernels for CPUs, by the suffix of the kernels' names, which is empty if there is one target.
+        """The targets of CPU kernels in ascending order, by the suffix of kernel names, empty for a single target.
 
-        Each has more instructions than the one before it; `cpp/runtime/processor.cc` chooses among them where an artifact
-        is loaded.
+        `cpp/runtime/processor.cc` chooses among them when an artifact is loaded.
         """
         return {_suffix(name) if len(self.processors) > 1 else "": _target(name) for name in self.processors}
 
     @property
     def host_here(self) -> tvm.target.Target:
-        """The target whose kernels run on this machine: the last of `hosts` that it can run, or the first of them."""
+        """The target whose kernels this machine uses: the last of `hosts` that it can run, else the first."""
         here = set(features_of(_target(NATIVE)))
         fitting = [target for target in self.hosts.values() if set(features_of(target)) <= here]
         return fitting[-1] if fitting else self.host
 
     def runs_here(self) -> bool:
-        """Whether this machine can run what is compiled for the target."""
+        """Whether this machine can run code for the target."""
         return set(features_of(self.host)) <= set(features_of(_target(NATIVE)))
 
     def in_artifact(self) -> dict[str, int]:
-        """Return ``{"threads": n}`` for a plan or a document of kernels, if a number was given."""
+        """Return ``{"threads": n}`` for a plan or a document of kernels; empty if the number of threads is not set."""
         return {"threads": self.threads} if self.threads else {}
 
 
-def _processors(given: str) -> tuple[str, ...]:
+def _processors(option: str) -> tuple[str, ...]:
     """Return the processors that the option ``processor`` names, in ascending order."""
-    if given == NATIVE:
+    if option == NATIVE:
         return (NATIVE,)
-    names = LEVELS if given == PORTABLE else tuple(name.strip() for name in given.split(","))
+    names = LEVELS if option == PORTABLE else tuple(name.strip() for name in option.split(","))
     if platform.machine() != "x86_64" or not set(names) <= set(LEVELS):
         allowed = f"{NATIVE}, {PORTABLE}, {', '.join(LEVELS)} and several of these levels separated by commas"
         only = allowed if platform.machine() == "x86_64" else NATIVE
-        raise InputError(f"processor is {given!r}; on {platform.machine()}, allowed are {only}")
+        raise InputError(f"processor is {option!r}; on {platform.machine()}, allowed are {only}")
     return tuple(level for level in LEVELS if level in names)
 
 
@@ -121,7 +118,7 @@ def _target(processor: str) -> tvm.target.Target:
         return tvm.target.Target({"kind": "llvm", "mcpu": processor})
     name = tvm.target.codegen.llvm_get_system_cpu()
     model = tvm.target.Target({"kind": "llvm", "mcpu": name})
-    # LLVM goes by the model of the processor, of which a virtual machine or the firmware may hide a part.
+    # LLVM derives features from the processor's model, but a virtual machine or the firmware may hide some.
     hidden = sorted(set(features_of(model)) - set(library_function("tvm_sched.own_features")()))
     if not hidden:
         return model
@@ -130,15 +127,15 @@ def _target(processor: str) -> tvm.target.Target:
 
 @cache
 def features_of(target: tvm.target.Target) -> tuple[str, ...]:
-    """The instruction sets of a target for CPUs that the runtime knows (``cpp/runtime/processor.cc``), by LLVM's names."""
+    """Return a CPU target's instruction sets that the runtime knows (``cpp/runtime/processor.cc``), by LLVM's names."""
     known = set(library_function("tvm_sched.known_features")())
     return tuple(sorted(known & {str(feature) for feature in tvm.target.codegen.llvm_get_cpu_features(target)}))
 
 
 def needs_of(targets: Mapping[str, tvm.target.Target]) -> dict[str, Any]:
-    """Metadata of an artifact on the processor that its kernels need; ``cpp/runtime/processor.cc`` reads it.
+    """Return an artifact's metadata about the processor that it needs, which ``cpp/runtime/processor.cc`` reads.
 
-    ``targets`` are as `CompileTarget.hosts` has them. Of several, the artifact needs the first, and ``levels`` are all.
+    ``targets`` are those of `CompileTarget.hosts`. The artifact needs the first; ``levels`` lists all if there are several.
     """
     first = next(iter(targets.values()))
     if first.kind.name != "llvm":

@@ -1,4 +1,4 @@
-"""Error messages for failures of TVM on a model that was read: model, pass or kernel, reason, and what to do."""
+"""Error messages for failures of TVM on an imported model: model, pass or kernel, reason, and advice."""
 
 from __future__ import annotations
 
@@ -22,15 +22,10 @@ _LONGEST = 300
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Make errors that TVM raises in the block `UnsupportedModelError`s, which say where.
+    """Convert TVM's errors in the block to `UnsupportedModelError`s that begin with ``where`` (``"model 'bert'"``).
 
-    Blocks may be nested: what an inner one raised is put behind ``where``. Errors of this package, of the system and of
-    what users registered (schedulers, cost models) remain as they are.
-
-    Parameters
-    ----------
-    where : str
-        For instance ``"model 'bert'"`` or ``"kernel 'fused_add'"``.
+    Blocks may be nested: ``where`` is put before the message of the inner block. Errors of this package, of the system and
+    of users' plug-ins (schedulers, cost models) are not changed.
     """
     passes = _Passes()
     try:
@@ -51,7 +46,7 @@ def explained(where: str) -> Iterator[None]:
 
 @tvm.instrument.pass_instrument
 class _Passes:
-    """Which passes are at work, the innermost last."""
+    """The names of the running passes, the innermost last."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -60,12 +55,12 @@ class _Passes:
         self.names.append(str(info.name))
 
     def run_after_pass(self, mod: tvm.IRModule, info: Any) -> None:
-        while self.names and self.names.pop() != str(info.name):  # one that failed, and whose error was caught, is left
+        while self.names and self.names.pop() != str(info.name):  # drop passes that failed and whose error was caught
             pass
 
 
 def _recording_passes(passes: _Passes) -> Any:
-    """A context like the current one, in which passes are noted; instruments that are there already are left alone."""
+    """Return a copy of the current context that records passes; no change if the context has instruments."""
     current = tvm.transform.PassContext.current()
     if current.instruments:
         return nullcontext()
@@ -79,17 +74,17 @@ def _recording_passes(passes: _Passes) -> Any:
 
 
 def _is_of_tvm(error: BaseException) -> bool:
-    """Whether TVM's own Python code, or what it calls in C++, raised an error: by the last Python file that it passed."""
+    """Whether TVM raised an error: the last Python file in the traceback is TVM's, or the error is internal to TVM."""
     files, trace = [], error.__traceback__
     while trace is not None:
         files.append(trace.tb_frame.f_code.co_filename)
         trace = trace.tb_next
     last = next((file for file in reversed(files) if file.endswith(".py")), "")
-    # What its C++ checks may be called by us directly.
+    # This package may call TVM's C++ functions directly.
     return last.startswith(_OF_TVM) or isinstance(error, tvm.error.InternalError)
 
 
 def _first_line(error: BaseException) -> str:
-    """The first words of an error, on one line."""
+    """Return the beginning of an error's message on one line."""
     text = " ".join(str(error).split()) or "no message"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."

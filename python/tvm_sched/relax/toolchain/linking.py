@@ -1,4 +1,4 @@
-"""Link objects to a library with the linker alone: four times as fast as with a C++ compiler, and none is needed."""
+"""Link objects to a library with the linker alone, which is four times as fast as through a C++ compiler."""
 
 from __future__ import annotations
 
@@ -17,18 +17,12 @@ from ...errors import TvmSchedError
 
 
 def can_link() -> bool:
-    """Whether this machine can make a library of object files by itself, without a compiler for C."""
+    """Whether this machine can link object files to a library without a C compiler."""
     return sys.platform.startswith("linux") and _linker() is not None
 
 
 def link(arguments: Sequence[str], folder: Path) -> None:
-    """Call the linker in a folder.
-
-    Raises
-    ------
-    TvmSchedError
-        The linker fails.
-    """
+    """Call the linker in a folder; raises `TvmSchedError` if it fails."""
     command = [str(_linker()), *arguments]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if ended.returncode:
@@ -36,14 +30,14 @@ def link(arguments: Sequence[str], folder: Path) -> None:
 
 
 def load_executable(executable: tvm.runtime.Executable) -> tvm.runtime.Module:
-    """An executable as loaded code: its kernels have to be linked first, which makes another module of it."""
+    """Link an executable's kernels and return it as a loaded module."""
     return executable.jit(fcompile=_create_library) if can_link() else executable.jit()
 
 
 def _create_library(output: str, files: Sequence[str], **options: Any) -> None:
-    """What `tvm.support.cc.create_shared` does, for this process.
+    """Link files to a shared library, like `tvm.support.cc.create_shared`.
 
-    Where an executable has no function of its own, TVM gives a C source that is ``;``. Any other needs a compiler.
+    For an executable without host functions, TVM passes a C source that is ``;``. Any other source needs a compiler.
     """
     objects = [file for file in files if Path(file).suffix == ".o"]
     if any(Path(file).read_text().strip() != ";" for file in files if file not in objects):
@@ -52,7 +46,7 @@ def _create_library(output: str, files: Sequence[str], **options: Any) -> None:
         link(["-shared", "-o", output, *objects], Path(output).parent)
 
 
-_create_library.object_format = "o"  # type: ignore[attr-defined]  # TVM asks the function for both
+_create_library.object_format = "o"  # type: ignore[attr-defined]  # TVM reads both attributes
 _create_library.get_target_triple = tvm.target.codegen.llvm_get_system_triple  # type: ignore[attr-defined]
 
 

@@ -17,17 +17,17 @@ from ...cost_model.cubin import CompiledKernel, read_cubin
 from ...errors import InputError
 
 ARCHITECTURES = "TVM_SCHED_CUDA_ARCHS"
-"""Environment variable: the GPUs to compile for (``sm_80,sm_90``), in place of the topology's."""
+"""Environment variable: GPU architectures to compile for (``sm_80,sm_90``) instead of the topology's."""
 DEFAULT_ARCHITECTURE = "sm_80"
 
 
 def find_nvcc() -> str:
-    """Path of nvcc: on the ``PATH``, in ``CUDA_HOME``, in NVIDIA's wheels, or in ``/usr/local/cuda``.
+    """Return the path of nvcc on the ``PATH``, in ``CUDA_HOME``, in NVIDIA's wheels or in ``/usr/local/cuda``.
 
     Raises
     ------
     InputError
-        It is not there; the message names what to install.
+        There is none; the message names what to install.
     """
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     wheels = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/nvcc"))
@@ -42,7 +42,7 @@ def find_nvcc() -> str:
 
 
 def has_nvcc() -> bool:
-    """Whether `find_nvcc` finds it."""
+    """Whether `find_nvcc` finds nvcc."""
     try:
         find_nvcc()
     except InputError:
@@ -51,49 +51,50 @@ def has_nvcc() -> bool:
 
 
 def architectures(asked: Iterable[str]) -> tuple[str, ...]:
-    """The architectures to compile for, oldest first.
+    """Return the architectures to compile for, oldest first.
 
     Parameters
     ----------
     asked : iterable of str
-        Those of the topology's devices; empty ones say nothing. The environment variable `ARCHITECTURES` overrides them.
+        Architectures of the topology's devices; empty strings are ignored. The environment variable `ARCHITECTURES`
+        overrides them.
 
     Raises
     ------
     InputError
-        One is not of the form ``sm_90`` or ``sm_90a``.
+        A name is not of the form ``sm_90`` or ``sm_90a``.
     """
     named = os.environ.get(ARCHITECTURES)
     wanted = [part.strip() for part in named.split(",")] if named else list(asked)
-    found = {arch for arch in wanted if arch} or {DEFAULT_ARCHITECTURE}
-    for arch in found:
+    archs = {arch for arch in wanted if arch} or {DEFAULT_ARCHITECTURE}
+    for arch in archs:
         if not re.fullmatch(r"sm_\d+[a-z]?", arch):
             raise InputError(f"the GPU architecture {arch!r} is not of the form 'sm_90'")
-    return tuple(sorted(found, key=lambda arch: (int(re.findall(r"\d+", arch)[0]), arch)))
+    return tuple(sorted(archs, key=lambda arch: (int(re.findall(r"\d+", arch)[0]), arch)))
 
 
 def ptx_architecture(archs: Sequence[str]) -> str | None:
-    """The virtual architecture whose code the driver translates for GPUs that are newer than all ``archs``: ``compute_90``.
+    """Return the virtual architecture (``compute_90``) whose code the driver translates for GPUs newer than ``archs``.
 
-    None where there is none: code for ``sm_90a`` is for these GPUs alone.
+    None if all ``archs`` are like ``sm_90a``, whose code runs on that architecture only.
     """
     portable = [arch for arch in archs if not arch[-1].isalpha()]
     return f"compute_{portable[-1][3:]}" if portable else None
 
 
 def needed_architectures(asked: Iterable[str]) -> dict[str, Any]:
-    """Metadata of an artifact on the GPUs that it was compiled for; see `architectures`."""
+    """Return an artifact's metadata about the GPUs that it was compiled for; see `architectures`."""
     archs = architectures(asked)
     return {"architectures": list(archs), "ptx": ptx_architecture(archs)}
 
 
 def check_architectures(archs: Iterable[str]) -> str:
-    """The path of nvcc, which compiles for all of these.
+    """Return the path of nvcc if it compiles for all architectures.
 
     Raises
     ------
     InputError
-        It is not there, or does not know one of them.
+        There is no nvcc, or it does not know an architecture.
     """
     nvcc = find_nvcc()
     known = _known_architectures(nvcc)
@@ -106,16 +107,16 @@ def check_architectures(archs: Iterable[str]) -> str:
     return nvcc
 
 
-@lru_cache(maxsize=4)  # what kernels take is asked before the artifact is made of them
+@lru_cache(maxsize=4)  # the resources of kernels are estimated before the artifact is built
 def compile_source(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str, CompiledKernel]]:
-    """A fat binary with code for each architecture, and for those that come after the newest; and what the kernels take.
+    """Compile a fat binary for ``archs`` and newer GPUs; return it with the kernels' resources by symbol.
 
-    That is by the code for the first of them, by symbol.
+    The resources are those of the code for the first architecture.
 
     Raises
     ------
     InputError
-        nvcc is not there, or does not know one of the architectures, or refuses the source.
+        There is no nvcc, or it does not know an architecture or refuses the source.
     """
     nvcc = check_architectures(archs)
     with tempfile.TemporaryDirectory(prefix="tvm_sched_cuda_") as folder:
@@ -132,13 +133,13 @@ def compile_source(source: str, archs: tuple[str, ...]) -> tuple[bytes, dict[str
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise InputError(_first_error(nvcc, archs, done.stderr or done.stdout))
-        cubins = sorted(kept.glob("*.cubin"))  # named after the architecture where there are several
+        cubins = sorted(kept.glob("*.cubin"))  # named after the architecture if there are several
         cubins.sort(key=lambda path: not path.stem.endswith(f"_{archs[0][3:]}"))
-        return binary.read_bytes(), read_cubin(cubins[0]) if cubins else {}  # what stands in for nvcc may keep none
+        return binary.read_bytes(), read_cubin(cubins[0]) if cubins else {}  # a substitute for nvcc may keep none
 
 
 def _first_error(nvcc: str, archs: Sequence[str], text: str) -> str:
-    """Nvcc's first error on one line, and what to do."""
+    """Return a message with nvcc's first error on one line, and advice."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it says nothing")
     return (

@@ -1,8 +1,8 @@
-"""Loop schedules for CPU cores: sums over a tile of accumulators in registers, vectorised along memory.
+"""Loop schedules for CPUs: reductions over a tile of accumulators in registers, vectorised along memory.
 
-TVM's default for the CPU computes one output at a time, with a stride through memory: 2 GFLOP/s where the core can do
-50 times as many. One rule covers convolutions, matrix products and pooling. Elementwise steps become one loop, and a
-concatenation a loop for each of its inputs. What nothing fits stays as it is.
+TVM's default computes one output at a time with strided reads, at 2 GFLOP/s, where a core reaches 50 times as many. One
+rule covers convolutions, matrix products and pooling. Elementwise steps become one loop, and a concatenation becomes one
+loop per input. Other kernels are not changed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from .parallel import parallelise, parallelise_block
 from .transposes import tile_transposes
 
 MAX_LANES = 32
-"""Longest vector, in elements: two registers of AVX-512 in float32."""
+"""Longest vector in elements: two AVX-512 registers in float32."""
 TILE = 4
-"""Rows of accumulators that share each vector that is read."""
+"""Rows of accumulators that share each loaded vector."""
 MAX_PARTS = 100
-"""Most loops into which one is cut."""
+"""Most loops into which a loop is cut."""
 _DTYPES = ("float32", "float64", "int32", "int64")
 _SPATIAL, _REDUCTION = 0, 2
 
 
 class _Schedule(s_tir.Schedule):
-    """TVM's schedule, whose methods check no types in Python: that takes several times as long as what they do."""
+    """TVM's schedule without the type checks in Python, which take several times as long as the methods."""
 
 
 for _name, _method in vars(s_tir.Schedule).items():
@@ -39,18 +39,12 @@ for _name, _method in vars(s_tir.Schedule).items():
 
 
 def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Rearrange the loops of a kernel.
+    """Rearrange the loops of a kernel; returns the same function object if no rule fits.
 
-    A step whose one reader computes as many elements is computed there: one pass through memory instead of two. A
-    reduction is rearranged if its output's last dimension is also the last dimension, with whatever step, of one of its
-    inputs and occurs in no other: the vector then runs along memory. The order in which terms are added stays the same.
-    The loop of a step that asks on which side of a constant it is (a concatenation) is cut at these constants, so that
-    it asks no more. The outer loops of large steps are parallel (`parallelise`).
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        The same function where nothing fits.
+    A step with one reader that computes as many elements is inlined into it, which saves a pass through memory. A reduction
+    is vectorised if its output's last dimension is the last dimension, with any step, of exactly one input and indexes no
+    other input. The order of summation does not change. A loop whose position is compared with constants (a concatenation)
+    is cut at the constants. The outer loops of large steps become parallel (`parallelise`).
     """
     try:
         schedule = _Schedule(tvm.IRModule({"main": function}))
@@ -64,13 +58,13 @@ def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
                 or (_spatial(schedule, block) and tile_transposes(schedule, block))
             )
         changed.append(parallelise(schedule))
-    except (RuntimeError, ValueError):  # what a primitive refuses stays unscheduled
+    except (RuntimeError, ValueError):  # a schedule primitive refused the kernel
         return function
     return schedule.mod["main"] if any(changed) else function
 
 
 def _compute_in_reader(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Inline a step into its one reader, where that computes nothing twice."""
+    """Inline a step into its only reader if no element is computed twice."""
     readers = schedule.get_consumers(block)
     if len(readers) != 1 or not _spatial(schedule, block) or not _spatial(schedule, readers[0]):
         return False
@@ -79,7 +73,7 @@ def _compute_in_reader(schedule: s_tir.Schedule, block: Any) -> bool:
         return False
     try:
         schedule.compute_inline(block)
-    except s_tir.ScheduleError:  # it writes several tensors, say
+    except s_tir.ScheduleError:  # for instance, it writes several tensors
         return False
     return True
 
@@ -93,7 +87,7 @@ def _volume(schedule: s_tir.Schedule, loops: list[Any]) -> int:
 
 
 def _cut_loop(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Cut the loop whose position is compared with constants into loops between these."""
+    """Cut a loop whose position is compared with constants into loops between the constants."""
     step, loops = schedule.get(block), schedule.get_loops(block)
     if len(loops) != len(step.iter_vars) or not isinstance(step.body, tirx.BufferStore) or not loops:
         return False
@@ -112,7 +106,7 @@ def _cut_loop(schedule: s_tir.Schedule, block: Any) -> bool:
 
 
 def _thresholds(expression: Any) -> list[tuple[Any, int]]:
-    """Variables v and constants c of the comparisons ``v < c`` and ``c <= v`` in an expression."""
+    """Return the variables v and constants c of all comparisons ``v < c`` and ``c <= v`` in an expression."""
     thresholds = []
 
     def look(part: Any) -> None:
@@ -166,9 +160,9 @@ def _schedule_block(schedule: s_tir.Schedule, block: Any) -> bool:
 
 
 def _add_along_memory(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Make one loop of the innermost reductions of all that is read along memory, and set the sum to 0 before them.
+    """Fuse the innermost reduction loops that run along memory of all inputs, and initialise the sum before them.
 
-    `vectorise_reductions` gives that loop its accumulators when the kernel is compiled.
+    `vectorise_reductions` adds accumulators to the fused loop when the kernel is compiled.
     """
     step, loops = schedule.get(block), schedule.get_loops(block)
     kinds = [int(item.iter_type) for item in step.iter_vars]
@@ -187,17 +181,15 @@ def _add_along_memory(schedule: s_tir.Schedule, block: Any) -> bool:
 
 
 def _together(block: Any, variables: list[Any]) -> int:
-    """How many of the last variables are the last dimensions, whole, of every tensor that is read with one of them."""
+    """Return how many of the last variables span whole last dimensions of every tensor that one of them indexes."""
     count = len(variables)
     for read in block.reads:
         if not any(_occurs(variable, read) for variable in variables):
             continue
-        pairs = list(
-            zip(reversed(variables), reversed(list(read.region)), reversed(list(read.source.shape)), strict=False)
-        )
         extents = {item.var: item.dom.extent for item in block.iter_vars}
         whole = 0
-        for variable, entry, size in pairs:
+        pairs = zip(list(read.region)[::-1], list(read.source.shape)[::-1], strict=True)
+        for variable, (entry, size) in zip(variables[::-1], pairs, strict=False):
             if not entry.min.same_as(variable):
                 break
             whole += 1
@@ -208,7 +200,7 @@ def _together(block: Any, variables: list[Any]) -> int:
 
 
 def _vector_axis(block: Any, variables: list[Any], kinds: list[int]) -> tuple[int | None, Any]:
-    """The loop that runs along memory in the output and in one input, and the region read there."""
+    """Return the loop that runs along memory in the output and one input, and the region that it reads in the input."""
     last = block.writes[0].region[-1].min if len(block.writes[0].region) else None
     axis = next((k for k, v in enumerate(variables) if last is not None and last.same_as(v)), None)
     if axis is None or kinds[axis] != _SPATIAL:
@@ -240,5 +232,5 @@ def _lanes(size: int) -> int:
 
 
 def _divisor(size: int, limit: int) -> int:
-    """Largest divisor up to a limit."""
+    """Return the largest divisor up to a limit."""
     return max(d for d in range(1, min(size, limit) + 1) if size % d == 0)

@@ -11,23 +11,14 @@ from ...ir.statements import any_expression, map_expression, map_statement
 
 
 def bound_indices(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Take the nearest row where an index that a kernel reads from a tensor is outside of the tensor that it is for.
+    """Clamp indices that a kernel reads from a tensor to the bounds of the argument that they index.
 
-    TVM's kernels of gathers and scatters trust their indices. Of the arguments only: what a kernel allocates it indexes by
-    its own counts. So it does in conditions, and by numbers that it gives a name to: those stay.
+    TVM's kernels for gathers and scatters do not check their indices. Tensors that a kernel allocates, conditions and bound
+    variables are not clamped, since kernels index them by their own counts. Reads from an empty tensor give 0.
 
-    A scatter computes one index into all of its tensor, and from it the tensor's own. An index that is outside of another
-    dimension than the first may so become one of another row. What is read from an empty tensor is 0.
+    A scatter computes a flat index, so an index outside a dimension other than the first may address another row.
 
-    Parameters
-    ----------
-    function : tvm.tirx.PrimFunc
-        With blocks, before its loops are rearranged.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        The same object where no index depends on data.
+    ``function`` must have blocks, before its loops are rearranged. It is returned unchanged if no index depends on data.
     """
     bounds = _Bounds(function)
     body = map_statement(function.body, lambda value: ([], bounds.of_loads(value)), indices=bounds.of_store)
@@ -39,7 +30,7 @@ class _Bounds:
         self.shapes = {p: list(p.shape) for p in function.params if isinstance(p.ty, tirx.buffer.BufferType)}
 
     def of_loads(self, expr: Any) -> Any:
-        """An expression whose loads stay within the arguments."""
+        """Return an expression with the indices of its loads clamped."""
         if isinstance(expr, tvm.ir.TensorLoad):
             if self._is_empty(expr):
                 return tirx.const(0, str(expr.ty.dtype))
@@ -53,7 +44,7 @@ class _Bounds:
         return empty and any(any_expression(index, _loads) for index in load.indices)
 
     def of_store(self, buffer: Any, indices: list[Any]) -> list[Any]:
-        """Indices at which is stored."""
+        """Return the clamped indices of a store."""
         return self._within(buffer, [self.of_loads(index) for index in indices])
 
     def _within(self, buffer: Any, indices: list[Any]) -> list[Any]:
@@ -70,7 +61,7 @@ def _loads(expr: Any) -> bool:
 
 
 def _clamped(index: Any, extent: Any) -> Any:
-    if str(index.ty.dtype) not in ("int32", "int64"):  # others may not hold the extent
+    if str(index.ty.dtype) not in ("int32", "int64"):  # a narrower type may not represent the extent
         index = index.astype("int64")
     kind = str(index.ty.dtype)
     last = tirx.Sub(extent.astype(kind), tirx.IntImm(kind, 1))

@@ -1,7 +1,7 @@
 """CPU kernels as separate object files: compiled once, cached on disk, and linked into the modules that call them.
 
-An object is known by the kernel's content, the target and the compiler, and not by the kernel's name, which depends on the
-model that it stands in: so models share them. Linking gives the names.
+The cache key consists of the kernel's content, the target and the compiler, but not the kernel's name, so models share
+objects. Linking sets the names.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ...toolchain.linking import can_link, link
 from .kernels import compile_kernels
 
 _SYMBOL = "__tvm_ffi_"
-"""What TVM's code generator puts before the name of a function that other modules can call."""
+"""Prefix that TVM's code generator gives to the names of exported functions."""
 
 
 def load_kernels(
     functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, cache: bool = True
 ) -> tvm.runtime.Module:
-    """Return kernels as loaded code, by their names; ``cache``: whether the cache on disk is used."""
+    """Return kernels as a loaded module; ``cache``: whether to use the cache on disk."""
     if not can_link():
         return compile_kernels(functions, host)
     return _linked(functions, host, kernel_cache(cache), "kernels.so", "-shared", tvm.runtime.load_module)
@@ -38,10 +38,7 @@ def load_kernels(
 def static_kernels(
     functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, cache: bool = True
 ) -> tvm.runtime.Module:
-    """Return kernels as a module for an executable that is exported: it holds their code, and cannot run it.
-
-    ``cache``: whether the cache on disk is used.
-    """
+    """Return kernels as a module that an executable can export but that cannot run; ``cache`` as in `load_kernels`."""
     if not can_link():
         return compile_kernels(functions, host)
     names = list(functions)
@@ -57,16 +54,16 @@ def _linked(
     how: str,
     read: Callable[[str], tvm.runtime.Module],
 ) -> tvm.runtime.Module:
-    """What ``read`` makes of the file that the linker makes of the kernels' objects."""
+    """Link the kernels' objects to a file, and return the module that ``read`` loads from it."""
     keys = {name: _key(function, host) for name, function in functions.items()}
     by_key = {key: functions[name] for name, key in keys.items()}
     objects = _objects(by_key, host, kept, {key: name for name, key in keys.items()})
     with tempfile.TemporaryDirectory(prefix="tvm_sched_kernels_") as folder:
         for key, content in objects.items():
             Path(folder, f"{key}.o").write_bytes(content)
-        given = [f"--defsym={_SYMBOL}{name}={_SYMBOL}{_name(key)}" for name, key in keys.items()]
+        symbols = [f"--defsym={_SYMBOL}{name}={_SYMBOL}{_name(key)}" for name, key in keys.items()]
         response = Path(folder, "arguments")
-        response.write_text("\n".join([*given, *(f"{key}.o" for key in objects)]))
+        response.write_text("\n".join([*symbols, *(f"{key}.o" for key in objects)]))
         link([how, "-o", name, f"@{response}"], Path(folder))
         return read(str(Path(folder, name)))
 
@@ -74,21 +71,21 @@ def _linked(
 def _objects(
     functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, kept: BlobCache, names: Mapping[str, str]
 ) -> Mapping[str, bytes]:
-    """The object file of each kernel, by its key: from the cache, or compiled now and kept there.
+    """Return the object files of kernels by key, from the cache or newly compiled.
 
-    Those of the last call are held, too: the same kernels are measured, and then become part of an artifact. ``names`` are
-    the kernels' own, by key, for messages.
+    The objects of the last call are also kept in memory, since kernels are measured and then become part of an artifact.
+    ``names`` are the kernels' names by key, for messages.
     """
     global _latest
     held = _latest  # another thread may replace it
-    found = {key: held[key] for key in functions if key in held}
-    found |= kept.find(functions.keys() - found.keys())
-    made = {}
-    for key in [key for key in functions if key not in found]:
+    objects = {key: held[key] for key in functions if key in held}
+    objects |= kept.find(functions.keys() - objects.keys())
+    compiled = {}
+    for key in [key for key in functions if key not in objects]:
         with explained(f"kernel {names[key]!r}"):
-            made[key] = _compile(_name(key), functions[key], host)
-    kept.keep(made)
-    _latest = found | made
+            compiled[key] = _compile(_name(key), functions[key], host)
+    kept.keep(compiled)
+    _latest = objects | compiled
     return _latest
 
 
@@ -107,9 +104,9 @@ def _name(key: str) -> str:
 
 
 def _key(function: tirx.PrimFunc, host: tvm.target.Target) -> str:
-    """Digest of all that a kernel's machine code depends on.
+    """Return a digest of everything that a kernel's machine code depends on.
 
-    The text of a function leaves out large constants, and the structural hash has 64 bits; both together have neither fault.
+    The text of a function omits large constants, and the structural hash has only 64 bits, so the digest covers both.
     """
     bare = function.without_attr("global_symbol")
     content = (tvm_ffi.structural_hash(bare, map_free_vars=True), bare.script(), str(host), compiler_digest())
@@ -118,12 +115,12 @@ def _key(function: tirx.PrimFunc, host: tvm.target.Target) -> str:
 
 @cache
 def compiler_digest() -> str:
-    """Return the digest of what makes code of a kernel: TVM's version, our libraries, and the sources of `_COMPILER`."""
+    """Return a digest of the compiler: TVM's and LLVM's versions, our libraries, and the sources in `_COMPILER`."""
     return digest_of_compiler(Path(__file__).parents[2])
 
 
 _COMPILER = ("ir", "codegen")
-"""Folders of `tvm_sched.relax` whose code decides what an object file holds. Its target is part of each kernel's key."""
+"""Folders of `tvm_sched.relax` whose code determines the content of object files."""
 
 
 def digest_of_compiler(relax: Path) -> str:
@@ -135,6 +132,6 @@ def digest_of_compiler(relax: Path) -> str:
 
 
 def compiler_sources(relax: Path) -> list[Path]:
-    """Return the files in a copy of `tvm_sched.relax`, and the libraries, that decide what an object file holds."""
+    """Return the files in a copy of `tvm_sched.relax`, and the libraries, that determine the content of object files."""
     sources = [file for folder in _COMPILER for file in (relax / folder).rglob("*.py")]
     return [*sorted(library_path().parent.glob("*.so")), *sorted(sources)]

@@ -1,4 +1,4 @@
-"""Kernels for the CPU: loops that several threads can run at once, and their compilation."""
+"""Prepare and compile CPU kernels whose loops several threads can run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,10 @@ from .vectorize_reductions import vectorise_reductions
 
 
 def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimFunc:
-    """Make a kernel fit to run beside others, and note its floating-point operations.
+    """Bound a kernel's indices, count its operations (attribute `FLOPS`), and schedule its loops.
 
-    Parallel loops remain where the work is worth it: the executor runs them on the threads of the kernel's operator.
-
-    Parameters
-    ----------
-    function : tvm.tirx.PrimFunc
-    schedule : bool
-        Whether its loops are rearranged for a CPU (`schedule_for_cpu`); without it no loop is parallel.
+    Parallel loops remain only in large kernels; the executor runs them on the threads of the kernel's operator.
+    ``schedule``: whether to rearrange the loops (`schedule_for_cpu`); if not, no loop is parallel.
     """
     function = bound_indices(function.with_attr(FLOPS, tirx.IntImm("int64", count_flops(function))))
     if not schedule or not worth_threads(function):
@@ -39,19 +34,13 @@ def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimF
 
 
 def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> tvm.runtime.Module:
-    """Compile kernels into one module, which can run them and be exported.
-
-    Parameters
-    ----------
-    functions : mapping of str to PrimFunc
-        By the name under which the module will hold them.
-    """
+    """Compile kernels, given by their names in the result, to one module that can run and be exported."""
     named = {name: function.with_attr("global_symbol", name) for name, function in functions.items()}
     target = host.with_host(host)
     pipeline, _, _ = tirx.get_default_tir_pipeline(target)
-    # What finalize_host_passes of TVM does, with the variables of the functions' arithmetic after memory is allocated:
-    # they live on the stack. Before that goes what would check arguments: the executor gives each kernel buffers of a plan
-    # that was made for it. The checks would be half of the code of a small kernel. A kernel's own assertions stay.
+    # Like TVM's finalize_host_passes. The variables of `replace_calls` come after memory is allocated, so that they live on
+    # the stack. Checks of arguments, half of the code of a small kernel, are removed: the executor passes buffers from a
+    # plan made for the kernel. A kernel's own assertions stay.
     asserted = any(contains(function.body, (tirx.AssertStmt,)) for function in functions.values())
     finalize = [
         *([] if asserted else [tirx.transform.SkipAssert(), tirx.transform.RemoveNoOp()]),
@@ -64,7 +53,9 @@ def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Tar
         _keep_not_a_number,
     ]
     chain = tvm.transform.Sequential([tirx.transform.BindTarget(target), pipeline, *finalize])
-    with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):  # LLVM does that, and better
+    with tvm.transform.PassContext(
+        config={"tirx.disable_cse_tir": True}
+    ):  # LLVM eliminates common subexpressions better
         return codegen_build(chain(tvm.IRModule(named)), host)
 
 
@@ -91,10 +82,10 @@ def _hide_remainders(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transf
 
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.KeepNotANumber")
 def _keep_not_a_number(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
-    """Let ``max(x, c)`` and ``min(x, c)`` of a floating-point constant be NaN where x is, as in NumPy, ONNX and PyTorch.
+    """Make ``max(x, c)`` and ``min(x, c)`` with a floating-point constant propagate NaN, as in NumPy, ONNX and PyTorch.
 
-    TVM's code for ``max(a, b)`` is ``a > b ? a : b``, which is ``b`` where either is NaN: the constant goes first. This is
-    the last step before code is generated, since a simplification moves constants back.
+    TVM compiles ``max(a, b)`` to ``a > b ? a : b``, which is ``b`` if either is NaN, so the constant must come first. This
+    is the last step before code generation, since simplifications move constants back.
     """
     body = tvm_ffi.structural_map(function.body, ((tirx.Max, tirx.Min), _constant_first))
     return function if body.same_as(function.body) else function.with_body(body)
@@ -109,5 +100,5 @@ def _is_constant(expr: Any) -> bool:
 
 
 def _serial(loop: tirx.For) -> tirx.ForKind:
-    """Small parallel loops become serial: waking a thread takes longer."""
+    """Make parallel loops serial: in small kernels, waking a thread takes longer than the work."""
     return tirx.ForKind.SERIAL if loop.kind == tirx.ForKind.PARALLEL else tirx.ForKind(loop.kind)

@@ -1,6 +1,6 @@
-"""Make outer loops of large kernels parallel; the executor gives them the threads of their operator.
+"""Make outer loops of large kernels parallel.
 
-Code for a parallel loop asks for threads when it runs; in an operator that has one thread it is a plain loop.
+A parallel loop runs on the threads that the executor gives its operator; with one thread it is a plain loop.
 """
 
 from __future__ import annotations
@@ -15,26 +15,25 @@ from ...ir.statements import any_expression, map_statement, realizations_in_loop
 from .elementary import is_replaced
 
 LEAST_NANOSECONDS = 30_000
-"""Estimated time on one thread from which on a step is worth the wake-up of another, which takes some microseconds."""
+"""Least estimated time of a parallel step on one thread; waking another thread takes a few microseconds."""
 ACCESS, FUNCTION = 0.2, 1.0
-"""Nanoseconds of a number that is read or written, and of an elementary function, in a step that is a vector."""
+"""Estimated nanoseconds per element of a load or store, and of an elementary function, in vector code."""
 PARTS = 16
-"""Fewest steps that a parallel loop should have, so that its threads end together."""
+"""Fewest iterations of a parallel loop, so that its threads end at about the same time."""
 MOST_PARTS = 256
 _SPATIAL = 0
 
 
 def parallelise(schedule: s_tir.Schedule) -> bool:
-    """Make the outermost loops of the large steps of a kernel parallel, and say whether there are any."""
+    """Make the outermost loops of a kernel's large steps parallel; return whether there are any."""
     changed = [parallelise_block(schedule, block) for block in _blocks(schedule, schedule.get_sblock("root"))]
     return any(changed)
 
 
 def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = None) -> bool:
-    """Make the outermost loops of a step parallel, ``most`` of them at most, if it is large; they may become one.
+    """Fuse up to ``most`` outermost loops of a large step and make them parallel; return whether that succeeded.
 
-    They are parallel only where each pass writes elements of its own, which `Schedule.parallel` proves. That needs sums
-    that are not yet decomposed.
+    `Schedule.parallel` proves that each iteration writes its own elements. It needs reductions that are not decomposed.
     """
     loops = schedule.get_loops(block)
     if not loops or any(not isinstance(schedule.get(loop).extent, tirx.IntImm) for loop in loops):
@@ -55,7 +54,7 @@ def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = N
 
 
 def worth_threads(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel that is not scheduled here (a sort) moves enough to keep its own parallel loops."""
+    """Whether a kernel with its own parallel loops (a sort) moves enough elements to keep them parallel."""
     shapes = [list(param.shape) for param in function.params if isinstance(param.ty, tirx.buffer.BufferType)]
     if not all(isinstance(size, tirx.IntImm) for shape in shapes for size in shape):
         return True
@@ -63,7 +62,7 @@ def worth_threads(function: tirx.PrimFunc) -> bool:
 
 
 def _blocks(schedule: s_tir.Schedule, parent: Any) -> list[Any]:
-    """The innermost blocks."""
+    """Return the innermost blocks."""
     blocks = []
     for block in schedule.get_child_blocks(parent):
         blocks += _blocks(schedule, block) or [block]
@@ -71,11 +70,11 @@ def _blocks(schedule: s_tir.Schedule, parent: Any) -> list[Any]:
 
 
 def _outer(schedule: s_tir.Schedule, block: Any, loops: list[Any], most: int) -> Any:
-    """One loop that has enough steps, made of the outermost ones, which are not those of a sum."""
+    """Return one loop with enough iterations, fused or split from the outermost spatial loops; None if there is none."""
     spatial = _spatial_loops(schedule, block, loops)[:most]
     extents = [int(schedule.get(loop).extent) for loop in spatial]
     count = next((k + 1 for k in range(len(extents)) if math.prod(extents[: k + 1]) >= PARTS), len(extents))
-    if count == len(loops):  # the innermost one stays for vectors
+    if count == len(loops):  # the innermost loop is kept for vectors
         count -= 1
     while count > 0 and math.prod(extents[:count]) > 1:
         try:
@@ -89,7 +88,7 @@ def _outer(schedule: s_tir.Schedule, block: Any, loops: list[Any], most: int) ->
 
 
 def _spatial_loops(schedule: s_tir.Schedule, block: Any, loops: list[Any]) -> list[Any]:
-    """The outermost serial loops up to the first one that a sum runs over."""
+    """Return the outermost serial loops before the first reduction loop."""
     wanted = schedule.get(block)
     realize = next(r for r, _ in realizations_in_loops(schedule.mod["main"].body) if r.block.same_as(wanted))
     sums = [
@@ -107,7 +106,7 @@ def _spatial_loops(schedule: s_tir.Schedule, block: Any, loops: list[Any]) -> li
 
 
 def _nanoseconds(block: Any) -> float:
-    """Of one step."""
+    """Estimate the nanoseconds of one iteration of a step."""
     functions = 0
 
     def count(part: Any) -> bool:

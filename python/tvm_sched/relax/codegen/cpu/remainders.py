@@ -1,8 +1,8 @@
 """Hide remainders by powers of two in indices from LLVM's loop vectoriser, which miscompiles them.
 
-LLVM 22's loop vectoriser reads ``i % 4`` as a counter of two bits. Where it needs a second assumption about the same
-index, as for ``x[i % 3 * 20 + j % 4 * 5]``, it forgets to check that this counter does not wrap, and reads past the period:
-with vectors of 512 bits one in ten of such kernels is wrong (``tests/relax/codegen/test_remainders.py`` has one).
+LLVM 22's loop vectoriser treats ``i % 4`` as a two-bit counter. If it needs a second assumption about the same index, as
+for ``x[i % 3 * 20 + j % 4 * 5]``, it omits the check that the counter does not wrap, and reads past the period. With
+512-bit vectors one in ten of these kernels is wrong (``tests/relax/codegen/test_remainders.py`` has one).
 """
 
 from __future__ import annotations
@@ -15,17 +15,11 @@ from tvm import tirx
 from ...ir.statements import contains, map_expression, map_statement
 
 BITS = 32
-"""Of the product whose upper half is the quotient."""
+"""Bits of the lower half of a product whose upper half is the quotient."""
 
 
 def hide_remainders(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Compute remainders by powers of two in indices with a product and a shift.
-
-    Parameters
-    ----------
-    function : tvm.tirx.PrimFunc
-        Without blocks, its indices not yet vectors.
-    """
+    """Compute remainders by powers of two in indices with a product and a shift; needs no blocks and scalar indices."""
     if not contains(function.body, (tirx.FloorMod,)):
         return function
 
@@ -37,7 +31,7 @@ def hide_remainders(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _outside(expr: Any) -> Any:
-    """An expression whose tensors are read at other indices."""
+    """Return an expression with remainders in the indices of its loads hidden."""
     if isinstance(expr, tvm.ir.TensorLoad):
         indices = [_inside(index) for index in expr.indices]
         same = all(new.same_as(old) for new, old in zip(indices, expr.indices, strict=True))
@@ -55,8 +49,8 @@ def _inside(expr: Any) -> Any:
     power = divisor.bit_length() - 1
     if divisor != 1 << power or not 0 < power < BITS // 2 or dtype not in ("int32", "int64"):
         return expr
-    # The same remainder, of a number so small that the product's upper half is the exact quotient. The constant is not
-    # the nearest one, which LLVM would see through.
+    # The masked number has the same remainder and is small enough for the product's upper half to be the exact quotient.
+    # The factor differs from the nearest constant, since LLVM would recognise that one.
     number = tirx.bitwise_and(expr.a.astype("int64"), _whole((1 << (BITS - 2 - power)) - 1))
     quotient = tirx.shift_right(number * _whole((1 << (BITS - power)) + 3), _whole(BITS))
     return (number - quotient * _whole(divisor)).astype(dtype)

@@ -1,7 +1,7 @@
 """Tile loops that read across memory and write along it, as transposes do.
 
-A line of the cache that is read holds numbers for many places of the output. Loop after loop, the next of them is wanted
-when the line is gone, all the sooner where rows are a power of two apart. A tile reads its lines whole, once.
+A cache line that is read holds elements for many positions of the output. Without tiles, the line is evicted before its
+next element is read, even sooner if rows are a power of two apart. A tile reads each of its lines whole and once.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from tvm import s_tir, tirx
 from ...ir.loops import depends_on
 
 TILE = 16
-"""Elements of a tile to either side: a line of the cache in float32."""
+"""Side of a tile in elements: a cache line of float32."""
 LONGEST = 256
-"""Longest side of a tile where an extent has no divisor near `TILE`."""
+"""Longest side of a tile if an extent has no divisor near `TILE`."""
 LEAST = 4
-"""Shorter rows are not worth a tile."""
+"""Shortest side that is worth a tile."""
 
 
 @dataclass(frozen=True)
 class _Crossing:
-    """A tensor read across memory: its position among the reads, and the dimension that the innermost loop moves along."""
+    """A tensor read across memory: its index among the reads, and the dimension that the innermost loop indexes."""
 
     read: int
     dimension: int
@@ -33,7 +33,7 @@ class _Crossing:
 
 
 def tile_transposes(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Cut a step into tiles that are gathered from the tensors it reads across memory; False where it reads none so."""
+    """Tile a step that reads tensors across memory, gathering each tile locally; False if it reads none that way."""
     step, loops = schedule.get(block), schedule.get_loops(block)
     if len(loops) != len(step.iter_vars) or len(loops) < 2 or len(step.writes) != 1:
         return False
@@ -78,7 +78,7 @@ def _crossing(position: int, read: Any, variables: list[Any]) -> _Crossing | Non
 
 
 def _order_of_reads(read: Any, variables: list[Any]) -> list[int]:
-    """The loops in the order of a tensor's dimensions, so that tiles follow each other in its memory; others before them."""
+    """Return the loops in the order of a tensor's dimensions, other loops first, so that tiles are consecutive in memory."""
     indices = [entry.min for entry in read.region]
     return sorted(
         range(len(variables)),
@@ -87,7 +87,7 @@ def _order_of_reads(read: Any, variables: list[Any]) -> list[int]:
 
 
 def _side(extent: int) -> int:
-    """A divisor near `TILE`, or the extent where it has none and is not long."""
+    """Return a divisor near `TILE`; the extent itself if it has none and is at most `LONGEST`."""
     best = max(d for d in range(1, min(extent, 2 * TILE) + 1) if extent % d == 0)
     return best if best >= TILE // 2 or extent > LONGEST else extent
 

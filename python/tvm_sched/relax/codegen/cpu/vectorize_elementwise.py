@@ -1,6 +1,6 @@
 """Vectorise loops that compute elementary functions along memory.
 
-LLVM makes vectors of most loops by itself, but takes some long formulas apart into branches first.
+LLVM vectorises most loops by itself, but first splits some long formulas into branches.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def vectorise_functions(function: tirx.PrimFunc, bits: int) -> tirx.PrimFunc:
     Parameters
     ----------
     function : tvm.tirx.PrimFunc
-        Without blocks, its buffers flat; `tvm.tirx.transform.VectorizeLoop` has to follow.
+        Without blocks and with flat buffers; `tvm.tirx.transform.VectorizeLoop` must follow.
     bits : int
-        Of a vector register of the target.
+        Width of the target's vector registers.
     """
     body = map_loops(function.body, lambda loop: _vectorise(loop, bits // 32))
     return function if body.same_as(function.body) else function.with_body(body)
@@ -59,7 +59,7 @@ def _vectorise(loop: tirx.For, lanes: int) -> Any:
 
 
 def _fits(store: Any, variable: Any, stores: list[Any]) -> bool:
-    """Whether a store and what it reads run along memory, without branches, and no step reads what another writes."""
+    """Whether a store and its loads run along memory without branches, and no store's elements are read by others."""
 
     def wrong(expr: Any) -> bool:
         if isinstance(expr, tvm.ir.Call):

@@ -1,7 +1,6 @@
 """Vectorise sums, maxima and minima along memory with several vector accumulators.
 
-The order of the additions changes with that, as it does in any fast library; each accumulator adds fewer numbers, so that
-sums come out more exact.
+This changes the order of additions, as in any fast library. Each accumulator adds fewer numbers, so sums are more exact.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ...ir.loops import at_position, remaining_steps, runs_along, vector_loop
 from ...ir.statements import any_expression, map_loops
 
 REGISTERS = 4
-"""Vectors of accumulators: additions wait for each other in each one only."""
+"""Vectors of accumulators, whose additions are independent of each other."""
 _FLOATS = {"float32": 32, "float64": 64}
 _OPERATIONS = {tirx.Add: lambda a, b: a + b, tirx.Max: tirx.max, tirx.Min: tirx.min}
 
@@ -34,14 +33,14 @@ class _Sum:
 
 
 def vectorise_reductions(function: tirx.PrimFunc, bits: int) -> tirx.PrimFunc:
-    """Give reductions along memory accumulators for vectors.
+    """Vectorise reductions along memory with accumulators.
 
     Parameters
     ----------
     function : tvm.tirx.PrimFunc
-        Without blocks, its buffers flat; `tvm.tirx.transform.VectorizeLoop` has to follow.
+        Without blocks and with flat buffers; `tvm.tirx.transform.VectorizeLoop` must follow.
     bits : int
-        Of a vector register of the target.
+        Width of the target's vector registers.
     """
     body = map_loops(function.body, lambda loop: _vectorise(loop, bits))
     return function if body.same_as(function.body) else function.with_body(body)
@@ -70,13 +69,13 @@ def _calls(expr: Any) -> bool:
 
 
 def _sums(body: Any) -> list[_Sum]:
-    """What a loop's body adds up, if it does nothing else."""
+    """Return the reductions that a loop's body consists of; empty if it does anything else."""
     parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     values = {part.var: part.value for part in parts if isinstance(part, tirx.Bind)}
     stores = [part for part in parts if isinstance(part, tirx.BufferStore)]
     if len(values) + len(stores) != len(parts):
         return []
-    found = []
+    sums = []
     for store in stores:
         value = values.pop(store.value, store.value) if isinstance(store.value, tirx.Var) else store.value
         if type(value) not in _OPERATIONS or not isinstance(value.a, tvm.ir.TensorLoad):
@@ -84,12 +83,12 @@ def _sums(body: Any) -> list[_Sum]:
         same = value.a.source.same_as(store.buffer) and tvm_ffi.structural_equal(value.a.indices, store.indices)
         if not same or str(store.buffer.dtype) not in _FLOATS:
             return []
-        found.append(_Sum(store.buffer, store.indices, type(value), value.b))
-    return [] if values else found
+        sums.append(_Sum(store.buffer, store.indices, type(value), value.b))
+    return [] if values else sums
 
 
 def _fits(each: _Sum, variable: Any, sums: list[_Sum]) -> bool:
-    """Whether the term's tensors are read along memory and none is what is added to."""
+    """Whether the term reads tensors along memory, and no tensor that a reduction writes."""
     written = [other.buffer for other in sums]
 
     def wrong(expr: Any) -> bool:
@@ -105,7 +104,7 @@ def _fits(each: _Sum, variable: Any, sums: list[_Sum]) -> bool:
 
 
 def _stage(sums: list[_Sum], loop: tirx.For, begin: int, count: int, lanes: int) -> list[Any]:
-    """The statements that add ``count`` vectors of terms from ``begin`` on."""
+    """Return the statements that add ``count`` vectors of terms from ``begin`` on."""
     kind = str(loop.loop_var.ty.dtype)
 
     def number(value: int) -> Any:
@@ -137,7 +136,7 @@ def _stage(sums: list[_Sum], loop: tirx.For, begin: int, count: int, lanes: int)
 
 
 def _gather(each: _Sum, buffer: Any, lanes: int, kind: str) -> list[Any]:
-    """Add up the accumulators, in halves, and add the sum to the existing value."""
+    """Return the statements that reduce the accumulators by halving and add the result to the existing value."""
     join = _OPERATIONS[each.operation]
     statements: list[Any] = []
     while lanes > 2:

@@ -1,4 +1,4 @@
-"""Compile PrimFuncs to CUDA kernels (loops by dlight, code by TVM, a fat binary by nvcc) and describe their launches."""
+"""Compile PrimFuncs to CUDA kernels (dlight's loops, TVM's code, nvcc's fat binary) and describe their launches."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .gpu_schedule import schedule_for_gpu, without_offsets
 
 _COMPILE = "tvm_callback_cuda_compile"
 _compile_function = Lock()
-"""Held while `_COMPILE` is replaced: it is one function for all threads."""
+"""Held while `_COMPILE`, which is global to all threads, is replaced."""
 Pointers = dict[Any, tuple[str, int]]
-"""Of each buffer: where its memory comes from (a tensor of the call, or a workspace), and its index there."""
+"""The memory of each buffer: "tensor" (of the call) or "workspace", and its index."""
 Functions = dict[str, dict[str, Any]]
 
 
@@ -35,11 +35,11 @@ class CudaImage:
     Attributes
     ----------
     functions : dict
-        How the kernels of each function are launched, as ``cpp/kernels/cuda/image.h`` reads it.
+        The launches of each function, for ``cpp/kernels/cuda/image.h``.
     binary : bytes
         A fat binary.
     kernels : dict of str to CompiledKernel
-        By symbol, for the oldest architecture.
+        Resources by symbol, for the oldest architecture.
     """
 
     functions: Functions
@@ -61,19 +61,19 @@ def compile_cuda_kernels(functions: Mapping[str, tirx.PrimFunc], archs: Sequence
 
 
 def compile_image(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] = ()) -> CudaImage:
-    """Compile kernels; the last images are remembered, since an estimate of them comes before the artifact.
+    """Compile kernels; the last images are cached, since their resources are estimated before the artifact is built.
 
     Parameters
     ----------
     functions : mapping of str to PrimFunc
-        With static shapes, by name.
+        Functions with static shapes, by name.
     archs : sequence of str
-        Such as ``"sm_90"``; see `architectures`. Schedules are made for the oldest.
+        GPU architectures such as ``"sm_90"``; see `architectures`. Loops are scheduled for the oldest.
 
     Raises
     ------
     InputError
-        nvcc is not there or fails, or a function computes on the host.
+        nvcc is missing or fails, or a function computes on the host.
     """
     archs = architectures(archs)
     for known, known_archs, image in _images:
@@ -87,7 +87,7 @@ def compile_image(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] =
 
 
 def describe_launches(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) -> Functions:
-    """Describe the launches of the kernels of each function, by lowering them, without nvcc; else as `compile_image`."""
+    """Describe the launches of each function without nvcc; parameters are those of `compile_image`."""
     return _describe_all(functions, architectures(archs))[0]
 
 
@@ -96,7 +96,7 @@ def _equal(one: Mapping[str, tirx.PrimFunc], other: Mapping[str, tirx.PrimFunc])
 
 
 def _describe_all(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) -> tuple[Functions, tvm.IRModule]:
-    """How kernels are launched, and the kernels ready for code generation."""
+    """Return the launches of kernels, and the kernels lowered for code generation."""
     target = tvm.target.Target({"kind": "cuda", "arch": archs[0]}, host="llvm")
     named = {name: without_offsets(function).with_attr("global_symbol", name) for name, function in functions.items()}
     host, device = _lower(schedule_for_gpu(tvm.IRModule(named), target), target)
@@ -105,9 +105,9 @@ def _describe_all(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str]) 
 
 @tvm.instrument.pass_instrument
 class _AfterSplit:
-    """Keeps the module as it is when kernels are apart from the host functions that launch them.
+    """Keeps the module after kernels are split from the host functions that launch them.
 
-    The next pass of TVM's pipeline wraps these launches up for TVM's own runtime.
+    The next pass of TVM's pipeline converts these launches for TVM's own runtime.
     """
 
     module: tvm.IRModule | None = None
@@ -133,10 +133,10 @@ def _lower(module: tvm.IRModule, target: tvm.target.Target) -> tuple[tvm.IRModul
 
 
 def _source(device: tvm.IRModule) -> str:
-    """CUDA source of the kernels.
+    """Return the CUDA source of the kernels.
 
-    TVM's code generator compiles at once through a global function; for the time of the call that one does nothing, since
-    nvcc shall be given several architectures.
+    TVM's code generator also compiles the source, through a global function. That function is disabled during the call,
+    since nvcc compiles for several architectures afterwards.
     """
     target = next(function.attrs["target"] for _, function in device.functions_items())
     with _compile_function:
@@ -152,7 +152,7 @@ def _source(device: tvm.IRModule) -> str:
 
 
 def _describe(name: str, host: tirx.PrimFunc, original: tirx.PrimFunc) -> dict[str, Any]:
-    """How a function's kernels are launched, as ``cpp/kernels/cuda/image.h`` reads it."""
+    """Describe the launches of a function's kernels for ``cpp/kernels/cuda/image.h``."""
     pointers: Pointers = {parameter: ("tensor", position) for position, parameter in enumerate(host.params)}
     workspaces: list[int] = []
     launches = []
@@ -185,7 +185,7 @@ def _statements(body: Any) -> Iterator[Any]:
 
 
 def _pointer(name: str, expr: Any, pointers: Pointers) -> tuple[str, int]:
-    """What the data of a buffer is: a tensor of the call, or a workspace."""
+    """Return the memory of a buffer: a tensor of the call, or a workspace."""
     if isinstance(expr, tvm.ir.Call) and expr.op.name == "tirx.buffer_data" and expr.args[0] in pointers:
         return pointers[expr.args[0]]
     raise InputError(f"the kernel {name!r} takes {expr}, which is not a tensor; give the shapes of the inputs")

@@ -1,4 +1,4 @@
-"""Loop schedules for GPUs: dlight's rules; kernels that no rule fits keep their loop order and run on few threads."""
+"""Loop schedules for GPUs by dlight's rules. Kernels that no rule fits keep their loops and run on one thread."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _OF_HOST = ("tvm_call_packed", "tvm_call_cpacked", "call_extern", "call_packed")
 
 
 class _Matmul(dlight.gpu.Matmul):
-    """dlight's loops for products without those for tensor cores.
+    """dlight's rule for matrix products, without tensor cores.
 
-    In TVM 0.27 these crash: `Tensorize` takes an intrinsic that nothing has registered, and registering it takes half a
-    minute. What tensor cores compute, the kernel libraries do.
+    dlight's tensor-core rule crashes in TVM 0.27: `Tensorize` needs an intrinsic that is not registered, and registering it
+    takes half a minute. Kernel libraries use tensor cores instead.
     """
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
@@ -31,20 +31,20 @@ class _Matmul(dlight.gpu.Matmul):
 
 
 class _Gemv(dlight.gpu.GEMV):
-    """dlight's loops for matrix-vector products; TVM 0.27 asserts that such a product has a spatial loop."""
+    """dlight's rule for matrix-vector products; TVM 0.27 fails an assertion if the product has no spatial loop."""
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
         try:
             return super().apply(func, target, _)
-        except AssertionError:  # another rule takes it
+        except AssertionError:  # leave it to another rule
             return None
 
 
 class _Windows(dlight.gpu.Fallback):
-    """A thread for each result of windows (pooling, grouped convolutions), and where many results have few terms each.
+    """One thread per result for windows (pooling, grouped convolutions) and for many results with few terms each.
 
-    dlight's rules for reductions give each result a block, most of whose threads have nothing to do; and where something
-    follows a grouped convolution, its threads read in each other's local memory, which is wrong.
+    dlight's rules for reductions use one block per result, whose threads would mostly idle. If an operator is fused to a
+    grouped convolution, its threads also wrongly read each other's local memory.
     """
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
@@ -63,13 +63,13 @@ class _Windows(dlight.gpu.Fallback):
 
 
 def _is_window(block: s_tir.SBlock) -> bool:
-    """Whether an index of what a sum reads is made of a place in the result and of a term."""
+    """Whether an index of a tensor that a sum reads depends on both a spatial and a reduction axis."""
     summed = {axis.var for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce}
     placed = {axis.var for axis in block.iter_vars} - summed
     for read in block.reads:
         for extent in read.region:
-            found = set(tirx.analysis.undefined_vars(tirx.Evaluate(extent.min), []))
-            if found & summed and found & placed:
+            used = set(tirx.analysis.undefined_vars(tirx.Evaluate(extent.min), []))
+            if used & summed and used & placed:
                 return True
     return False
 
@@ -94,7 +94,7 @@ def schedule_for_gpu(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRM
 
 
 def _is_block(function: tirx.PrimFunc) -> bool:
-    """Whether a kernel is a block, as TVM makes it of an operator; others are loops that were written as they are."""
+    """Whether a kernel is a block, as TVM generates it from an operator; other kernels are hand-written loops."""
     return isinstance(function.body, s_tir.SBlockRealize)
 
 
@@ -110,7 +110,7 @@ def _refuse_calls(name: str, function: tirx.PrimFunc) -> None:
 
 
 def _on_one_thread(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel that no rule takes, in its own order; the same where its loops are bound."""
+    """Bind a kernel to one thread, with its own loop order; unchanged if its loops are already bound."""
     if any(map(_is_bound, statements_in(function.body))):
         return function
     if not _is_block(function):
@@ -146,13 +146,13 @@ def _is_bound(statement: Any) -> bool:
 
 
 def without_offsets(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Set the offsets of a kernel's tensors to 0, as the executor's tensors begin where their pointers point.
+    """Set the element offsets of a kernel's tensors to 0, as the executor passes pointers to the first element.
 
-    TVM's kernels that are written as loops (scatters, searches) leave the offset to the caller.
+    TVM's hand-written kernels (scatters, searches) take the offset from the caller.
     """
-    begun = {
+    without = {
         buffer: tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, buffer.name, elem_offset=0)
         for buffer in function.params
         if isinstance(buffer.ty, tirx.BufferType) and isinstance(buffer.ty.elem_offset, tirx.Var)
     }
-    return function.specialize(begun) if begun else function
+    return function.specialize(without) if without else function

@@ -22,11 +22,11 @@ class AttentionMatch:
     Attributes
     ----------
     query, key, value : View
-        (*lead, rows, width) each; `AttentionClaimer.leads` says what ``lead`` may be.
+        (*lead, rows, width) each, with a ``lead`` of `AttentionClaimer.leads`.
     mask : View or None
         (batch or 1, heads or 1, rows or 1, keys or 1).
     safe : bool
-        Whether rows whose mask leaves no key give 0 rather than NaN.
+        Whether rows whose keys are all masked give 0 instead of NaN.
     end : relax.Var
         The value that the kernel returns.
     result : View
@@ -43,14 +43,14 @@ class AttentionMatch:
 
 
 class AttentionClaimer(ViewRewriter, ABC):
-    """Replaces attention by kernels; what computed it otherwise is left without users.
+    """Replaces attention by kernels; the replaced operators lose their users.
 
-    A library's subclass says what it takes (`leads`, `takes`) and makes the kernel (`call`).
+    A library's subclass restricts the matches (`leads`, `takes`) and emits the kernel (`call`).
     """
 
     wanted = ("nn.softmax", "nn.attention", "nn.attention_bias")
     grouped = False
-    """Whether heads are divided into groups that share keys and values."""
+    """Whether views have an additional axis for heads that share keys and values."""
 
     def __init__(self, mod: Any, kernels: KernelSet) -> None:
         super().__init__(mod)
@@ -59,18 +59,18 @@ class AttentionClaimer(ViewRewriter, ABC):
 
     @abstractmethod
     def leads(self, batch: int, heads: int) -> list[tuple[int, ...]]:
-        """Extents into which batch and heads can be divided, the plainest first."""
+        """Return the leading extents into which batch and heads can be divided, the simplest first."""
 
     @abstractmethod
     def takes(self, match: AttentionMatch) -> bool:
-        """Whether the library has a kernel for it that pays."""
+        """Whether the library has a kernel that pays."""
 
     @abstractmethod
     def call(self, match: AttentionMatch) -> Any:
-        """The call of the kernel."""
+        """Return the call of the kernel."""
 
     def find(self, variable: Any, value: Any) -> AttentionMatch | None:
-        """The attention that ends in a variable."""
+        """Return the attention that computes a variable, or None."""
         if operation(value) in ("nn.attention", "nn.attention_bias"):
             return self._operator(variable, value)
         match = self.written_out(variable, value) if operation(value) == "matmul" else None
@@ -86,7 +86,7 @@ class AttentionClaimer(ViewRewriter, ABC):
         return super().visit(variable, value)
 
     def written_out(self, variable: Any, product: Any) -> AttentionMatch | None:
-        """The attention that a product of probabilities and values ends."""
+        """Return the attention whose last operator is a product of probabilities and values, or None."""
         if not all(self.accepts(e) for e in (*product.args, product)):
             return None
         softmax, safe = self._probabilities(product.args[0])
@@ -98,7 +98,9 @@ class AttentionClaimer(ViewRewriter, ABC):
             return None
         first, mask, scale = scores
         lead, out = (static_shape(product) or ())[:-1], (static_shape(product) or ())[-1]
-        if len(shape) == 2 and len(lead) in (2, 3) and mask is None:  # softmax of older opsets: all rows in one matrix
+        if (
+            len(shape) == 2 and len(lead) in (2, 3) and mask is None
+        ):  # softmax of older ONNX opsets: all rows in one matrix
             shape = (*lead, shape[-1])
         batch, heads, rows, keys = (*(1,) * (4 - len(shape)), *shape)
         width = (static_shape(first.args[0]) or ())[-1]
@@ -117,7 +119,7 @@ class AttentionClaimer(ViewRewriter, ABC):
         return AttentionMatch(query, key, value, mask, safe, end, result)
 
     def _operator(self, variable: Any, call: Any) -> AttentionMatch | None:
-        """`relax.op.nn.attention`: queries, keys and values as (batch, rows, heads, width)."""
+        """Match `relax.op.nn.attention`, with queries, keys and values as (batch, rows, heads, width)."""
         q, k, v = call.args[:3]
         if call.attrs.window_size is not None or not all(self.accepts(e) for e in (*call.args, call)):
             return None
@@ -156,13 +158,12 @@ class AttentionClaimer(ViewRewriter, ABC):
         return View(constant, (1, 1, rows, keys), strides_of((1, 1, rows, keys)))
 
     def _operands(self, operands: Any, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], View, View, View]:
-        """How batch and heads are divided, and the views of queries, of keys turned, and of values."""
+        """Return the leading extents, and the views of queries, transposed keys and values."""
         batch, heads, rows, width, keys, out = sizes
         shapes = ((rows, width), (width, keys), (keys, out))
         leads = self.leads(batch, heads)
         for lead in leads:
-            views = [self.view(e, (*lead, *shape)) for e, shape in zip(operands, shapes, strict=True)]
-            query, turned, value = views
+            query, turned, value = (self.view(e, (*lead, *shape)) for e, shape in zip(operands, shapes, strict=True))
             if query is not None and turned is not None and value is not None:
                 return lead, query, turned, value
         lead = leads[0]
@@ -170,16 +171,14 @@ class AttentionClaimer(ViewRewriter, ABC):
         return lead, query, turned, value
 
     def _probabilities(self, expr: Any) -> tuple[Any, bool]:
-        """The softmax, and whether rows without a key give 0."""
+        """Return the softmax, and whether rows without a key give 0."""
         call: Any = self._seen_through(expr)
         safe = False
         if operation(call) == "where":
             softmax: Any = self._seen_through(call.args[2])
-            if (
-                not self._is_zero(call.args[1])
-                or operation(softmax) != "nn.softmax"
-                or not self._no_key(call.args[0], softmax.args[0])
-            ):
+            if not self._is_zero(call.args[1]) or operation(softmax) != "nn.softmax":
+                return None, False
+            if not self._no_key(call.args[0], softmax.args[0]):
                 return None, False
             call, safe = softmax, True
         if operation(call) != "nn.softmax" or not self.accepts(call):
@@ -189,13 +188,13 @@ class AttentionClaimer(ViewRewriter, ABC):
 
     def _is_zero(self, expr: Any) -> bool:
         filled: Any = self.defined(expr)
-        if operation(filled) in ("full", "full_like"):  # folded where it is small
+        if operation(filled) in ("full", "full_like"):  # small tensors are folded to constants
             return bool(self.number(filled.args[1]) == 0)
         value = constant_value(self.resolve(expr))
         return value is not None and not value.any()
 
     def _no_key(self, expr: Any, scores: Any) -> bool:
-        """Whether it is ``not any(not (scores == -inf))`` of each row, as PyTorch writes it."""
+        """Whether an expression is ``not any(not (scores == -inf))`` for each row, as PyTorch writes it."""
         names = []
         call: Any = self.defined(expr)
         while operation(call) in ("logical_not", "astype", "max"):
@@ -212,7 +211,7 @@ class AttentionClaimer(ViewRewriter, ABC):
         return same and self.number(call.args[1]) == -np.inf
 
     def _scores(self, expr: Any) -> tuple[Any, View | None, float] | None:
-        """The product that the scores come from, the mask that is added, and what the product is multiplied by."""
+        """Return the product of queries and keys, the mask added to it, and the factor of the product."""
         mask, scale = None, 1.0
         shape = static_shape(expr) or ()
         call: Any = self._seen_through(expr)
@@ -252,7 +251,7 @@ class AttentionClaimer(ViewRewriter, ABC):
         return View(self.resolve(expr), full, strides_of(full))
 
     def _seen_through(self, expr: Any) -> Any:
-        """The call that computes a value, reshapes and casts left out."""
+        """Return the call that computes a value before reshapes and casts."""
         call = self.defined(expr)
         while operation(call) == "reshape" or self.is_cast(call):
             call = self.defined(call.args[0])

@@ -1,4 +1,4 @@
-"""Kernel libraries by name, and the kernels that they have claimed in a module."""
+"""Kernel libraries by name, and the kernels that they claim in a module."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ....registry import Registry
 from ...ir.attributes import get_compile_target
 
 KERNELS = "tvm_sched.kernels"
-"""Module attribute: of each function that a library computes, a JSON document ``{"library", "flops", "kernel"}``."""
+"""Module attribute: for each function of a library, a JSON document ``{"library", "flops", "kernel"}``."""
 VARIABLE = "TVM_SCHED_KERNEL_LIBRARIES"
-"""Environment variable: the libraries to use, separated by commas; empty for none."""
+"""Environment variable: comma-separated names of the libraries to use; empty for none."""
 
 Names = dict[int, str]
 Cores = Mapping[str, tuple[int, int]]
@@ -34,16 +34,16 @@ class KernelLibrary:
     ----------
     name : str
     device_kind : {"cpu", "cuda"}
-        The kind of devices whose kernels it has.
+        The kind of devices that its kernels run on.
     why_not : callable
-        Says why the library cannot be used in this process (it is not installed, say); None where it can.
+        Returns why the library cannot be used in this process (not installed, for instance); None if it can.
     claim : callable
-        ``(mod, kernels, names) -> mod``: replace operators of ``main`` by calls that ``kernels`` (a `KernelSet`) makes.
-        ``names`` holds the names of constants by `data_address`; new constants may be added.
+        ``(mod, kernels, names) -> mod``: replace operators of ``main`` by calls that ``kernels`` (a `KernelSet`) builds.
+        ``names`` holds the names of constants by `data_address`; the library may add constants.
     make_module : callable
-        ``(kernels, cores, threads) -> module``: make the runtime module that holds the functions, of the descriptions by
-        function name, each function's share of the machine's cores, and the artifact's number of threads (None: all
-        cores). The module must serialise itself, and be loadable where there is no compiler.
+        ``(kernels, cores, threads) -> module``: build the runtime module from the descriptions by function name, each
+        function's share of the machine's cores, and the artifact's number of threads (None: all cores). The module must
+        be serialisable, and loadable without a compiler.
     """
 
     name: str
@@ -65,29 +65,23 @@ LIBRARIES: Registry[KernelLibrary] = Registry(
 
 
 def register(library: KernelLibrary) -> KernelLibrary:
-    """Add a library; one of the same name is replaced."""
+    """Register a library; it replaces a library of the same name."""
     return LIBRARIES.add(library.name, library)
 
 
 def get_library(name: str) -> KernelLibrary:
-    """A library by name.
-
-    Raises
-    ------
-    InputError
-        There is none of that name.
-    """
+    """Return the library of a name; raises `InputError` for an unknown name."""
     return LIBRARIES.get(name)
 
 
 def available_libraries(device_kind: str = "cpu") -> tuple[str, ...]:
-    """Names of the usable libraries for a kind of device, or of those that the environment variable names."""
+    """Return the usable libraries for a kind of device, restricted to those in the environment variable if it is set."""
     asked = os.environ.get(VARIABLE)
     if asked is not None:
         names = [name.strip() for name in asked.split(",") if name.strip()]
         return tuple(name for name in names if get_library(name).device_kind == device_kind)
     LIBRARIES.names()
-    known = dict.fromkeys([*LIBRARIES.own, *LIBRARIES.entries])  # ours claim first
+    known = dict.fromkeys([*LIBRARIES.own, *LIBRARIES.entries])  # the built-in libraries claim first
     return tuple(n for n in known if get_library(n).device_kind == device_kind and get_library(n).why_not() is None)
 
 
@@ -95,8 +89,8 @@ def available_libraries(device_kind: str = "cpu") -> tuple[str, ...]:
 class KernelSet:
     """The kernels that a library has claimed in a module.
 
-    ``constants`` keeps new constants alive: `data_address` names a constant only while it lives. ``archs`` are the GPUs
-    that kernels are compiled for, as `tvm_sched.relax.codegen.cuda.architectures` takes them.
+    ``constants`` keeps new constants alive, since `data_address` is valid only while a constant lives. ``archs`` are the GPU
+    architectures to compile for, as `tvm_sched.relax.codegen.cuda.architectures` takes them.
     """
 
     library: str
@@ -107,16 +101,17 @@ class KernelSet:
     def call(
         self, kind: str, kernel: Mapping[str, Any], arguments: list[relax.Expr], ty: Any, flops: int
     ) -> relax.Call:
-        """The call of a new function that computes what ``kernel`` describes.
+        """Call a new function that computes what ``kernel`` describes.
 
         Parameters
         ----------
         kind : str
-            What it computes, such as ``"conv2d_bias_relu"``; names the operator.
+            Name of the operator, such as ``"conv2d_bias_relu"``.
         kernel : mapping
             The library's own description.
+        arguments : list of relax.Expr
         ty : TensorType
-            Of the result.
+            Type of the result.
         flops : int
             Floating-point operations.
         """
@@ -130,36 +125,42 @@ class KernelSet:
         self.documents[function] = json.dumps({**content, "kernel": {**content["kernel"], **fields}})
 
     def constant(self, value: Any, name: str | None, names: Names) -> relax.Expr:
-        """A new constant under the name of the one it comes from."""
+        """Make a constant, named ``name`` if it is not None."""
         result = relax.const(tvm.runtime.tensor(value))
         if name is not None:
             names[data_address(result)] = name
         self.constants.append(result)
         return result
 
+    def derived_constant(self, value: Any, source: Any, names: Names, suffix: str = "") -> relax.Expr:
+        """Make a constant, named after the constant ``source`` with a suffix; unnamed if ``source`` has no name."""
+        name = names.get(data_address(source)) if isinstance(source, tvm.ir.GenericConst) else None
+        return self.constant(value, None if name is None else name + suffix, names)
+
 
 def claimed_functions(mod: tvm.IRModule) -> set[str]:
-    """Functions of a module that kernel libraries compute."""
+    """Return the functions of a module that kernel libraries compute."""
     return {str(name) for name in _documents(mod)}
 
 
 def kernel_flops(mod: tvm.IRModule, function: str) -> int:
-    """Floating-point operations of a function that a library computes; 0 for any other."""
+    """Return the floating-point operations of a library's function; 0 for other functions."""
     documents = _documents(mod)
     return int(json.loads(str(documents[function]))["flops"]) if function in documents else 0
 
 
 def kernel_document(mod: tvm.IRModule, function: str) -> tuple[str, dict[str, Any]]:
-    """The library that computes a function, and how it describes it."""
+    """Return the name of the library that computes a function, and the library's description."""
     content = json.loads(str(_documents(mod)[function]))
     return content["library"], content["kernel"]
 
 
 def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], cores: Cores) -> list[tvm.runtime.Module]:
-    """The runtime modules for functions of a module that libraries compute.
+    """Build the runtime modules for the functions of a module that libraries compute.
 
     Parameters
     ----------
+    mod : tvm.IRModule
     functions : mapping of str to str
         Name in the artifact of each function.
     cores : mapping of str to (int, int)
@@ -176,5 +177,5 @@ def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], cores: Cores) 
 
 
 def _documents(mod: tvm.IRModule) -> Mapping[Any, Any]:
-    """By function, as TVM's strings: a module may have thousands, of which callers take one at a time."""
+    """Return the JSON documents by function, as TVM strings, since callers decode only a few of possibly thousands."""
     return mod.attrs[KERNELS] if mod.attrs and KERNELS in mod.attrs else {}

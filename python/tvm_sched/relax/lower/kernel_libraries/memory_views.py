@@ -1,4 +1,4 @@
-"""Values as kernels read them: the memory of another value, through transpositions, reshapes, slices and broadcasts."""
+"""Views: values read in place from another value's memory, through transpositions, reshapes, slices and broadcasts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ...ir.tensor_types import static_shape
 from .rewrite import RESHAPES, Rewriter, axis_order, is_tensor_of, operation
 
 MOST_ELEMENTS = 1 << 24
-"""Of values that are looked through: the place of each element is kept in mind."""
+"""Largest value that is traced: the trace holds the position of each element."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A value as a kernel reads it: another value's memory with other dimensions and strides, times a number."""
+    """A value read from the memory of ``base`` with a shape, strides and an offset in elements, multiplied by ``scale``."""
 
     base: Any
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class View:
     offset: int = 0
 
     def described(self) -> dict[str, Any]:
-        """As an operand."""
+        """Return the description as an operand of a kernel."""
         described: dict[str, Any] = {"dims": list(self.shape), "strides": list(self.strides)}
         elements = prod(static_shape(self.base) or ()) if self.base is not None else prod(self.shape)
         if self.offset or elements != prod(self.shape):
@@ -38,8 +38,14 @@ class View:
 
     @property
     def partial(self) -> bool:
-        """Whether it is a part of its tensor, or some elements several times: other kernels would need a copy."""
+        """Whether the view omits or repeats elements of its tensor, so that other kernels would need a copy."""
         return "within" in self.described()
+
+    @property
+    def has_matrices(self) -> bool:
+        """Whether each matrix of the last two dimensions is stored by rows or by columns."""
+        (rows, columns), (row, column) = self.shape[-2:], self.strides[-2:]
+        return (column == 1 and row >= columns) or (row == 1 and column >= rows)
 
 
 def _sliced(call: Any) -> Callable[[Any], Any] | None:
@@ -76,52 +82,49 @@ MOVES: dict[str, Callable[[Any], Callable[[Any], Any] | None]] = {
     "broadcast_to": lambda call: lambda places: np.broadcast_to(places, static_shape(call) or ()),
     "strided_slice": _sliced,
 }
-"""Operators that move elements: from a call to a function of the places of its argument's elements."""
+"""Operators that move elements. From a call to a function that moves an array of positions as the call moves elements."""
 
 
 class ViewRewriter(Rewriter):
-    """A rewriter that finds in which value's memory another lies.
+    """A rewriter that finds the memory in which a value can be read in place.
 
     Attributes
     ----------
     types : tuple of str
-        Types of the values that it looks at.
+        Data types of the values that are traced.
     casts : bool
-        Whether it sees through casts between them.
+        Whether casts between these types are traced.
     """
 
     types: tuple[str, ...] = ("float32",)
     casts = False
 
     def accepts(self, expr: Any) -> bool:
-        """Whether it is a tensor of one of the types with a static shape without zeros."""
+        """Whether an expression is a non-empty tensor of one of the types with a static shape."""
         return is_tensor_of(expr, self.types)
 
     def is_cast(self, call: Any) -> bool:
-        """Whether it is a cast that is seen through."""
+        """Whether a call is a cast that is traced."""
         return self.casts and operation(call) == "astype" and self.accepts(call) and self.accepts(call.args[0])
 
     def view(self, expr: Any, shape: tuple[int, ...]) -> View | None:
-        """A value as a tensor of a shape, read from the memory of the value that it is made of without arithmetic.
-
-        None where no strides say how.
-        """
+        """Return a view of a shape on the memory that a value comes from without arithmetic; None if it has no strides."""
         if prod(shape) > MOST_ELEMENTS:
             return self.whole(expr, shape)
         base, places, scale = self._memory(expr)
-        found = _strided(places.reshape(shape))
-        return None if found is None else View(base, shape, found[1], scale, found[0])
+        layout = _strided(places.reshape(shape))
+        return None if layout is None else View(base, shape, layout[1], scale, layout[0])
 
     def seen(self, expr: Any, shape: tuple[int, ...]) -> View:
-        """As `view`, or the value itself where there is none."""
+        """Return `view`, or `whole` if there is none."""
         return self.view(expr, shape) or self.whole(expr, shape)
 
     def whole(self, expr: Any, shape: tuple[int, ...]) -> View:
-        """The value as it is, in another shape."""
+        """Return the value itself as a dense tensor of a shape."""
         return View(self.resolve(expr), shape, strides_of(shape))
 
     def _memory(self, expr: Any) -> tuple[Any, Any, float]:
-        """The value in whose memory another lies, the place there of each element, and a factor."""
+        """Return the value whose memory holds another, the position there of each element, and a factor."""
         expr = self.resolve(expr)
         call: Any = self.defined(expr)
         name, shape = operation(call), static_shape(expr) or ()
@@ -133,28 +136,23 @@ class ViewRewriter(Rewriter):
             return self._part(part, own)
         if name == "multiply":
             left, right = self.number(call.args[0]), self.number(call.args[1])
-            factor = right if left is None else left
-            if factor and np.isfinite(factor) and static_shape(call.args[1 if left is not None else 0]) == shape:
-                base, places, scale = self._memory(call.args[1 if left is not None else 0])
+            factor, operand = (right, call.args[0]) if left is None else (left, call.args[1])
+            if factor and np.isfinite(factor) and static_shape(operand) == shape:
+                base, places, scale = self._memory(operand)
                 return base, places, scale * factor
-        if (
-            name not in MOVES
-            or not self.accepts(call.args[0])
-            or prod(static_shape(call.args[0]) or ()) > MOST_ELEMENTS
-        ):
-            return own
-        moved = MOVES[name](call)
+        moved = MOVES[name](call) if name in MOVES and self._is_traced(call.args[0]) else None
         if moved is None:
             return own
         base, places, scale = self._memory(call.args[0])
         return base, moved(places), scale
 
+    def _is_traced(self, expr: Any) -> bool:
+        return self.accepts(expr) and prod(static_shape(expr) or ()) <= MOST_ELEMENTS
+
     def _part(self, item: Any, own: tuple[Any, Any, float]) -> tuple[Any, Any, float]:
-        """The same of a part of a split value."""
+        """As `_memory`, for a part of a split value; ``own`` if the split value is not traced."""
         call: Any = self.defined(item.tuple_value)
-        if operation(call) != "split" or not self.accepts(call.args[0]):
-            return own
-        if prod(static_shape(call.args[0]) or ()) > MOST_ELEMENTS:
+        if operation(call) != "split" or not self._is_traced(call.args[0]):
             return own
         base, places, scale = self._memory(call.args[0])
         axis = int(call.attrs.axis) % places.ndim
@@ -163,7 +161,7 @@ class ViewRewriter(Rewriter):
         return base, np.take(places, range(begin, begin + sizes[item.index]), axis), scale
 
     def result(self, variable: Any, shape: tuple[int, ...]) -> tuple[Any, View]:
-        """The last value that is the product's in another order, which nothing else reads between, and how it lies."""
+        """Return the last value that only reorders a kernel's result, with its view; values between have one user."""
         end, steps = variable, list[Any]()
         best = (variable, View(None, shape, strides_of(shape)))
         while len(users := self.uses[end]) == 1 and users[0] is not None:
@@ -180,7 +178,7 @@ class ViewRewriter(Rewriter):
 
 
 def _undone(array: Any, steps: list[Any], shape: tuple[int, ...]) -> Any:
-    """An array as it was before transpositions and reshapes; None where no strides say that."""
+    """Undo transpositions and reshapes of an array in place; None if no strides do that."""
     for call in reversed(steps):
         if operation(call) == "permute_dims":
             array = array.transpose(np.argsort(axis_order(call)))
@@ -192,7 +190,7 @@ def _undone(array: Any, steps: list[Any], shape: tuple[int, ...]) -> Any:
 
 
 def _reshaped(array: Any, shape: tuple[int, ...]) -> Any:
-    """The same memory in another shape; None where it would have to be copied."""
+    """Reshape an array without a copy; None if that is impossible."""
     result = array.view()
     try:
         result.shape = shape
@@ -202,12 +200,12 @@ def _reshaped(array: Any, shape: tuple[int, ...]) -> Any:
 
 
 def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a compact tensor."""
+    """Return the strides of a dense tensor, in elements."""
     return tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
 def _strided(places: Any) -> tuple[int, tuple[int, ...]] | None:
-    """Offset and strides that give the place of each element; None where none do."""
+    """Return the offset and strides that give the position of each element; None if there are none."""
     first = int(places.flat[0])
     strides: list[int] = []
     expected: Any = np.int32(first)
@@ -221,10 +219,6 @@ def _strided(places: Any) -> tuple[int, tuple[int, ...]] | None:
         expected = expected + (np.arange(size, dtype=np.int32) * stride).reshape(along)
     if not np.array_equal(places, np.broadcast_to(expected, places.shape)):
         return None
-    return first, _of_single(places.shape, strides)
-
-
-def _of_single(shape: tuple[int, ...], strides: list[int]) -> tuple[int, ...]:
-    """Strides in which dimensions of one element have what they would have in a compact tensor."""
-    plain = strides_of(shape)
-    return tuple(plain[d] if size == 1 else strides[d] for d, size in enumerate(shape))
+    # Dimensions of extent 1 get the strides of a dense tensor.
+    plain = strides_of(places.shape)
+    return first, tuple(plain[d] if size == 1 else strides[d] for d, size in enumerate(places.shape))

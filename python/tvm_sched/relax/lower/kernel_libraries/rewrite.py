@@ -1,4 +1,4 @@
-"""`Rewriter`: rewrite ``main`` binding by binding, the base of the passes of kernel libraries."""
+"""`Rewriter`: the base class of the kernel libraries' passes, which rewrites ``main`` binding by binding."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from tvm import relax
 from ...ir.tensor_types import dtype_of, static_shape
 
 RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
-"""Operators that leave the elements in their order."""
+"""Operators that keep the order of the elements."""
 
 
 def operation(expr: Any) -> str:
-    """Name of the operator that a call calls (``"nn.conv2d"``), or an empty string."""
+    """Return the name of the operator of a call (``"nn.conv2d"``), or an empty string."""
     if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
         return str(expr.op.name).removeprefix("relax.")
     return ""
 
 
 def axis_order(call: Any) -> tuple[int, ...]:
-    """Which axis of its operand each axis of a ``permute_dims`` is, from 0 on; the operator may count them from the end."""
+    """Return the axes of a ``permute_dims``, as numbers from 0 to rank - 1."""
     rank = int(call.args[0].ty.ndim)
-    given = call.attrs.axes
-    return tuple(reversed(range(rank))) if given is None else tuple(int(axis) % rank for axis in given)
+    axes = call.attrs.axes
+    return tuple(reversed(range(rank))) if axes is None else tuple(int(axis) % rank for axis in axes)
 
 
 def is_tensor_of(expr: Any, types: Collection[str]) -> bool:
-    """Whether it is a tensor of one of these types with a static shape without zeros."""
+    """Whether an expression is a non-empty tensor of one of these types with a static shape."""
     shape = static_shape(expr)
     return shape is not None and 0 not in shape and dtype_of(expr) in types
 
 
 def is_float32(expr: Any) -> bool:
-    """Whether it is a tensor of float32 with a static shape without zeros."""
+    """Whether an expression is a non-empty float32 tensor with a static shape."""
     return is_tensor_of(expr, ("float32",))
 
 
 def constant_value(expr: Any) -> Any:
-    """The numpy array of a constant, else None."""
+    """Return the numpy array of a constant, else None."""
     if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
         return expr.value.numpy()
     return None
 
 
 class Rewriter:
-    """Goes through the bindings of ``main`` in order and emits each again; `visit` may emit something else.
+    """Visits the bindings of ``main`` in order and emits each again; subclasses override `visit` to emit something else.
 
     Attributes
     ----------
@@ -58,9 +58,9 @@ class Rewriter:
     definitions : dict of relax.Var to relax.Expr
         The old value of each variable.
     uses : dict of relax.Var to list of relax.Var
-        The variables whose old values use a variable, each as often as it does; the function's result is ``None``.
+        The variables whose old values use a variable, once per use; ``None`` stands for the function's result.
     wanted : collection of str, optional
-        Operators without any of which there is nothing to do; None: there may be in any function.
+        A function without any of these operators is left unchanged. None: every function is visited.
     """
 
     wanted: Collection[str] | None = None
@@ -72,10 +72,10 @@ class Rewriter:
         self.definitions: dict[Any, Any] = {}
         self.uses: dict[Any, list[Any]] = defaultdict(list)
         self.values: dict[Any, Any] = {}
-        self.name = ""  # of the variable whose place is being taken
+        self.name = ""  # of the variable that is being replaced
 
     def run(self) -> tvm.IRModule:
-        """The module with a new ``main``; the same where nothing is to be done, or ``main`` cannot be gone through."""
+        """Return the module with a new ``main``; the same module if `wanted` or control flow rules a rewrite out."""
         bindings = self._bindings()
         if bindings is None or not self._is_wanted(bindings):
             return self.mod
@@ -89,11 +89,10 @@ class Rewriter:
                 result = self.value(function.body.body)
                 result = self.builder.emit_output(result, getattr(function.body.body, "name", ""))
             self.builder.emit_func_output(result)
-        made = self.mod.clone()
-        made.update_func(self.mod.get_global_var("main"), self.builder.get()["main"])
-        return tvm.transform.Sequential(
-            [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
-        )(made)
+        changed = self.mod.clone()
+        changed.update_func(self.mod.get_global_var("main"), self.builder.get()["main"])
+        cleanup = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
+        return tvm.transform.Sequential(cleanup)(changed)
 
     def _is_wanted(self, bindings: list[Any]) -> bool:
         return self.wanted is None or any(operation(binding.value) in self.wanted for binding in bindings)
@@ -103,13 +102,13 @@ class Rewriter:
         return self.emit(self.rebuild(value))
 
     def emit(self, expr: Any) -> Any:
-        """Bind an expression to a new variable; variables and constants stand for themselves."""
+        """Bind an expression to a new variable; variables and constants are returned unchanged."""
         if isinstance(expr, (relax.Var, tvm.ir.GenericConst)):
             return expr
         return self.builder.emit(expr, self.name)
 
     def value(self, expr: Any) -> Any:
-        """An old expression, with new variables for the old ones."""
+        """Return an old expression with new variables in place of old ones."""
         if isinstance(expr, relax.Var):
             return self.values.get(expr, expr)
         if isinstance(expr, relax.Tuple):
@@ -119,13 +118,13 @@ class Rewriter:
         return expr
 
     def rebuild(self, expr: Any) -> Any:
-        """The same call on the new variables."""
+        """Return the same call on the new variables."""
         if isinstance(expr, relax.Call):
             return relax.Call(expr.op, [self.value(a) for a in expr.args], expr.attrs, expr.ty_args)
         return self.value(expr)
 
     def resolve(self, expr: Any) -> Any:
-        """An old value with other names for it seen through."""
+        """Follow aliases of an old variable to the variable or constant that they name."""
         while isinstance(expr, relax.Var) and expr in self.definitions:
             value = self.definitions[expr]
             if not isinstance(value, (relax.Var, tvm.ir.GenericConst)):
@@ -134,12 +133,12 @@ class Rewriter:
         return expr
 
     def defined(self, expr: Any) -> Any:
-        """The call that computes an old value, or None."""
+        """Return the call that computes an old value, or None."""
         value = self.definitions.get(self.resolve(expr)) if isinstance(expr, relax.Var) else None
         return value if isinstance(value, relax.Call) else None
 
     def number(self, expr: Any) -> float | None:
-        """The value of an old constant of one element, else None."""
+        """Return the value of an old constant of one element, else None."""
         value = constant_value(self.resolve(expr))
         return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
 
@@ -160,7 +159,7 @@ class Rewriter:
 
 
 def _variables(expr: Any) -> list[Any]:
-    """Variables of an expression, each as often as it occurs."""
+    """Return the variables of an expression, once per occurrence."""
     if isinstance(expr, relax.Var):
         return [expr]
     if isinstance(expr, relax.Call):
@@ -173,5 +172,5 @@ def _variables(expr: Any) -> list[Any]:
 
 
 def transpose_constant(value: Any, axes: tuple[int, ...]) -> Any:
-    """A constant with as many dimensions as ``axes`` after broadcasting, transposed."""
+    """Broadcast a constant to the rank of ``axes`` and transpose it."""
     return np.ascontiguousarray(np.transpose(value.reshape((1,) * (len(axes) - value.ndim) + value.shape), axes))

@@ -9,19 +9,19 @@ from tvm import tirx
 
 
 class Bindings:
-    """Names for the parts of an expression that it uses several times: variables on the stack, as C has them.
+    """Stack variables for the common subexpressions of a formula, which LLVM keeps in registers.
 
-    They are not `Let` expressions: TVM's LLVM code generator substitutes what these bind into each other while it
-    simplifies, which takes seconds for two functions within each other. LLVM keeps such variables in registers.
+    `Let` expressions are not used, because TVM's LLVM code generator inlines them while it simplifies, which takes seconds
+    for two nested functions.
     """
 
     def __init__(self) -> None:
         self.statements: list[Any] = []
 
     def __call__(self, value: Any) -> Any:
-        """Store a value in a new variable; returns what reads it.
+        """Store a value in a new variable and return its load.
 
-        Conditions are returned as they are: TVM 0.27 stores vectors of booleans wrongly.
+        A condition is returned unchanged, because TVM 0.27 stores vectors of booleans wrongly.
         """
         if str(value.ty.dtype).startswith("bool"):
             return value
@@ -42,7 +42,7 @@ def cast(kind: str, x: Any) -> Any:
 
 
 def reinterpret(kind: str, x: Any) -> Any:
-    """The same bits as numbers of another kind."""
+    """Reinterpret the bits as another type."""
     return tirx.reinterpret(vector_type(kind, x), x)
 
 
@@ -92,12 +92,12 @@ def polynomial(coefficients: Sequence[float], x: Any) -> Any:
 
 
 def at_least(x: Any, low: float) -> Any:
-    """The larger one, and NaN for NaN."""
+    """Return the larger of an expression and a number; NaN for NaN."""
     return tirx.Select(x < real(low, x), real(low, x), x)
 
 
 def at_most(x: Any, high: float) -> Any:
-    """The smaller one, and NaN for NaN."""
+    """Return the smaller of an expression and a number; NaN for NaN."""
     return tirx.Select(x > real(high, x), real(high, x), x)
 
 
@@ -112,11 +112,11 @@ def with_sign(magnitude: Any, sign: Any) -> Any:
 
 
 def power_of_two(n: Any) -> Any:
-    """2 to a whole number that has a normal result."""
+    """Return 2 to an integer power, if the result is a normal number."""
     return float_of(tirx.shift_left(n + integer(127), integer(23)))
 
 
 def scaled(let: Bindings, value: Any, n: Any) -> Any:
-    """A value times 2 to a whole number, in two steps, so that overflow and denormal numbers come out right."""
+    """Multiply by 2 to an integer power in two steps, so that overflow and denormal results are right."""
     half = let(tirx.shift_right(n, integer(1)))
     return value * power_of_two(half) * power_of_two(n - half)

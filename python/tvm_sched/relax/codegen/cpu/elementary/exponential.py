@@ -1,4 +1,4 @@
-"""exp, log and functions derived from them: polynomials of Cephes (Moshier, 1992), ratios fitted to least relative error."""
+"""exp, log and derived functions: polynomials of Cephes (Moshier, 1992), ratios fitted to least relative error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .arithmetic import (
 LN2 = math.log(2)
 _LOG2_E = math.log2(math.e)
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
-"""Their sum is the logarithm of 2; the first has few digits, so that its product with a whole number is exact."""
+"""Two summands of log(2); the first has few digits, so that its product with an integer is exact."""
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 _LOG = (
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
@@ -116,7 +116,7 @@ def log(let: Bindings, x: Any) -> Any:
 
 
 def logarithm(base: float) -> Callable[[Bindings, Any], Any]:
-    """The logarithm to a base, without loss of accuracy for other bases than e."""
+    """Return the formula of the logarithm to a base, as accurate as for base e."""
     per_e = math.log(2) / math.log(base)
     factor = 1 / math.log(base)
     high = float(int(per_e * 4096)) / 4096
@@ -132,7 +132,7 @@ def logarithm(base: float) -> Callable[[Bindings, Any], Any]:
 
 
 def log1p(let: Bindings, x: Any) -> Any:
-    """With the correction of Kahan: what 1 + x loses in rounding is the first term of a series."""
+    """Return log(1 + x), with Kahan's correction for the rounding error of 1 + x."""
     u = let(x + real(1, x))
     d = let(u - real(1, x))
     exact = tirx.Select(equals(d, 0), real(1, x), d)
@@ -158,6 +158,6 @@ def erf(let: Bindings, x: Any) -> Any:
 
 
 def sigmoid(let: Bindings, x: Any) -> Any:
-    """``1 / (1 + exp(-x))``, with digits also where that is tiny."""
+    """``1 / (1 + exp(-x))``, accurate also for tiny results."""
     e = let(exp(let, let(-absolute(x))))
     return tirx.Select(x < real(0, x), e, real(1, x)) / (e + real(1, x))

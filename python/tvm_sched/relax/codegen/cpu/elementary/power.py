@@ -1,4 +1,4 @@
-"""Powers of float32, computed in float64: its 29 additional bits absorb the magnified error of the logarithm."""
+"""Powers of float32, computed in float64, whose 29 additional bits absorb the amplified error of the logarithm."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _long(value: int) -> Any:
 
 
 def _log2(let: Bindings, x: Any) -> Any:
-    """Logarithm of a positive float32, or of 0 or infinity, as float64."""
-    wide = let(cast("float64", x))  # where every number of float32 is normal
+    """Return log2 of a positive float32, 0 or infinity, as float64."""
+    wide = let(cast("float64", x))  # every float32 is a normal float64
     shifted = let(reinterpret("int64", wide) - _long(_ROOT_HALF))
     e = cast("float64", cast("int32", tirx.shift_right(shifted, _long(52))))
     m = let(reinterpret("float64", tirx.bitwise_and(shifted, _long(_MANTISSA)) + _long(_ROOT_HALF)))
@@ -43,7 +43,7 @@ def _exp2(let: Bindings, t: Any) -> Any:
 
 
 def power(let: Bindings, x: Any, y: Any) -> Any:
-    """``x ** y`` as the C standard has it, also where one of them is 0, infinite or NaN."""
+    """``x ** y`` as in the C standard, also for 0, infinity and NaN."""
     positive = let(absolute(x))
     wide = cast("float64", y)
     value = let(_exp2(let, let(wide * _log2(let, positive))))
@@ -60,7 +60,7 @@ def power(let: Bindings, x: Any, y: Any) -> Any:
 
 
 def constant_power(let: Bindings, x: Any, exponent: float) -> Any:
-    """``x`` to an exponent that is known: multiplications and roots where these do, else None."""
+    """``x`` to a constant exponent by multiplications and roots; None if these are not enough."""
     if exponent != exponent or exponent in (math.inf, -math.inf):
         return None
     if exponent == int(exponent) and 1 <= abs(exponent) <= 4:
@@ -68,7 +68,7 @@ def constant_power(let: Bindings, x: Any, exponent: float) -> Any:
         for _ in range(int(abs(exponent)) - 1):
             value = value * x
         return value if exponent > 0 else real(1, x) / value
-    if abs(exponent) == 0.5:  # the root of -0 is -0, its power 0; that of minus infinity is infinity
+    if abs(exponent) == 0.5:  # as powers, -0 gives 0 and minus infinity gives infinity, unlike sqrt
         root = let(tirx.sqrt(x + real(0, x)))
         root = tirx.Select(equals(x, -math.inf), real(math.inf, x), root)
         return root if exponent > 0 else real(1, x) / root

@@ -14,13 +14,13 @@ _COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 _ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
 _TURNS = (85445659, 240010261, 88048874, 524801235, 249589169, 156865476, 119571452)
-"""The first 203 bits of 1 / (2 pi) behind the point, 29 in each: times a float32, each is exact in float64."""
+"""The first 203 fractional bits of 1 / (2 pi), 29 in each part: a part times a float32 is exact in float64."""
 
 
 def _angle(let: Bindings, x: Any) -> tuple[Any, Any]:
-    """The rest of an angle after whole quarters of a turn, from -pi/4 to pi/4, and the number of the quarter.
+    """Reduce an angle to -pi/4 to pi/4, and return it with the number of quarter turns removed.
 
-    Right for all angles (Payne and Hanek, 1983): whole turns are dropped from each product before they are added up.
+    Accurate for all angles (Payne and Hanek, 1983): whole turns are dropped from each product before the sum.
     """
     finite = tirx.Select(absolute(x) < real(math.inf, x), x, real(0, x))
     wide = let(cast("float64", finite))
@@ -31,7 +31,7 @@ def _angle(let: Bindings, x: Any) -> tuple[Any, Any]:
         if turns is None:
             turns, lost = part, real(0, wide)
             continue
-        total = let(turns + part)  # and what that rounds away, which counts where the rest is small
+        total = let(turns + part)  # `lost` collects rounding errors, which matter for small remainders
         taken = let(total - turns)
         lost = let(lost + ((turns - (total - taken)) + (part - taken)))
         turns = total

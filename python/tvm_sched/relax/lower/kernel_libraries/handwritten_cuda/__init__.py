@@ -1,4 +1,4 @@
-"""Kernels of our own for GPUs, in CUDA C++: attention without the matrix of scores. nvcc compiles them with a model."""
+"""Our GPU kernels in CUDA C++: attention, normalisation of rows, sorts and scans. nvcc compiles them with a model."""
 
 from .library import LIBRARY
 

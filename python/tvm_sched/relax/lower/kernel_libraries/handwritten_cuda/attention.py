@@ -1,4 +1,4 @@
-"""Attention as one kernel on GPUs: in float32, float16 and bfloat16, with masks, causal, with heads that share keys."""
+"""Attention as one kernel on GPUs: float32, float16 or bfloat16, masked or causal, with heads that may share keys."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from ..rewrite import constant_value, operation
 from .attention_source import ELEMENTS, MOST_WIDTH, flops
 
 _NOTHING = -1e4
-"""What is added to a score so that nothing remains of it, or less."""
+"""Largest summand of a score that masks it."""
 
 
 class CudaAttention(AttentionClaimer):
-    """Replaces attention; casts between floating-point types are part of the kernel, which computes in float32."""
+    """Replaces attention, including casts between floating-point types; the kernel computes in float32."""
 
     types = tuple(ELEMENTS)
     casts = True
-
     grouped = True
 
     def __init__(self, mod: Any, kernels: KernelSet, settings: dict[str, Any]) -> None:
@@ -30,27 +29,27 @@ class CudaAttention(AttentionClaimer):
         self.settings = settings
 
     def leads(self, batch: int, heads: int) -> list[tuple[int, ...]]:
-        """Batch, groups, and heads of a group, which share keys and values."""
+        """Return (batch, groups, heads per group); the heads of a group share keys and values."""
         shared = [(batch, heads // k, k) for k in range(2, heads) if heads % k == 0]
         return [(batch, heads, 1), *shared]
 
     def find(self, variable: Any, value: Any) -> AttentionMatch | None:
-        """The attention that ends in a variable: written out, or an operator of its own."""
+        """Return the attention that computes a variable, decomposed or as one operator, or None."""
         match = super().find(variable, value)
         if match is None and operation(value) == "matmul":
-            self.casts = False  # operands of several types are read as they have been cast
+            self.casts = False  # operands of different types are read after their casts
             match = super().find(variable, value)
             self.casts = True
         return match
 
     def takes(self, match: AttentionMatch) -> bool:
-        """Whether registers hold a row, and the operands are of one type."""
+        """Whether a row fits into registers, and the operands have one type."""
         operands = (match.query, match.key, match.value)
         few = max(match.query.shape[-1], match.value.shape[-1]) <= MOST_WIDTH
         return few and len({dtype_of(view.base) for view in operands}) == 1
 
     def call(self, match: AttentionMatch) -> Any:
-        """The call of the kernel."""
+        """Return the call of the kernel."""
         batch, groups, heads, rows, width = match.query.shape
         keys, out = match.value.shape[-2:]
         mask = match.mask
@@ -89,9 +88,9 @@ class CudaAttention(AttentionClaimer):
 
 
 def causal_shift(mask: Any, rows: int, keys: int) -> int | None:
-    """The offset from row ``i`` to the last key that it sees, if a constant mask is a causal one.
+    """Return the offset from row ``i`` to the last key that it sees if a constant mask is causal, else None.
 
-    Every row has to see a key: else a large negative number that is added to all scores leaves their order.
+    Every row must see a key: a large negative number added to all scores of a row would not mask any of them.
     """
     if mask is None or mask.size != rows * keys:
         return None
@@ -108,6 +107,6 @@ def _strides(view: View) -> list[int]:
 
 
 def _mask_strides(mask: View, groups: int, heads: int) -> list[int]:
-    """Those of (batch, group, head, row, key): 0 where it is the same for all."""
+    """Return the offset and the strides of (batch, group, head, row, key), 0 along broadcast dimensions."""
     batch, head, row, key = (0 if size == 1 else stride for size, stride in zip(mask.shape, mask.strides, strict=True))
     return [mask.offset, batch, head * heads if groups > 1 else 0, head if heads > 1 else 0, row, key]

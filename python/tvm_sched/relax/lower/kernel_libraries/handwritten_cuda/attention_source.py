@@ -1,4 +1,4 @@
-"""CUDA source of attention kernels from their descriptions, and how they are launched (`attention.cuh`)."""
+"""CUDA source and launches of attention kernels, from their descriptions (`attention.cuh`)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ HEADER = "attention.cuh"
 ELEMENTS = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float"}
 """C++ types of tensors that the kernels take."""
 MOST_WIDTH = 256
-"""Elements of a query, or of a value, that the registers of a block can hold."""
+"""Most elements of a query or value row, which a block holds in registers."""
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 _ROWS, _THREADS = 64, 128
 _FEW_BLOCKS = 128
-"""With fewer blocks than about a GPU's processors, several share the keys of a head."""
+"""Below this number of blocks, about that of a GPU's processors, several blocks share the keys of a head."""
 _KEYS_OF_SPLIT = 256
 _OPERANDS = ("query", "key", "value", "mask", "result")
 
 
 def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Source of a kernel, and how it is launched, as ``cpp/kernels/cuda/image.h`` reads it.
+    """Return the source of a kernel, and its launches for ``cpp/kernels/cuda/image.h``.
 
     Parameters
     ----------
     symbol : str
-        An identifier of C++ that no other kernel begins with.
+        A C++ identifier that is not a prefix of another kernel's.
     kernel : mapping
-        ``dtype``, ``result_dtype``, ``mask_dtype`` (None without a mask); the extents ``batch``, ``groups``, ``heads`` (of a
-        group), ``rows``, ``keys``, ``width`` and ``out``; ``scale``, ``causal``, ``shift``, ``safe``; and of each of
+        ``dtype``, ``result_dtype``, ``mask_dtype`` (None without a mask); the extents ``batch``, ``groups``, ``heads`` (per
+        group), ``rows``, ``keys``, ``width`` and ``out``; ``scale``, ``causal``, ``shift``, ``safe``; and for each of
         ``query``, ``key``, ``value``, ``mask`` and ``result`` the offset and the strides of (batch, group, head, row,
         column), in elements.
     """
@@ -46,23 +46,19 @@ def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
     tensors += [f"const {mask}* mask"] if masked else []
     tensors += [f"{result}* result", "float* parts"] if splits > 1 else [f"{result}* result"]
     call = f"attend_half<{symbol}, {tile_keys}>" if half else f"attend_float<{symbol}, {tile_rows}, {tile_keys}>"
-    given = f"q, k, v, {'mask' if masked else 'nullptr'}, result, {'parts' if splits > 1 else 'nullptr'}"
+    arguments = f"q, k, v, {'mask' if masked else 'nullptr'}, result, {'parts' if splits > 1 else 'nullptr'}"
     source = [
         _shape(symbol, kernel, packed, splits, (element, mask, result)),
         f'extern "C" __global__ void __launch_bounds__({_THREADS}) {symbol}_kernel({", ".join(tensors)}) {{',
-        f"  tvm_sched::{call}({given});",
+        f"  tvm_sched::{call}({arguments});",
         "}",
     ]
     count = 4 + masked
     pointers: list[list[Any]] = [["tensor", k] for k in range(count)]
-    launch = {
-        "symbol": f"{symbol}_kernel",
-        "grid": [heads, tiles, splits],
-        "block": [_THREADS, 1, 1],
-        "shared_bytes": _shared(kernel, tile_rows, tile_keys),
-        "pointers": [*pointers, *([["workspace", 0]] if splits > 1 else [])],
-    }
-    launches, workspaces = [launch], list[int]()
+    shared = _shared(kernel, tile_rows, tile_keys)
+    pointers += [["workspace", 0]] if splits > 1 else []
+    launches = [describe_launch(f"{symbol}_kernel", [heads, tiles, splits], _THREADS, pointers, shared)]
+    workspaces: list[int] = []
     if splits > 1:
         workspaces.append(4 * splits * heads * rows * (kernel["out"] + 2))
         source += [
@@ -70,20 +66,21 @@ def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
             f"  tvm_sched::join_attention<{symbol}>(parts, result);",
             "}",
         ]
-        launches.append(
-            {
-                "symbol": f"{symbol}_join",
-                "grid": [heads, rows, 1],
-                "block": [_THREADS, 1, 1],
-                "shared_bytes": 0,
-                "pointers": [["workspace", 0], ["tensor", count - 1]],
-            }
-        )
+        join = [["workspace", 0], ["tensor", count - 1]]
+        launches.append(describe_launch(f"{symbol}_join", [heads, rows, 1], _THREADS, join))
     return "\n".join(source) + "\n", {"tensors": count, "workspaces": workspaces, "launches": launches}
 
 
+def describe_launch(
+    symbol: str, grid: list[int], threads: int, pointers: list[list[Any]], shared_bytes: int = 0
+) -> dict[str, Any]:
+    """Describe a launch for ``cpp/kernels/cuda/image.h``; ``pointers`` are ``["tensor" or "workspace", index]``."""
+    block = [threads, 1, 1]
+    return {"symbol": symbol, "grid": grid, "block": block, "shared_bytes": shared_bytes, "pointers": pointers}
+
+
 def _shape(symbol: str, kernel: Mapping[str, Any], packed: int, splits: int, types: tuple[str, str, str]) -> str:
-    """The `Shape` of a kernel."""
+    """Return the C++ struct `Shape` of a kernel."""
     assert isfinite(kernel["scale"])
     element, mask, result = types
     numbers = {name: kernel[name] for name in ("batch", "groups", "heads", "rows", "keys", "width", "out", "shift")}
@@ -110,7 +107,7 @@ def _strides(name: str, values: list[int]) -> str:
 
 
 def _tiles(kernel: Mapping[str, Any]) -> tuple[int, int]:
-    """Rows and keys of a tile: what fits into shared memory (99 KB on the smaller GPUs)."""
+    """Return the rows and keys of a tile that fit into shared memory (99 KB on the smaller GPUs)."""
     wide = max(kernel["width"], kernel["out"]) > 128
     if kernel["dtype"] == "float32":
         return (32, 16) if wide else (64, 32)
@@ -118,7 +115,7 @@ def _tiles(kernel: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _shared(kernel: Mapping[str, Any], rows: int, keys: int) -> int:
-    """Bytes of shared memory, as the kernels divide them."""
+    """Return the bytes of shared memory that a kernel needs."""
     if kernel["dtype"] == "float32":
         wide = -(-kernel["width"] // 4) * 4 + 4
         return 4 * ((rows + keys) * wide + keys * (-(-kernel["out"] // 32) * 32) + rows * (keys + 4))
@@ -127,7 +124,7 @@ def _shared(kernel: Mapping[str, Any], rows: int, keys: int) -> int:
 
 
 def _packed(kernel: Mapping[str, Any]) -> int:
-    """Heads in one tile: all that share keys and values where a head has few rows, so that these are read once."""
+    """Return the heads per tile: all that share keys and values if a head has few rows, so that they are read once."""
     shared = kernel["key"][3] == 0 and kernel["value"][3] == 0
     return kernel["heads"] if shared and kernel["rows"] < _ROWS else 1
 
@@ -139,7 +136,7 @@ def _splits(blocks: int, keys: int) -> int:
 
 
 def _is_vector(kernel: Mapping[str, Any], name: str) -> bool:
-    """Whether rows can be read 16 bytes at a time: they are contiguous, and begin at multiples of that."""
+    """Whether rows are contiguous and begin at multiples of 16 bytes, so that 16 bytes can be read at a time."""
     lanes = 16 // _BYTES[kernel["dtype"]]
     offset, *strides, column = kernel[name]
     extent = kernel["out" if name == "value" else "width"]
@@ -147,7 +144,7 @@ def _is_vector(kernel: Mapping[str, Any], name: str) -> bool:
 
 
 def flops(kernel: Mapping[str, Any]) -> int:
-    """Operations of a kernel; a causal one leaves out the keys that no row of a tile sees, on average half of a square."""
+    """Return the operations of a kernel; a causal kernel only counts the keys that each row sees."""
     pairs = kernel["rows"] * kernel["keys"]
     if kernel["causal"]:
         first = kernel["shift"] + 1

@@ -21,7 +21,7 @@ from .lines import LineClaimer
 from .rows import RowClaimer
 
 _WRITERS = {"attention": attention_source, **dict.fromkeys(("layer_norm", "rms_norm", "softmax"), rows)}
-"""What writes kernels of a kind; `lines` all others."""
+"""Modules that write the source of each kind of kernel; `lines` writes all others."""
 
 
 def _unavailable_reason() -> str | None:
@@ -48,12 +48,9 @@ def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores, threads: i
 def compile_sources(
     kernels: Mapping[str, Mapping[str, Any]],
 ) -> tuple[dict[str, Any], bytes, dict[str, CompiledKernel]]:
-    """Compile the sources: launches of kernels by name, their binary, and their resources by symbol.
+    """Compile kernels; return their launches by name, a fat binary, and their resources by symbol.
 
-    Raises
-    ------
-    InputError
-        As `compile_source`.
+    Raises the errors of `compile_source`.
     """
     functions, headers, sources = {}, dict[str, str](), list[str]()
     for position, (name, kernel) in enumerate(kernels.items()):
@@ -66,9 +63,9 @@ def compile_sources(
 
 
 def header(name: str) -> str:
-    """A header of this folder with those that it includes: one text, which needs no folder of headers."""
+    """Return a header of this folder with its includes inlined."""
     text = (Path(__file__).parent / name).read_text().replace("#pragma once\n", "")
-    return re.sub(r'#include "(.*)"\n', lambda found: header(found[1]), text)
+    return re.sub(r'#include "(.*)"\n', lambda match: header(match[1]), text)
 
 
 LIBRARY = KernelLibrary("cuda", "cuda", _unavailable_reason, _claim, _make_module)

@@ -1,4 +1,4 @@
-"""Sorts and running sums along an axis on GPUs: their descriptions, and CUDA source from these (`lines.cuh`)."""
+"""Sorts and running sums along an axis on GPUs: claims, and CUDA source (`lines.cuh`)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tvm import relax
 from ....ir.tensor_types import dtype_of, static_shape
 from ..kernel_library import KernelSet
 from ..rewrite import Rewriter, is_tensor_of, operation
+from .attention_source import describe_launch
 
 HEADER = "lines.cuh"
 ELEMENTS = {
@@ -23,7 +24,7 @@ ELEMENTS = {
 _THREADS = 256
 _BYTES = {"float": 4, "double": 8, "bool": 1, "signed char": 1, "short": 2, "int": 4, "long long": 8,
           "unsigned char": 1, "unsigned short": 2, "unsigned": 4, "unsigned long long": 8}  # fmt: skip
-"""Of what is added up."""
+"""Bytes of an accumulator, by C++ type."""
 _MOST_BLOCKS = 1024
 _SCANS = {"cumsum": "RunningSum", "cumprod": "RunningProduct"}
 
@@ -86,7 +87,7 @@ def _lines(shape: list[int], axis: int) -> dict[str, int]:
 
 
 def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Source of a kernel, and how it is launched, as ``cpp/kernels/cuda/image.h`` reads it."""
+    """Return the source of a kernel, and its launches for ``cpp/kernels/cuda/image.h``."""
     element, result = ELEMENTS[kernel["dtype"]], ELEMENTS[kernel["result_dtype"]]
     lines, length, inner = kernel["outer"] * kernel["inner"], kernel["length"], kernel["inner"]
     blocks = min(lines, _MOST_BLOCKS)
@@ -103,24 +104,18 @@ def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
         scan = f"tvm_sched::{_SCANS[kernel['kind']]}<{number}>"
         arguments = [element, number, result, scan, length, inner, f"{lines}LL", _flag(kernel["exclusive"])]
         call, more, shared = "scan", "", 2 * _THREADS * _BYTES[number]
-    given = f"in, out{', workspace' if more else ''}"
+    parameters = f"in, out{', workspace' if more else ''}"
     source = (
         f'extern "C" __global__ void __launch_bounds__({_THREADS}) '
         f"{symbol}_kernel(const {element}* in, {result}* out{more}) {{\n"
-        f"  tvm_sched::{call}<{', '.join(map(str, arguments))}>({given});\n}}\n"
+        f"  tvm_sched::{call}<{', '.join(map(str, arguments))}>({parameters});\n}}\n"
     )
-    launch = {
-        "symbol": f"{symbol}_kernel",
-        "grid": [blocks, 1, 1],
-        "block": [_THREADS, 1, 1],
-        "shared_bytes": shared,
-        "pointers": pointers,
-    }
+    launch = describe_launch(f"{symbol}_kernel", [blocks, 1, 1], _THREADS, pointers, shared)
     return source, {"tensors": 2, "workspaces": workspaces, "launches": [launch]}
 
 
 def _accumulator(dtype: str) -> str:
-    """The type in which numbers are added up: float32 for half precision."""
+    """Return the C++ type of an accumulator: float for half precision."""
     return "float" if dtype in ("float16", "bfloat16") else ELEMENTS[dtype]
 
 

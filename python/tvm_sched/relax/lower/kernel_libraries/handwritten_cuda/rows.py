@@ -12,7 +12,7 @@ from tvm import relax
 from ....ir.tensor_types import dtype_of, static_shape
 from ..kernel_library import KernelSet
 from ..rewrite import Rewriter, is_tensor_of, operation
-from .attention_source import ELEMENTS
+from .attention_source import ELEMENTS, describe_launch
 
 HEADER = "rows.cuh"
 _HALF = ("float16", "bfloat16")
@@ -29,10 +29,10 @@ class Norm:
     kind : {"layer_norm", "rms_norm", "softmax"}
     source : relax expression
     vectors : tuple of relax expressions
-        Weight and bias, as far as there are any, of the last axis' length.
+        Weight and bias, if present, with the length of the last axis.
     epsilon : float
     end : relax.Var
-        The value that it is.
+        The result.
     """
 
     kind: str
@@ -43,21 +43,21 @@ class Norm:
 
 
 class RowClaimer(Rewriter):
-    """Replaces row operators in half precision, for which TVM makes separate cast kernels, and RMS norms written out."""
+    """Replaces row operators in half precision, for which TVM generates separate casts, and decomposed RMS norms."""
 
     def __init__(self, mod: Any, kernels: KernelSet, settings: dict[str, Any]) -> None:
         super().__init__(mod)
         self.kernels = kernels
         self.settings = settings
-        self.found: dict[Any, Norm] | None = None
+        self.norms: dict[Any, Norm] | None = None
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding."""
-        if self.found is None:
+        if self.norms is None:
             each = (self._find(v, call) for v, call in self.definitions.items() if isinstance(call, relax.Call))
-            self.found = {norm.end: norm for norm in each if norm is not None and self._takes(norm)}
-        if variable in self.found:
-            return self.emit(self._call(self.found[variable]))
+            self.norms = {norm.end: norm for norm in each if norm is not None and self._takes(norm)}
+        if variable in self.norms:
+            return self.emit(self._call(self.norms[variable]))
         return super().visit(variable, value)
 
     def _find(self, variable: Any, call: Any) -> Norm | None:
@@ -76,7 +76,7 @@ class RowClaimer(Rewriter):
         return Norm(name.removeprefix("nn."), call.args[0], tuple(call.args[1:]), epsilon, variable)
 
     def _written_out(self, variable: Any, call: Any) -> Norm | None:
-        """``x * rsqrt(mean(x * x) + epsilon)``, then a cast and the product with a weight, which may be absent."""
+        """Match ``x * rsqrt(mean(x * x) + epsilon)``, optionally followed by a cast and a product with a weight."""
         for value, factor in ((call.args[0], call.args[1]), (call.args[1], call.args[0])):
             epsilon = self._inverse_root(factor, self.resolve(value))
             if epsilon is not None:
@@ -99,7 +99,7 @@ class RowClaimer(Rewriter):
         return Norm("rms_norm", source, weights, epsilon, end)
 
     def _inverse_root(self, expr: Any, x: Any) -> float | None:
-        """Epsilon of ``rsqrt(mean(x * x) + epsilon)`` along the last axis; None of anything else."""
+        """Return the epsilon of ``rsqrt(mean(x * x) + epsilon)`` along the last axis; None for any other expression."""
         root: Any = self.defined(expr)
         total: Any = self.defined(root.args[0]) if operation(root) == "rsqrt" else None
         mean: Any = self.defined(total.args[0]) if operation(total) == "add" else None
@@ -112,13 +112,12 @@ class RowClaimer(Rewriter):
         return epsilon if squared and [int(a) % rank for a in mean.attrs.axis] == [rank - 1] else None
 
     def _weight(self, product: Any, value: Any, width: int) -> Any:
-        """What a value is multiplied with, where it is a vector of the last axis."""
-        for mine, other in ((0, 1), (1, 0)):
-            shape = static_shape(product.args[other])
-            if self.resolve(product.args[mine]).same_as(value) and shape is not None and shape[-1:] == (width,):
-                return (
-                    product.args[other] if prod(shape) == width and dtype_of(product.args[other]) in ELEMENTS else None
-                )
+        """Return the other factor of a product with a value if it is a vector along the last axis, else None."""
+        factors = list(product.args)
+        for factor, other in (factors, factors[::-1]):
+            shape = static_shape(other)
+            if self.resolve(factor).same_as(value) and shape is not None and shape[-1:] == (width,):
+                return other if prod(shape) == width and dtype_of(other) in ELEMENTS else None
         return None
 
     def _takes(self, norm: Norm) -> bool:
@@ -146,7 +145,7 @@ class RowClaimer(Rewriter):
 
 
 def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Source of a kernel, and how it is launched, as ``cpp/kernels/cuda/image.h`` reads it."""
+    """Return the source of a kernel, and its launches for ``cpp/kernels/cuda/image.h``."""
     element, result = ELEMENTS[kernel["dtype"]], ELEMENTS[kernel["result_dtype"]]
     count = kernel["vectors"]
     vector = ELEMENTS[kernel["vector_dtype"]] if count else "float"
@@ -157,17 +156,12 @@ def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
     else:
         flags = [kernel["kind"] == "layer_norm", count > 0, count > 1]
         types = ", ".join([element, vector, result, str(kernel["width"]), *(str(flag).lower() for flag in flags)])
-        given = ", ".join([*names, *["nullptr"] * (2 - count)])
-        call = f"normalise<{types}>(in, {given}, out, static_cast<float>({kernel['epsilon']!r}))"
+        vectors = ", ".join([*names, *["nullptr"] * (2 - count)])
+        call = f"normalise<{types}>(in, {vectors}, out, static_cast<float>({kernel['epsilon']!r}))"
     source = (
         f'extern "C" __global__ void __launch_bounds__({_THREADS}) {symbol}_kernel({", ".join(parameters)}) {{\n'
         f"  tvm_sched::{call};\n}}\n"
     )
-    launch = {
-        "symbol": f"{symbol}_kernel",
-        "grid": [kernel["rows"], 1, 1],
-        "block": [_THREADS, 1, 1],
-        "shared_bytes": 0,
-        "pointers": [["tensor", k] for k in range(2 + count)],
-    }
+    pointers = [["tensor", k] for k in range(2 + count)]
+    launch = describe_launch(f"{symbol}_kernel", [kernel["rows"], 1, 1], _THREADS, pointers)
     return source, {"tensors": 2 + count, "workspaces": [], "launches": [launch]}

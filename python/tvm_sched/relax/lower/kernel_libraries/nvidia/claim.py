@@ -1,4 +1,4 @@
-"""Which operators cuBLASLt and cuDNN compute, each with bias and activation where these follow."""
+"""Claim products and convolutions for cuBLASLt and cuDNN, fused with following bias and activation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tvm_frontends.imported_model import data_address
-
 from ....ir.attributes import get_compile_target
 from ....ir.tensor_types import dtype_of, static_shape
 from ....toolchain.compile_target import TF32
@@ -19,23 +17,21 @@ from ..memory_views import View, ViewRewriter
 from ..rewrite import constant_value, is_tensor_of, operation
 
 ACTIVATIONS = {"nn.conv2d": {"nn.relu": "relu"}, "matmul": {"nn.relu": "relu", "nn.gelu_tanh": "gelu_tanh"}}
-"""What each can compute on the way out: cuBLASLt's GELU is the approximation by tanh."""
-
-
+"""Activations that the libraries can fuse; cuBLASLt's GELU is the approximation by tanh."""
 TYPES = ("float32", "float16", "bfloat16")
 RESULTS = {
     "float32": ("float32",), "float16": ("float16", "float32"), "bfloat16": ("bfloat16", "float32"), "int8": ("int32",),
 }  # fmt: skip
-"""Types of a product by those of its operands."""
+"""Result types of a product, by the type of its operands."""
 
 
 @dataclass
 class Epilogue:
-    """What follows a product: ``end`` is the last value, ``inside`` are those before it."""
+    """The operators fused to a product: ``end`` is the last value, ``inside`` are the values before it."""
 
     end: Any
     inside: list[Any] = field(default_factory=list)
-    weights: Any = None  # with the factors that follow, where there are any
+    weights: Any = None  # multiplied by the following factors; None if there are none
     bias: Any = None
     activation: str = ""
 
@@ -43,8 +39,8 @@ class Epilogue:
 class Claimer(ViewRewriter):
     """Replaces products and convolutions (NCHW) in float32, float16 and bfloat16 by calls of kernels, with sums in float32.
 
-    A factor for each channel goes into constant weights, a constant summand becomes the bias. The call stands where the last
-    of these stood. Operands of products are read transposed where they lie so.
+    A factor for each channel is folded into constant weights, and a constant summand becomes the bias. The call takes the
+    place of the last fused operator. Transposed operands of products are read in place.
     """
 
     types = TYPES
@@ -56,7 +52,7 @@ class Claimer(ViewRewriter):
         self.ends: dict[Any, Callable[[], Any]] = {}
 
     def visit(self, variable: Any, value: Any) -> Any:
-        """Rewrite one binding; None for values that no longer exist outside a kernel."""
+        """Rewrite one binding; None for intermediate values of kernels."""
         name = operation(value)
         if variable not in self.inside and variable not in self.ends:
             describe = {"nn.conv2d": self._describe_convolution, "matmul": self._describe_matmul}.get(name)
@@ -82,17 +78,15 @@ class Claimer(ViewRewriter):
             arguments.append(self._constant(epilogue.bias, dtype_of(call), weights))
         kernel.update(bias=epilogue.bias is not None, activation=epilogue.activation)
         out = static_shape(call) or ()
-        depth = (
-            prod((static_shape(weights) or ())[1:]) if name == "nn.conv2d" else (static_shape(call.args[0]) or ())[-1]
-        )
+        source, filters = static_shape(call.args[0]) or (), static_shape(weights) or ()
+        depth = prod(filters[1:]) if name == "nn.conv2d" else source[-1]
         flops = prod(out) * (2 * depth + (epilogue.bias is not None) + bool(epilogue.activation))
         words = [kernel["kind"], *(["bias"] if kernel["bias"] else []), *filter(None, [epilogue.activation])]
         return self.kernels.call("_".join(words), kernel, arguments, epilogue.end.ty, flops)
 
     def _constant(self, value: Any, dtype: str, source: Any) -> Any:
         value = np.ascontiguousarray(value.astype(dtype))  # numpy knows bfloat16 by ml_dtypes, which TVM imports
-        name = self.names.get(data_address(source)) if constant_value(source) is not None else None
-        return self.kernels.constant(value, None if name is None else f"{name}.folded", self.names)
+        return self.kernels.derived_constant(value, source, self.names, ".folded")
 
     def _epilogue(self, start: Any, call: Any) -> Epilogue:
         result = Epilogue(start)
@@ -109,12 +103,9 @@ class Claimer(ViewRewriter):
         return result
 
     def _take(self, result: Epilogue, user: Any, product: str, axis: int, weights: Any) -> bool:
-        """Whether the operator that follows can be computed with the product; if so, it is noted."""
-        if (
-            dtype_of(user) not in TYPES
-            or dtype_of(user) != dtype_of(result.end)
-            or static_shape(user) != static_shape(result.end)
-        ):
+        """Fuse the next operator into ``result`` if the library can compute it; return whether it can."""
+        same_type = _have_one_type(user, result.end) and static_shape(user) == static_shape(result.end)
+        if dtype_of(user) not in TYPES or not same_type:
             return False
         name = operation(user)
         if name in ACTIVATIONS[product]:
@@ -148,7 +139,7 @@ class Claimer(ViewRewriter):
             return None
         top, left, bottom, right = (int(p) for p in attrs.padding)
         if (top, left) != (bottom, right):
-            return None  # cuDNN pads both ends alike
+            return None  # cuDNN pads both ends by the same amount
         shapes = [static_shape(expr) for expr in (call.args[0], call.args[1], call)]
         kernel = {
             "kind": "conv2d",
@@ -168,7 +159,7 @@ class Claimer(ViewRewriter):
         if dtype_of(call) not in RESULTS.get(dtype_of(call.args[0]), ()) or 0 in (*a, *b):
             return None
         sizes = {"n": b[-1], "k": a[-1]}
-        if len(b) == 2:  # one matrix for all: one product with as many rows
+        if len(b) == 2:  # one matrix for the whole batch: one product with more rows
             batch, rows = 1, prod(a[:-1])
         elif a[:-2] == b[:-2]:
             batch, rows = prod(a[:-2]), a[-2]
@@ -189,20 +180,14 @@ class Claimer(ViewRewriter):
         return {"dtype": dtype, "tf32": dtype == "float32" and get_compile_target(self.mod).precision == TF32}
 
     def _matrix(self, expr: Any, shape: tuple[int, ...]) -> View:
-        """A batch of matrices as it lies in another value's memory, where the library can read it there."""
-        found = self.view(expr, shape)
-        usable = found is not None and found.scale == 1 and found.offset == 0 and _is_matrix(found)
-        return found if found is not None and usable else self.whole(expr, shape)
-
-
-def _is_matrix(view: View) -> bool:
-    """Whether each matrix lies in rows or in columns."""
-    (rows, columns), (row, column) = view.shape[1:], view.strides[1:]
-    return (column == 1 and row >= columns) or (row == 1 and column >= rows)
+        """Return a batch of matrices as a view if the library can read it in place, else as a dense value."""
+        view = self.view(expr, shape)
+        usable = view is not None and view.scale == 1 and view.offset == 0 and view.has_matrices
+        return view if view is not None and usable else self.whole(expr, shape)
 
 
 def _matrix_layout(view: View) -> dict[str, Any]:
-    """Layout of a matrix in the library's description."""
+    """Return the layout of a matrix for the library's description."""
     batch, row, column = view.strides
     transposed = column != 1 or row < view.shape[2]
     return {
@@ -213,7 +198,7 @@ def _matrix_layout(view: View) -> dict[str, Any]:
 
 
 def _rows_are_aligned(kernel: dict[str, Any]) -> bool:
-    """Whether rows of 8-bit numbers begin at multiples of 4 bytes, as cuBLASLt needs it."""
+    """Whether rows of 8-bit numbers begin at multiples of 4 bytes, which cuBLASLt requires."""
     numbers = [kernel["n"], kernel["k"], *(kernel[m][name] for m in "ab" for name in ("stride", "batch_stride"))]
     return all(number % 4 == 0 for number in numbers)
 
@@ -223,7 +208,7 @@ def _have_one_type(*exprs: Any) -> bool:
 
 
 def _per_channel(value: Any, shape: tuple[int, ...], axis: int) -> Any:
-    """The element for each channel, in float32, of a constant that is the same for everything else, else None."""
+    """Return one float32 number per channel of a constant that varies only along the channels, else None."""
     if value is None or str(value.dtype) not in TYPES or value.ndim > len(shape):
         return None
     full = value.reshape((1,) * (len(shape) - value.ndim) + value.shape).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A model of the kernels that cuBLASLt and cuDNN launch for a product or convolution: their real choice needs a GPU."""
+"""A model of the launches of cuBLASLt and cuDNN for a product or convolution; their actual choice needs a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .....problem import KernelResources
 
 
 class _Tile(NamedTuple):
-    """A block's part of the result, and what the block takes."""
+    """A block's part of the result, and the block's threads, registers per thread and bytes of shared memory."""
 
     rows: int
     columns: int
@@ -22,17 +22,17 @@ class _Tile(NamedTuple):
 _LARGE = (_Tile(256, 128, 256, 254, 67584), _Tile(128, 64, 128, 224, 18816))
 _SMALL = _Tile(32, 32, 64, 80, 6528)
 _CONVOLUTION = _Tile(32, 32, 64, 92, 6528)
-_ENOUGH = 128  # blocks: about a GPU's multiprocessors
-_LEAST_DEPTH = 128  # of a part of a sum that is split
+_ENOUGH = 128  # blocks, about the number of a GPU's multiprocessors
+_LEAST_DEPTH = 128  # fewest terms of a part of a split sum
 
 
 def library_launch(document: Mapping[str, Any]) -> KernelResources:
-    """The launch of a kernel that `Claimer` described, of its parts the one that computes the product.
+    """Estimate the launch that computes the product of a kernel that `Claimer` described.
 
-    A convolution is the product of its filters by the patches of its input, one for each group. The tile of a product is the
-    largest of which there are enough for a GPU, else the smallest, and its sums are split where there are still too few
-    blocks. Tiles and what they take are those that torch 2.11 with cuBLAS and cuDNN of CUDA 13.0 launched on an H100 in
-    float32 (``benchmarks/data/h100_launches.json``), where the number of blocks is within a factor of 2.4 of this model's.
+    A convolution is, for each group, the product of its filters and the patches of its input. A product uses the largest
+    tile with enough blocks for a GPU, else the smallest tile, and then splits its sums if there are too few blocks. Tiles
+    and their resources were measured with torch 2.11, cuBLAS and cuDNN of CUDA 13.0 on an H100 in float32
+    (``benchmarks/data/h100_launches.json``). The measured numbers of blocks are within a factor of 2.4 of this model.
     """
     batch, rows, columns, depth = _product(document)
     if document["kind"] == "conv2d":
@@ -50,7 +50,7 @@ def _tiles(tile: _Tile, rows: int, columns: int) -> int:
 
 
 def _product(document: Mapping[str, Any]) -> tuple[int, int, int, int]:
-    """Number, rows, columns and depth of the products."""
+    """Return the number, rows, columns and depth of the products."""
     if document["kind"] == "conv2d":
         images, channels, *extents = document["output"]
         groups = document["groups"]

@@ -14,7 +14,7 @@ from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
 from .claim import Claimer
 
 VERSION = 2
-"""Of the descriptions that ``cpp/kernels/cuda/library_kernel.cc`` reads."""
+"""Version of the descriptions that ``cpp/kernels/cuda/library_kernel.cc`` reads."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Attention on CPUs by our own kernel around oneDNN (``cpp/kernels/onednn/attention.h``), reading q, k, v in place."""
+"""Attention on CPUs by our kernel on oneDNN (``cpp/kernels/onednn/attention.h``), which reads q, k and v in place."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from ..attention_pattern import AttentionClaimer, AttentionMatch
 from ..memory_views import View, strides_of
 
 FEWEST_SCORES = 64 * 64
-"""Below this many scores a head the separate kernels are as fast, unless they need copies of keys and values."""
+"""With fewer scores per head, separate kernels are as fast unless they need copies of queries, keys or values."""
 
 
 class OneDnnAttention(AttentionClaimer):
     """Replaces attention in float32."""
 
     def leads(self, batch: int, heads: int) -> list[tuple[int, ...]]:
-        """Batch and heads; those of a single batch may be groups that share keys and values."""
+        """Return (batch, heads), and for batch 1 the divisions of the heads into groups that share keys and values."""
         shared = [(heads // k, k) for k in range(2, heads + 1) if heads % k == 0] if batch == 1 else []
         return [(batch, heads), *shared]
 
     def takes(self, match: AttentionMatch) -> bool:
-        """Whether it is worth while, and each head's matrices lie in rows or in columns."""
+        """Whether the kernel pays, and each head's matrices are stored by rows or by columns."""
         operands = (match.query, match.key, match.value)
         few = match.query.shape[2] * match.key.shape[2] < FEWEST_SCORES
         if few and not any(view.partial for view in operands):
             return False
-        return all(_is_matrix(view) for view in operands)
+        return all(view.has_matrices for view in operands)
 
     def call(self, match: AttentionMatch) -> Any:
-        """The call of the kernel."""
+        """Return the call of the kernel."""
         mask, lead = match.mask, match.query.shape[:2]
         if mask is not None and mask.shape[1] not in (1, lead[1]):
             shape = (*lead, *mask.shape[2:])
@@ -44,9 +44,3 @@ class OneDnnAttention(AttentionClaimer):
         keys, out = match.value.shape[2:]
         flops = batch * heads * rows * keys * (2 * width + 2 * out + 8)
         return self.kernels.call("attention", kernel, [self.value(v.base) for v in views], match.end.ty, flops)
-
-
-def _is_matrix(view: View) -> bool:
-    """Whether each head's matrix lies in rows or in columns."""
-    (rows, columns), (row, column) = view.shape[2:], view.strides[2:]
-    return (column == 1 and row >= columns) or (row == 1 and column >= rows)

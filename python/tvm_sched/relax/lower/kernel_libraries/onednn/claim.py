@@ -1,4 +1,4 @@
-"""Claim operators for oneDNN, each with the operators behind it that oneDNN can apply to its result."""
+"""Claim operators for oneDNN, fused with the following operators that oneDNN can apply to their results."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ PRODUCTS = ("matmul", *CONVOLUTIONS, *TRANSPOSED)
 class Claimer(Rewriter):
     """Replaces operators by calls of kernels.
 
-    Convolutions and matrix products take bias, activation, residual additions and more with them: the call stands where
-    the last of these stood, so all that it reads is there.
+    Bias, activation, residual additions and similar operators are fused into convolutions and matrix products. The call
+    takes the place of the last fused operator, where all its operands are defined.
     """
 
     def __init__(self, mod: Any, kernels: KernelSet, names: Names) -> None:
         super().__init__(mod)
         self.kernels, self.names = kernels, names
-        self.inside: set[Any] = set()  # values within a kernel
-        self.rounded: dict[int, Any] = {}  # constants in bfloat16, by the address of those that were rounded
-        self.ends: dict[Any, Callable[[], Any]] = {}  # what to emit at the end of a chain
+        self.inside: set[Any] = set()  # intermediate values of kernels
+        self.rounded: dict[int, Any] = {}  # bfloat16 constants, by the address of the float32 constant
+        self.ends: dict[Any, Callable[[], Any]] = {}  # emits the call of a chain, by its last value
         self.rules: dict[str, Callable[[Any], Any]] = {
             **dict.fromkeys(POOLS, self._pool),
             **dict.fromkeys(("mean", *GLOBAL_POOLS), self._mean),
@@ -51,7 +51,7 @@ class Claimer(Rewriter):
         }
 
     def visit(self, variable: Any, value: Any) -> Any:
-        """Rewrite one binding; None for values that no longer exist outside a kernel."""
+        """Rewrite one binding; None for intermediate values of kernels."""
         name = operation(value)
         integers = integer_product(self, value) if name in PRODUCTS else None
         if integers is not None and not self._taken(variable):
@@ -69,7 +69,7 @@ class Claimer(Rewriter):
         return super().visit(variable, value)
 
     def _begin(self, variable: Any, call: Any) -> None:
-        """Find what follows a product, as much of it as oneDNN has a fast implementation for."""
+        """Fuse to a product the longest chain that oneDNN has a fast implementation for."""
         weights = self.resolve(call.args[1])
         product = product_of(call, weights)
         if product is None:
@@ -91,7 +91,7 @@ class Claimer(Rewriter):
         return variable in self.ends or variable in self.inside
 
     def _product(self, call: Any, product: Product, chain: Chain, kernel: dict[str, Any]) -> Any:
-        """The call of a kernel that has weights, with its bias and what follows."""
+        """Call the kernel of a product with its bias and chain."""
         weights = self.resolve(call.args[1])
         source, kind = weights, product.kind
         if chain.scale is not None:
@@ -113,17 +113,15 @@ class Claimer(Rewriter):
         return get_compile_target(self.mod).precision == BFLOAT16 and constant_value(weights) is not None
 
     def _rounded(self, weights: Any) -> Any:
-        """A constant in bfloat16, once for all that read it."""
+        """Return a constant rounded to bfloat16, one for all readers."""
         address = data_address(weights)
         if address not in self.rounded:
             value = constant_value(weights).astype(numpy_dtype(BFLOAT16))
-            name = self.names.get(address)
-            made = self.kernels.constant(value, None if name is None else f"{name}.{BFLOAT16}", self.names)
-            self.rounded[address] = made
+            self.rounded[address] = self.kernels.derived_constant(value, weights, self.names, f".{BFLOAT16}")
         return self.rounded[address]
 
     def _take(self, call: Any) -> Any:
-        """Rows of a table that is stored in bfloat16."""
+        """Read rows of a table that is stored in bfloat16."""
         table = self.resolve(call.args[0])
         if len(static_shape(table) or ()) != 2 or not self._rounds(table):
             return None
@@ -131,29 +129,24 @@ class Claimer(Rewriter):
         return relax.op.astype(self.emit(taken), "float32")
 
     def folded(self, value: Any, source: Any) -> Any:
-        """A new constant, named after the one that it was made of."""
-        # Named after the weights that it belongs to; a product of two activations has none.
-        name = self.names.get(data_address(source)) if constant_value(source) is not None else None
-        return self.kernels.constant(value, None if name is None else f"{name}.folded", self.names)
+        """Make a constant, named after the weights that it was computed from; ``source`` may be an activation."""
+        return self.kernels.derived_constant(value, source, self.names, ".folded")
 
     def _pool(self, call: Any) -> Any:
         attrs, name = call.attrs, operation(call).removeprefix("nn.")
-        shape, out, size = (
-            static_shape(call.args[0]) or (),
-            static_shape(call) or (),
-            tuple(int(s) for s in attrs.pool_size),
-        )
+        shape, out = static_shape(call.args[0]) or (), static_shape(call) or ()
+        size = tuple(int(s) for s in attrs.pool_size)
         describe, image = _layout(call, len(shape))
         if describe is None:
             return None
-        found = window(attrs.strides, attrs.padding, attrs.dilation, size, shape[image], out[image])
+        geometry = window(attrs.strides, attrs.padding, attrs.dilation, size, shape[image], out[image])
         average = name.startswith("avg")
-        low, high = found["padding_low"], found["padding_high"]
-        if any(max(low[k], high[k]) >= size[k] for k in range(len(size))) or any(found["dilation"]):
+        low, high = geometry["padding_low"], geometry["padding_high"]
+        if any(max(low[k], high[k]) >= size[k] for k in range(len(size))) or any(geometry["dilation"]):
             return None
         padded = any(low) or any(high)
         if average and attrs.count_include_pad and high != [int(p) for p in attrs.padding[len(size) :]]:
-            return None  # ceil mode: windows beyond the padding are counted in ways of TVM's own
+            return None  # ceil mode: oneDNN counts windows beyond the padding differently from TVM
         algorithm = (
             "max" if not average else "average_with_padding" if attrs.count_include_pad and padded else "average"
         )
@@ -161,13 +154,13 @@ class Claimer(Rewriter):
             "primitive": "pooling",
             "algorithm": algorithm,
             "kernel": list(size),
-            **found,
+            **geometry,
             "operands": [describe(shape), describe(out)],
         }
         return self._plain(name, kernel, call, prod(out) * prod(size)) if is_fast(kernel) else None
 
     def _mean(self, call: Any) -> Any:
-        """The mean over an image is an average pool."""
+        """Compute the mean over an image by average pooling."""
         shape = static_shape(call.args[0]) or ()
         rank = len(shape)
         if rank not in LAYOUTS:
@@ -246,7 +239,7 @@ class Claimer(Rewriter):
 
 
 def _layout(call: Any, rank: int) -> tuple[Describe | None, slice]:
-    """How a pool's tensors are described, and where their images are; None for layouts that are not known."""
+    """Return the function that describes a pool's tensors, and their image axes; None for an unknown layout."""
     plain, last = LAYOUTS[rank]
     layout = str(call.attrs.layout)
     if layout not in (plain, last) or str(call.attrs.out_layout) not in ("", layout):

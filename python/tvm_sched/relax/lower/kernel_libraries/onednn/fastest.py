@@ -1,7 +1,7 @@
-"""Choose the fastest of oneDNN's implementations for each kernel, by measurement when a model is compiled.
+"""Choose oneDNN's fastest implementation of each kernel, by measurement when a model is compiled.
 
-oneDNN's own order does not know the shapes: of depthwise convolutions, and of those with few channels, another of its
-implementations for the same layout can take half of the time.
+oneDNN's default does not depend on shapes. For depthwise convolutions and convolutions with few channels, another
+implementation for the same layout can take half the time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..kernel_library import KernelSet
 from .products import VERSION
 
 PRIMITIVES = frozenset({"convolution", "deconvolution", "matmul"})
-"""Those that oneDNN has several implementations of."""
+"""Primitives with several implementations in oneDNN."""
 LEAST_FLOPS = 1 << 20
-"""Kernels with fewer operations take some microseconds, of which a better implementation saves too few to try."""
+"""Fewest operations of a measured kernel; smaller kernels take a few microseconds, so little can be gained."""
 
 
 def choose_implementations(kernels: KernelSet, target: CompileTarget) -> None:
-    """Write into the descriptions of large kernels which implementation is fastest, where that is not oneDNN's first.
+    """Set the fastest implementation in the descriptions of large kernels, unless it is oneDNN's default.
 
-    What was found on this machine with as many threads is kept on disk, by the description: also what was found beside other
-    work, so that a model that is compiled again has the same kernels, which round in the same places.
+    Choices are cached on disk by machine, number of threads and description, even if other work disturbed the measurement:
+    a model that is compiled again gets the same kernels, which round in the same places.
     """
     machine = this_machine()
     where = [machine.processor, machine.cores, machine.versions, target.in_artifact()]
@@ -44,12 +44,12 @@ def choose_implementations(kernels: KernelSet, target: CompileTarget) -> None:
     known = {key: content.decode() for key, content in kept.find(list(wanted)).items()}
     new = [key for key in wanted if key not in known]
     if new:
-        # Names of kernels in a document come in their order.
+        # The results come in the order of the kernels' names.
         numbered = {f"{place:06d}": described[key] for place, key in enumerate(new)}
         document = json.dumps({"version": VERSION, "kernels": numbered, **target.in_artifact()})
-        found = [str(name) for name in library_function("tvm_sched.onednn_fastest_implementations")(document)]
-        kept.keep({key: name.encode() for key, name in zip(new, found, strict=True)})
-        known |= dict(zip(new, found, strict=True))
+        fastest = [str(name) for name in library_function("tvm_sched.onednn_fastest_implementations")(document)]
+        kept.keep({key: name.encode() for key, name in zip(new, fastest, strict=True)})
+        known |= dict(zip(new, fastest, strict=True))
     for key, names in wanted.items():
         if known[key]:
             for name in names:
@@ -57,7 +57,7 @@ def choose_implementations(kernels: KernelSet, target: CompileTarget) -> None:
 
 
 def _is_float32(kernel: dict[str, Any]) -> bool:
-    """Whether implementations differ in their time and the last bits only; those of integers may saturate elsewhere."""
+    """Whether all operands are float32: implementations for integers may saturate in different places."""
     return all(operand.get("type", "float32") == "float32" for operand in kernel["operands"])
 
 

@@ -1,9 +1,8 @@
-"""Functions of one number, recognised by their values: however a model writes SiLU out, it is SiLU.
+"""Recognise activation functions by their values, whatever operators a model writes them with.
 
-A model's file may hold ``x * sigmoid(x)``, ``x / (1 + exp(-x))`` or ``x * 0.5 * (1 + tanh(x / 2))``. Rather than listing
-such forms, the operators that follow a value are evaluated as a function of one number at some points, in float64, and
-held against the functions that oneDNN has. Parameters (the slope of a leaky ReLU, the bounds of a clip) are solved from a
-few of those points; all points decide.
+A model may write SiLU as ``x * sigmoid(x)``, ``x / (1 + exp(-x))`` or ``x * 0.5 * (1 + tanh(x / 2))``. The operators that
+follow a value are evaluated as a function of one number at fixed points in float64, and compared with oneDNN's functions.
+Parameters (the slope of a leaky ReLU, the bounds of a clip) are solved from a few points and checked at all.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ _NEAR: Array = np.concatenate([np.linspace(-12, 12, 97), [-80.0, -40.0, -20.0, 2
 _OUTERMOST = 1e30
 _BEYOND: Array = np.array([-_OUTERMOST, -1e6, -1e3, -200.0, 200.0, 1e3, 1e6, _OUTERMOST])
 POINTS: Array = np.concatenate([_NEAR, _BEYOND])
-"""Where functions are compared: dense where activations bend, far out, where float32 holds exp of all of them, and beyond.
+"""Points of comparison: dense where activations bend, sparse to 80, where exp fits into float32, and `_BEYOND`.
 
-Beyond, where a bound of 100 tells itself, a form with exp may overflow: what is not finite there decides nothing.
+`_BEYOND` reveals bounds such as 100. Forms with exp may overflow there, so values that are not finite are ignored.
 """
 TOLERANCE = 3e-6
-"""Relative, and absolute near 0: constants such as 1 / sqrt(2) are written with some seven digits."""
+"""Relative error, and absolute error near 0: models write constants such as 1 / sqrt(2) with about seven digits."""
 _FAR = 80.0
 
 
 def sigmoid(x: Array) -> Array:
-    """The logistic function."""
+    """Compute the logistic function."""
     return 1 / (1 + np.exp(-x))
 
 
@@ -42,17 +41,17 @@ def _softplus(x: Array) -> Array:
 
 
 def gelu(x: Array) -> Array:
-    """GELU by the error function."""
+    """Compute GELU with the error function."""
     return 0.5 * x * (1 + erf(x / np.sqrt(2)))
 
 
 def gelu_tanh(x: Array) -> Array:
-    """GELU by the hyperbolic tangent."""
+    """Compute GELU with the hyperbolic tangent."""
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 def erf(x: Any) -> Any:
-    """The error function of each element."""
+    """Compute the error function of each element."""
     return np.vectorize(_erf, otypes=[float])(x)
 
 
@@ -76,33 +75,25 @@ _FUNCTIONS: dict[str, Callable[[Array, float, float], Array]] = {
     "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
     "hard_swish": lambda x, a, b: x * np.clip(a * x + b, 0, 1),
 }
-"""What descriptions name (docs/formats/kernels.md), of ``x``, alpha and beta."""
+"""The functions of oneDNN by their name in descriptions (docs/formats/kernels.md), of ``x``, alpha and beta."""
 
 _WITHOUT_PARAMETERS = ("tanh", "sigmoid", "exp", "gelu", "gelu_tanh", "mish", "square", "sqrt", "log")
 _known: dict[bytes, list[Step] | None] = {}
 _SCALES = (1.0, 0.5, 2.0)
-"""Factors that may be missing from a function without parameters, such as GELU's half."""
+"""Factors by which a model's function may differ from one without parameters, such as a missing half of GELU."""
 
 
 def evaluate(step: Step, x: Array) -> Array:
-    """The values of a step."""
+    """Compute a step."""
     name, alpha, beta = step
     with np.errstate(all="ignore"):
         return _FUNCTIONS[name](x, alpha, beta)
 
 
 def recognise(function: Callable[[Array], Array]) -> list[Step] | None:
-    """The steps of oneDNN that compute a function of one number.
+    """Return the steps of oneDNN that compute a function, which takes and returns an array of float64.
 
-    Parameters
-    ----------
-    function : callable
-        Takes and returns an array of float64.
-
-    Returns
-    -------
-    list of tuple or None
-        One or two steps, to be done one after the other; none of them for the identity. None where no steps are known.
+    There are one or two consecutive steps, or none for the identity. The result is None if no steps are known.
     """
     with np.errstate(all="ignore"):
         values = np.broadcast_to(function(POINTS), POINTS.shape)
@@ -122,19 +113,19 @@ def _recognise(values: Array) -> list[Step] | None:
 
 
 def _same(values: Array, steps: Sequence[Step]) -> bool:
-    found = POINTS
+    results = POINTS
     for step in steps:
-        found = evaluate(step, found)
-    with np.errstate(all="ignore"):  # numpy's allclose takes ten times as long, for thousands of candidates
-        close = np.abs(found - values) <= TOLERANCE + TOLERANCE * np.abs(values)
+        results = evaluate(step, results)
+    with np.errstate(all="ignore"):  # numpy's allclose is ten times slower, and there are thousands of candidates
+        close = np.abs(results - values) <= TOLERANCE + TOLERANCE * np.abs(values)
     close[len(_NEAR) :] |= ~np.isfinite(values[len(_NEAR) :])
-    return bool((close | (found == values) | (np.isnan(found) & np.isnan(values))).all())
+    return bool((close | (results == values) | (np.isnan(results) & np.isnan(values))).all())
 
 
 def _clips(at: dict[float, float]) -> list[list[Step]]:
-    """A clip by the values at the ends, of which one may be open; none where 0 alone is a bound, as a ReLU has it.
+    """Return a clip with the values at the ends as bounds, of which one may be open; none if 0 is the only bound (ReLU).
 
-    It stands before the ReLU, which a bound of 1e-9 would be taken for, and whose logarithm is another.
+    Clips are tried before the ReLU, which would match a bound of 1e-9 although its logarithm differs.
     """
     low, high = at[-_OUTERMOST], at[_OUTERMOST]
     below, above = low > -_OUTERMOST, high < _OUTERMOST
@@ -145,7 +136,7 @@ def _clips(at: dict[float, float]) -> list[list[Step]]:
 
 
 def _candidates(at: dict[float, float]) -> list[list[Step]]:
-    """Steps that agree with the function at the points that their parameters were solved from."""
+    """Return candidate steps, with parameters solved from the function's values at a few points."""
     zero, one, minus_one, low, high = (at[x] for x in (0.0, 1.0, -1.0, -_FAR, _FAR))
     result: list[list[Step]] = [[("linear", one - zero, zero)], [("abs", 0.0, 0.0)]]
     result += _clips(at)
@@ -158,12 +149,12 @@ def _candidates(at: dict[float, float]) -> list[list[Step]]:
         result.append([("silu", float(np.log(one / (1 - one))), 0.0)])
     result.append([("softplus", float(np.log(2) / zero) if zero > 0 else np.nan, 0.0)])
     result += [[("elu", -low, 0.0)], [("elu", -low / one if one else np.nan, 0.0), ("linear", one, 0.0)]]
-    # Near 0 both hard functions are polynomials in x.
+    # Near 0, hard_sigmoid is linear and hard_swish quadratic.
     slope = (at[0.01] - at[-0.01]) / 0.02
     curve = (at[0.01] + at[-0.01] - 2 * zero) / (2 * 0.01**2)
     result += [[("hard_sigmoid", slope, zero)], [("hard_swish", curve, slope)]]
     result += [[("hard_sigmoid", slope / high, zero / high), ("linear", high, 0.0)]] if high > 0 else []
-    # Multiplied afterwards by a number.
+    # A leaky ReLU times a number.
     if one > 0 and minus_one < 0:
         result.append([("relu", minus_one / -one, 0.0), ("linear", one, 0.0)])
     return [steps for steps in result if steps]

@@ -1,11 +1,11 @@
-"""Convolutions and products of 8-bit tensors with constant weights: exact sums in int32, by instructions for them.
+"""Convolutions and products of 8-bit tensors with constant weights, with exact sums in int32.
 
-Importers write them on wider types, less their zero points: ``conv2d(astype(x) - zero, weights)``. The kernel reads ``x``
-itself; the sums are the same, whatever zero points there are. Where a model dequantises before it convolves
-(``conv2d((astype(x) - zero) * scale, weights)``, ONNX's QDQ form), weights that are integers times a scale for each output
-are taken apart, and the scales multiply the sums. What follows (bias, scales, rounding) is elementwise and left to the
-compiler, which fuses it into one step. Only for processors with AVX512-VNNI, AVX-VNNI or AMX: on others oneDNN's sums
-saturate, and the wider types compute.
+Importers write them on wider types with the zero point subtracted: ``conv2d(astype(x) - zero, weights)``. The kernel reads
+``x`` itself and computes the same sums. Some models dequantise before they convolve (ONNX's QDQ form:
+``conv2d((astype(x) - zero) * scale, weights)``). Their weights are factored into integers and a scale for each output, and
+the scales multiply the sums. TVM compiles the elementwise operators that follow (bias, scales, rounding).
+
+This needs AVX512-VNNI, AVX-VNNI or AMX. On other processors oneDNN's sums saturate, so the wider types are used.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .products import CONVOLUTIONS, implementation, known_layouts, layouts
 
 BYTES = ("int8", "uint8")
 SUMS = ("int32", "float32")
-"""Types that importers sum in; float32 where it holds every sum."""
+"""Types in which importers write the sums; float32 only if it represents every sum exactly."""
 INSTRUCTIONS = ("avx512vnni", "avxvnni")
-"""What the processor must have, as artifacts say what they need."""
+"""Instruction sets of which the processor must have one, by LLVM's names."""
 MOST_TERMS = (1 << 31) // (255 * 128) - 1
-"""Of a sum that int32 holds whatever the numbers are."""
+"""Most terms of a sum that cannot overflow int32."""
 _FEW = 32
-"""Numbers of a row that are looked at first."""
+"""Elements of a row that are tested before the whole row."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,16 @@ class IntegerProduct:
     Attributes
     ----------
     kernel : dict
-        Its description.
+        Description of the kernel.
     source : relax expression
-        Old, of 8 bits; ``order`` transposes it.
+        The old 8-bit tensor, to be transposed by ``order``.
     order : tuple of int
     weights : numpy.ndarray
         int8.
     zero : relax expression or None
-        Old: what is to be subtracted from the source, where the kernel does not.
+        The old zero point to subtract from the source, if the kernel does not subtract it.
     scale : numpy.ndarray or None
-        What the sums are to be multiplied by, one number or one for each output.
+        Factor of the sums: one number, or one per output.
     """
 
     kernel: dict[str, Any]
@@ -62,14 +62,9 @@ class IntegerProduct:
     zero: Any = None
     scale: Any = None
 
-    @property
-    def transposed(self) -> bool:
-        """Whether the source has to be transposed."""
-        return self.order != tuple(range(len(self.order)))
-
 
 def integer_product(rewriter: Rewriter, call: Any) -> IntegerProduct | None:
-    """The kernel for a call on integers in wider types; None where it is none of these, or has no fast one here."""
+    """Return the kernel for a product of integers in wider types; None for other calls, or if there is no fast kernel."""
     name = operation(call)
     if (
         dtype_of(call) not in SUMS
@@ -92,18 +87,18 @@ def integer_product(rewriter: Rewriter, call: Any) -> IntegerProduct | None:
     terms = weights.size // max(weights.shape[1 if name == "matmul" else 0], 1)
     if terms > MOST_TERMS:
         return None
-    made = (_matmul if name == "matmul" else _convolution)(call, weights, source, scale)
-    return made if made is not None and _is_exact(implementation(made.kernel)) else None
+    product = (_matmul if name == "matmul" else _convolution)(call, weights, source, scale)
+    return product if product is not None and _is_exact(implementation(product.kernel)) else None
 
 
 def factored(weights: Any, axis: int) -> tuple[Any, Any] | None:
-    """int8 and a float32 scale for each index along an axis whose products are the weights, bit by bit; None if none are."""
+    """Factor weights exactly into int8 and a float32 scale for each index along an axis; None if that is impossible."""
     if weights.dtype != np.float32 or weights.size == 0 or not np.isfinite(weights).all():
         return None
     rows = np.moveaxis(weights, axis, 0).reshape(weights.shape[axis], -1)
     greatest = np.abs(rows).max(1)
     scales = np.where(greatest > 0, np.nan, 1).astype(np.float32)
-    for count in range(1, 129):  # what the greatest stands for
+    for count in range(1, 129):  # the integer that the greatest weight of a row may be
         near = (greatest / np.float32(count)).astype(np.float32)
         for scale in (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf))):
             left = np.flatnonzero(np.isnan(scales))
@@ -119,13 +114,13 @@ def factored(weights: Any, axis: int) -> tuple[Any, Any] | None:
 
 
 def _are_multiples(rows: Any, scales: Any) -> Any:
-    """Of each row, whether its numbers are whole multiples of its scale."""
+    """Whether the elements of each row are integer multiples of the row's scale."""
     with np.errstate(all="ignore"):
         return (np.rint(rows / scales[:, None]) * scales[:, None] == rows).all(1)
 
 
 def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
-    """Whether `integer_product` may find one once channels are last."""
+    """Whether `integer_product` may find a kernel after conversion to channels last."""
     if dtype_of(call) not in SUMS or not has_instructions(get_compile_target(rewriter.mod)):
         return False
     source = _source(rewriter, call.args[0])
@@ -135,7 +130,7 @@ def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
 
 
 def has_instructions(target: CompileTarget) -> bool:
-    """Whether the processors that kernels are compiled for have instructions for products of 8-bit integers."""
+    """Whether the target processors have instructions for products of 8-bit integers."""
     return not set(INSTRUCTIONS).isdisjoint(features_of(target.host))
 
 
@@ -144,7 +139,7 @@ def _is_exact(name: str) -> bool:
 
 
 def _known(rewriter: Rewriter, expr: Any) -> Any:
-    """The value of a constant, or of 8-bit weights made wider: the compiler leaves large ones to the run."""
+    """Return the value of a constant, also of cast, shifted, scaled or transposed 8-bit weights; None if unknown."""
     expr = rewriter.resolve(expr)
     call = rewriter.defined(expr)
     if call is None:
@@ -163,16 +158,16 @@ def _known(rewriter: Rewriter, expr: Any) -> Any:
 
 
 def _bytes(value: Any) -> Any:
-    """Constant weights as int8; None where that cannot hold them."""
+    """Convert constant weights to int8; None if int8 does not represent them exactly."""
     if value is None or value.dtype.name not in (*SUMS, *BYTES) or value.size == 0:
         return None
-    made = np.clip(np.nan_to_num(value), -128, 127).astype(np.int8)
-    return made if np.array_equal(made, value) else None
+    narrow = np.clip(np.nan_to_num(value), -128, 127).astype(np.int8)
+    return narrow if np.array_equal(narrow, value) else None
 
 
 @dataclass(frozen=True)
 class _Source:
-    """The 8-bit tensor that a wider one is made of, in which order its dimensions stand, its zero point and scale."""
+    """The 8-bit tensor behind a wider one: the order of its dimensions, its zero point and its scale."""
 
     expr: Any
     order: tuple[int, ...]
@@ -181,9 +176,9 @@ class _Source:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As the product sees it."""
-        given = static_shape(self.expr) or ()
-        return tuple(given[k] for k in self.order)
+        """The shape after transposition by ``order``."""
+        shape = static_shape(self.expr) or ()
+        return tuple(shape[k] for k in self.order)
 
 
 def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
@@ -191,19 +186,14 @@ def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
     expr = rewriter.resolve(expr)
     while (call := rewriter.defined(expr)) is not None:
         name = operation(call)
+        factor = rewriter.number(call.args[1]) if name == "multiply" else None
         if name == "permute_dims":
             axes = axis_order(call)
             order = tuple(axes[k] for k in order)
         elif name == "subtract" and zero is None and not wider and _is_whole_number(rewriter, call.args[1]):
             zero = rewriter.resolve(call.args[1])
-        elif (
-            name == "multiply"
-            and scale is None
-            and zero is None
-            and not wider
-            and rewriter.number(call.args[1]) is not None
-        ):
-            scale = rewriter.number(call.args[1])
+        elif factor is not None and scale is None and zero is None and not wider:
+            scale = factor
         elif name == "astype" and dtype_of(call.args[0]) in BYTES and dtype_of(call) not in BYTES:
             wider = True
         else:
@@ -215,13 +205,13 @@ def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
 
 
 def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
-    """Whether it is a constant that 8 bits hold, or one 8-bit number in another type and shape."""
+    """Whether an expression is one 8-bit number: a constant from -128 to 255, or an 8-bit value cast and reshaped."""
     shape = static_shape(expr)
     if shape is None or prod(shape) != 1:
         return False
     number = rewriter.number(expr)
     if number is not None:
-        return number.is_integer() and -128 <= number <= 255  # the sums of products with more might exceed int32
+        return number.is_integer() and -128 <= number <= 255  # sums with larger numbers might overflow int32
     while dtype_of(expr) not in BYTES and operation(call := rewriter.defined(expr)) in ("astype", *RESHAPES):
         expr = call.args[0]
     return dtype_of(expr) in BYTES
@@ -249,12 +239,12 @@ def _convolution(call: Any, weights: Any, source: _Source, scale: Any) -> Intege
 
 
 def _sum_type(call: Any, scale: Any) -> str:
-    """Of the kernel's result: of a float32 product that is scaled, nobody has said that float32 holds the sums."""
+    """Return the type of the kernel's sums: int32 for a scaled float32 product, whose sums float32 may not hold exactly."""
     return dtype_of(call) if scale is None else "int32"
 
 
 def _number(zero: Any) -> int | None:
-    """A constant zero point that a kernel takes; None of any other."""
+    """Return a constant zero point from -128 to 255, which kernels take; None for any other."""
     value = np.zeros(1) if zero is None else constant_value(zero)
     if value is None or not -128 <= float(value.reshape(-1)[0]) <= 255:
         return None
@@ -277,35 +267,28 @@ def _matmul(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProd
 
 
 def emit_product(rewriter: Any, call: Any, product: IntegerProduct) -> Any:
-    """The kernel's call, less what the zero point adds to each sum where the kernel does not see to it.
-
-    Parameters
-    ----------
-    rewriter : Claimer
-    """
+    """Emit the call of a kernel, the correction for the zero point and the scaling; ``rewriter`` is a `Claimer`."""
     source = rewriter.value(product.source)
-    if product.transposed:
+    if product.order != tuple(range(len(product.order))):
         source = rewriter.emit(relax.op.permute_dims(source, list(product.order)))
     weights = rewriter.folded(product.weights, rewriter.resolve(call.args[1]))
     shape = static_shape(call) or ()
-    flops = (
-        2 * prod(shape) * product.weights.size // max(product.weights.shape[1 if operation(call) == "matmul" else 0], 1)
-    )
+    outputs = product.weights.shape[1 if operation(call) == "matmul" else 0]
+    flops = 2 * prod(shape) * product.weights.size // max(outputs, 1)
     kind = f"integer_{operation(call).removeprefix('nn.')}"
-    dtype = "int32" if product.scale is not None else dtype_of(call)
-    made = rewriter.emit(
-        rewriter.kernels.call(kind, product.kernel, [source, weights], relax.TensorType(shape, dtype), flops)
-    )
+    dtype = _sum_type(call, product.scale)
+    ty = relax.TensorType(shape, dtype)
+    result = rewriter.emit(rewriter.kernels.call(kind, product.kernel, [source, weights], ty, flops))
     if product.zero is not None:
-        # The sum of (x - zero) w is that of x w less zero times the sum of w.
+        # sum((x - zero) * w) = sum(x * w) - zero * sum(w)
         sums = _constant(product.weights.astype(np.int64).sum(0).astype(dtype))
         zero = rewriter.emit(relax.op.reshape(rewriter.value(product.zero), ()))
         zero = rewriter.emit(relax.op.astype(zero, dtype))
-        made = rewriter.emit(relax.op.subtract(made, rewriter.emit(relax.op.multiply(zero, sums))))
+        result = rewriter.emit(relax.op.subtract(result, rewriter.emit(relax.op.multiply(zero, sums))))
     if product.scale is None:
-        return made
-    made = rewriter.emit(relax.op.astype(made, "float32"))
-    return rewriter.emit(relax.op.multiply(made, _constant(product.scale.astype(np.float32))))
+        return result
+    result = rewriter.emit(relax.op.astype(result, "float32"))
+    return rewriter.emit(relax.op.multiply(result, _constant(product.scale.astype(np.float32))))
 
 
 def _constant(value: Any) -> Any:

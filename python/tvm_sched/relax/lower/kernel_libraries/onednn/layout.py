@@ -11,11 +11,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_frontends.imported_model import data_address
-
-from ....ir.tensor_types import dtype_of, static_shape
+from ....ir.tensor_types import static_shape
 from ..kernel_library import KernelSet, Names
-from ..rewrite import Rewriter, axis_order, constant_value, is_float32, operation, transpose_constant
+from ..rewrite import Rewriter, axis_order, constant_value, is_float32, is_tensor_of, operation, transpose_constant
 from .describe import channels_last, dense, to_first, to_last
 from .integer_products import BYTES, SUMS, is_integer_product
 from .local_response import find_local_response
@@ -27,36 +25,36 @@ UNARY = {
     *("abs", "astype", "clip", "erf", "exp", "log", "negative", "round", "rsqrt", "sigmoid", "sqrt", "square", "tanh"),
     *(f"nn.{name}" for name in ("gelu", "gelu_tanh", "leakyrelu", "relu", "relu6", "selu", "silu", "softplus")),
 }
-OF_INTEGERS = {"astype", "clip", "add", "subtract", "multiply", "maximum", "minimum", "nn.max_pool2d", "nn.relu"} | {
-    *CONVOLUTIONS,
-    *("concat", "permute_dims"),
+OF_INTEGERS = {
+    *("astype", "clip", "add", "subtract", "multiply", "maximum", "minimum", "nn.max_pool2d", "nn.relu"),
+    *(*CONVOLUTIONS, "concat", "permute_dims"),
 }
-"""Operators that may be computed with channels last on integers, too."""
+"""Operators that are also converted for integers."""
 BINARY = {"add", "subtract", "multiply", "divide", "maximum", "minimum", "power"}
 POOLS = {f"nn.{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg") for n in (1, 2, 3)}
 REDUCTIONS = {"mean", "sum", "max", "min"}
 FEW_CHANNELS = 8
-"""From this many on, a transposed convolution to channels last fills vectors well enough."""
+"""Fewest output channels for which oneDNN's transposed convolution fills its vectors."""
 
 
 @dataclass(frozen=True)
 class Plain:
-    """A new value in the old value's layout, not with channels last."""
+    """A new value in the old value's layout."""
 
     value: Any
 
 
 class ChannelsLast(Rewriter):
-    """Lets convolutions that oneDNN takes, and what follows them, compute on (N, H, W, C).
+    """Converts the convolutions that oneDNN computes, and the operators after them, to (N, H, W, C).
 
-    Tensors are transposed where an operator needs them with channels first; local response normalisations, which
-    importers take apart, become kernels on the way.
+    Tensors are transposed where an operator needs channels first. Local response normalisations, which importers
+    decompose, become kernels.
     """
 
     def __init__(self, mod: Any, kernels: KernelSet, names: Names) -> None:
         super().__init__(mod)
         self.kernels, self.names = kernels, names
-        self.last: dict[Any, Any] = {}  # new value with channels last of old variables
+        self.last: dict[Any, Any] = {}  # the channels-last value of old variables
         self.rules: dict[str, Callable[[Any], Any]] = {
             **dict.fromkeys((*CONVOLUTIONS, *TRANSPOSED), self._convolution),
             **dict.fromkeys((*POOLS, "image.resize2d"), self._image),
@@ -75,17 +73,17 @@ class ChannelsLast(Rewriter):
         self.wanted = self.rules
 
     def visit(self, variable: Any, value: Any) -> Any:
-        """Rewrite one binding; None where only the value with channels last is known."""
+        """Rewrite one binding; None if the value exists only with channels last."""
         rule = self.rules.get(operation(value))
         if rule is not None and (is_float32(value) or _is_of_integers(value)):
-            made = rule(value)
-            if isinstance(made, Plain):
-                return made.value
-            if made is not None and self._is_last(made, static_shape(value) or ()):
-                self.last[variable] = made
+            new = rule(value)
+            if isinstance(new, Plain):
+                return new.value
+            if new is not None and self._is_last(new, static_shape(value) or ()):
+                self.last[variable] = new
                 return None
-            if made is not None:
-                return made
+            if new is not None:
+                return new
         elif isinstance(value, relax.Var) and self.resolve(value) in self.last:
             self.last[variable] = self.last[self.resolve(value)]
             return None
@@ -97,7 +95,7 @@ class ChannelsLast(Rewriter):
         return super().visit(variable, value)
 
     def value(self, expr: Any) -> Any:
-        """An old expression with channels first, for operators that know no other."""
+        """Return an old expression with channels first, for operators that need this layout."""
         if isinstance(expr, relax.Var) and expr in self.last and self.values.get(expr) is None:
             last = self.last[expr]
             shape = static_shape(last) or ()
@@ -105,60 +103,59 @@ class ChannelsLast(Rewriter):
         return super().value(expr)
 
     def _moved(self, value: Any, order: tuple[int, ...]) -> Any:
-        """A transposition, which is a reshape where all that changes its place has one element."""
+        """Transpose a value; a reshape is enough if only dimensions of extent 1 move."""
         shape = static_shape(value) or ()
         if [k for k in order if shape[k] > 1] == [k for k in range(len(shape)) if shape[k] > 1]:
             return self.emit(relax.op.reshape(value, [shape[k] for k in order]))
         return self.emit(relax.op.permute_dims(value, list(order)))
 
     @staticmethod
-    def _is_last(made: Any, shape: tuple[int, ...]) -> bool:
-        """Whether a new value holds an old one of a shape with channels last."""
-        return len(shape) in LAYOUTS and static_shape(made) == tuple(shape[k] for k in to_last(len(shape)))
+    def _is_last(new: Any, shape: tuple[int, ...]) -> bool:
+        """Whether a new value has an old value's shape with channels last."""
+        return len(shape) in LAYOUTS and static_shape(new) == tuple(shape[k] for k in to_last(len(shape)))
 
     def _known(self, expr: Any) -> bool:
         return isinstance(expr, relax.Var) and expr in self.last
 
     def _to_last(self, expr: Any) -> Any:
-        """An old value of three dimensions or more, transposed where it is not."""
+        """Return an old value of three or more dimensions with channels last, transposed if necessary."""
         if not self._known(expr):
-            made = self._moved(self.value(expr), to_last(len(static_shape(expr) or ())))
+            moved = self._moved(self.value(expr), to_last(len(static_shape(expr) or ())))
             if not isinstance(expr, relax.Var):
-                return made
-            self.last[expr] = made
+                return moved
+            self.last[expr] = moved
         return self.last[expr]
 
     def _convolution(self, call: Any) -> Any:
         if not convolution_fits(call) and not self._of_integers(call):
-            return self._given_last(call)
-        made = self._upsampled(call) if operation(call) in TRANSPOSED else None
-        if made is not None:
-            return made
+            return self._written_with_channels_last(call)
+        upsampled = self._upsampled(call) if operation(call) in TRANSPOSED else None
+        if upsampled is not None:
+            return upsampled
         layout = LAYOUTS[len(static_shape(call) or ())][1]
         arguments = [self._to_last(call.args[0]), self.value(self.resolve(call.args[1]))]
         return self.emit(_with(call, arguments, data_layout=layout, out_layout=layout))
 
-    def _given_last(self, call: Any) -> Any:
-        """A convolution that is written with channels last, its weights in the order that kernels are made for."""
+    def _written_with_channels_last(self, call: Any) -> Any:
+        """Reorder the weights of a convolution that already has channels last to the layout that kernels support."""
         weights, known = self.resolve(call.args[1]), known_layouts(call, last=True)
-        value, (data, given, out) = constant_value(weights), layouts(call)
+        value, (data, layout, out) = constant_value(weights), layouts(call)
         if value is None or known is None or (data, out) != known[::2] or not is_float32(weights):
             return None
-        if given == known[1] or sorted(given) != sorted(known[1]):
+        if layout == known[1] or sorted(layout) != sorted(known[1]):
             return None
-        order = tuple(given.index(letter) for letter in known[1])
-        name = self.names.get(data_address(weights))
-        ordered = self.kernels.constant(transpose_constant(value, order), name, self.names)
+        order = tuple(layout.index(letter) for letter in known[1])
+        ordered = self.kernels.derived_constant(transpose_constant(value, order), weights, self.names)
         return Plain(self.emit(_with(call, [self.value(call.args[0]), ordered], kernel_layout=known[1])))
 
     def _of_integers(self, call: Any) -> bool:
-        """Whether it is a convolution of integers in wider types, with channels first, that could be claimed."""
+        """Whether a call is a claimable convolution with channels first of integers in a wider type."""
         return layouts(call) == known_layouts(call, last=False) and is_integer_product(self, call)
 
     def _upsampled(self, call: Any) -> Any:
-        """A transposed convolution to few channels whose windows do not overlap: a matrix product, whose columns move.
+        """Compute a transposed convolution with few channels and disjoint windows as a matrix product and a transposition.
 
-        oneDNN's own computes whole vectors of output channels for each place of the window.
+        oneDNN's transposed convolution computes whole vectors of output channels at each position of the window.
         """
         attrs, weights = call.attrs, self.resolve(call.args[1])
         value, source = constant_value(weights), static_shape(call.args[0]) or ()
@@ -166,23 +163,25 @@ class ChannelsLast(Rewriter):
             return None
         kernel, image, count = value.shape[2:], source[2:], len(source) - 2
         grown = tuple(size * step for size, step in zip(image, kernel, strict=True))
-        given = tuple(int(s) for s in attrs.strides)
-        if given != kernel or (static_shape(call) or ())[2:] != grown or any(int(p) for p in attrs.padding):
+        if (
+            tuple(int(s) for s in attrs.strides) != kernel
+            or (static_shape(call) or ())[2:] != grown
+            or any(int(p) for p in attrs.padding)
+        ):
             return None
         columns = np.moveaxis(value, 1, -1).reshape(value.shape[0], -1)
-        name = self.names.get(data_address(weights))
-        packed = self.kernels.constant(columns, None if name is None else f"{name}.columns", self.names)
-        made = self.emit(relax.op.matmul(self._to_last(call.args[0]), packed))
-        made = self.emit(relax.op.reshape(made, (source[0], *image, *kernel, value.shape[1])))
+        packed = self.kernels.derived_constant(columns, weights, self.names, ".columns")
+        product = self.emit(relax.op.matmul(self._to_last(call.args[0]), packed))
+        product = self.emit(relax.op.reshape(product, (source[0], *image, *kernel, value.shape[1])))
         pairs = [axis for k in range(count) for axis in (1 + k, 1 + k + count)]
-        made = self.emit(relax.op.permute_dims(made, [0, *pairs, 1 + 2 * count]))
-        return self.emit(relax.op.reshape(made, (source[0], *grown, value.shape[1])))
+        product = self.emit(relax.op.permute_dims(product, [0, *pairs, 1 + 2 * count]))
+        return self.emit(relax.op.reshape(product, (source[0], *grown, value.shape[1])))
 
     def _image(self, call: Any) -> Any:
-        """Pooling and resizing, which know both layouts."""
+        """Convert pooling and resizing, which support both layouts."""
         plain, layout = LAYOUTS.get(len(static_shape(call) or ()), ("", ""))
-        given = (str(call.attrs.layout), str(getattr(call.attrs, "out_layout", plain)))
-        if not self._known(call.args[0]) or given[0] != plain or given[1] not in ("", plain):
+        out = str(getattr(call.attrs, "out_layout", plain))
+        if not self._known(call.args[0]) or str(call.attrs.layout) != plain or out not in ("", plain):
             return None
         changed = {"layout": layout, **({"out_layout": layout} if hasattr(call.attrs, "out_layout") else {})}
         return self.emit(_with(call, [self._to_last(call.args[0]), *call.args[1:]], **changed))
@@ -210,9 +209,7 @@ class ChannelsLast(Rewriter):
         if not any(self._known(a) and len(static_shape(a) or ()) == rank for a in call.args):
             return None
         arguments = [self._operand(argument, rank) for argument in call.args]
-        if None in [None if a is None else 0 for a in arguments]:
-            return None
-        return self.emit(_with(call, arguments))
+        return None if any(a is None for a in arguments) else self.emit(_with(call, arguments))
 
     def _operand(self, expr: Any, rank: int) -> Any:
         expr = self.resolve(expr)
@@ -220,8 +217,7 @@ class ChannelsLast(Rewriter):
         if value is not None:
             if value.size == 1:
                 return expr
-            name = self.names.get(data_address(expr))
-            return self.kernels.constant(transpose_constant(value, to_last(rank)), name, self.names)
+            return self.kernels.derived_constant(transpose_constant(value, to_last(rank)), expr, self.names)
         if shape == ():
             return self.value(expr)
         return self._to_last(expr) if len(shape) == rank else None
@@ -236,7 +232,7 @@ class ChannelsLast(Rewriter):
         return self.emit(relax.op.concat([self._to_last(self.resolve(part)) for part in parts.fields], axis=axis))
 
     def _reduction(self, call: Any) -> Any:
-        """Over dimensions that stay, or over the whole image."""
+        """Convert a reduction that keeps its dimensions or reduces the whole image."""
         rank = len(static_shape(call.args[0]) or ())
         axes = [int(a) % rank for a in call.attrs.axis or []]
         whole = sorted(axes) == list(range(2, rank))
@@ -258,13 +254,12 @@ class ChannelsLast(Rewriter):
         if not self._known(call.args[0]) or not isinstance(call.args[1], relax.Tuple):
             return None
         axes = [_axis_in_last(_integer(axis), rank) for axis in call.args[1].fields]
-        made = relax.op.strided_slice(
-            self._to_last(call.args[0]), axes, *call.args[2:], assume_inbound=bool(call.attrs.assume_inbound)
-        )
-        return self.emit(made)
+        inbound = bool(call.attrs.assume_inbound)
+        source = self._to_last(call.args[0])
+        return self.emit(relax.op.strided_slice(source, axes, *call.args[2:], assume_inbound=inbound))
 
     def _take(self, call: Any) -> Any:
-        """Places along an axis in another order, as padding by reflection."""
+        """Convert a gather along one axis, such as padding by reflection."""
         rank = len(static_shape(call.args[0]) or ())
         if not self._known(call.args[0]) or call.attrs.axis is None or len(static_shape(call.args[1]) or ()) != 1:
             return None
@@ -272,7 +267,7 @@ class ChannelsLast(Rewriter):
         return self.emit(_with(call, [self._to_last(call.args[0]), self.value(call.args[1])], axis=axis))
 
     def _normalization(self, call: Any) -> Any:
-        """Over groups of channels: a kernel for the moments, and a multiplication and an addition."""
+        """Compute a group normalisation by a kernel for the moments, a multiplication and an addition."""
         groups = groups_of(call)
         if groups is None:
             return None
@@ -302,25 +297,24 @@ class ChannelsLast(Rewriter):
             self.emit(relax.op.reshape(self.emit(relax.op.strided_slice(moments, [0], [k], [k + 1])), each_channel))
             for k in (0, 1)
         )
-        made = self.emit(relax.op.add(self.emit(relax.op.multiply(value, factor)), summand))
-        return made if last else Plain(made)
+        result = self.emit(relax.op.add(self.emit(relax.op.multiply(value, factor)), summand))
+        return result if last else Plain(result)
 
     def _part(self, item: Any) -> Any:
-        """A part of a split value."""
+        """Return a part of a split value, with channels last."""
         call: Any = self.defined(item.tuple_value)
         if operation(call) != "split" or not self._known(self.resolve(call.args[0])) or not is_float32(item):
             return None
         source = self._to_last(self.resolve(call.args[0]))
-        shape, mine = static_shape(call.args[0]) or (), static_shape(item) or ()
+        shape, part = static_shape(call.args[0]) or (), static_shape(item) or ()
         axis = int(call.attrs.axis) % len(shape)
-        before = [part.shape.values[axis] for part in list(call.ty.fields)[: item.index]]
-        begin = sum(int(size) for size in before)
-        made = relax.op.strided_slice(source, [_axis_in_last(axis, len(shape))], [begin], [begin + mine[axis]])
-        made = self.emit(made)
-        return made if self._is_last(made, mine) else None
+        begin = sum(int(field.shape.values[axis]) for field in list(call.ty.fields)[: item.index])
+        end = begin + part[axis]
+        sliced = self.emit(relax.op.strided_slice(source, [_axis_in_last(axis, len(shape))], [begin], [end]))
+        return sliced if self._is_last(sliced, part) else None
 
     def _permute(self, call: Any) -> Any:
-        """A transposition from or to channels last, which may disappear."""
+        """Convert a transposition; a transposition from or to channels last disappears."""
         source = self.resolve(call.args[0])
         axes = axis_order(call)
         if len(axes) not in LAYOUTS:
@@ -332,11 +326,12 @@ class ChannelsLast(Rewriter):
         return Plain(last if order == tuple(range(len(axes))) else self._moved(last, order))
 
     def _shuffle(self, call: Any) -> Any:
-        """Shuffled channels: split the channels in two, exchange both, join them; and flattening of 1 x 1 images."""
+        """Convert a channel shuffle (split the channel axis, swap the parts, join them) or a flattening of 1 x 1 images."""
         source = self.resolve(call.args[0])
-        shape, given = static_shape(call) or (), static_shape(source) or ()
-        if self._known(source) and all(size == 1 for size in given[2:]):
-            return Plain(self._as(self.last[source], shape))
+        shape = static_shape(call) or ()
+        if self._known(source) and all(size == 1 for size in (static_shape(source) or ())[2:]):
+            last = self.last[source]
+            return Plain(last if static_shape(last) == shape else self.emit(relax.op.reshape(last, shape)))
         exchanged: Any = self.defined(source)
         split: Any = self.defined(exchanged.args[0]) if operation(exchanged) == "permute_dims" else None
         if operation(split) != "reshape" or not self._known(self.resolve(split.args[0])):
@@ -351,9 +346,6 @@ class ChannelsLast(Rewriter):
         value = self.emit(relax.op.reshape(self.last[self.resolve(split.args[0])], (*image, groups, each)))
         value = self.emit(relax.op.permute_dims(value, [0, 1, 2, 4, 3]))
         return self.emit(relax.op.reshape(value, (*image, groups * each)))
-
-    def _as(self, value: Any, shape: tuple[int, ...]) -> Any:
-        return value if static_shape(value) == shape else self.emit(relax.op.reshape(value, shape))
 
     def _local_response(self, call: Any) -> Any:
         response = find_local_response(self, call)
@@ -370,19 +362,17 @@ class ChannelsLast(Rewriter):
 
 
 def convolution_fits(call: Any) -> bool:
-    """Whether oneDNN takes a convolution: float32, channels first."""
+    """Whether oneDNN computes a convolution: in float32, with channels first."""
     return all(is_float32(expr) for expr in (*call.args, call)) and layouts(call) == known_layouts(call, last=False)
 
 
 def _is_of_integers(value: Any) -> bool:
-    """Whether it is an operator around convolutions of integers."""
-    shape = static_shape(value)
-    known = operation(value) in OF_INTEGERS and shape is not None and 0 not in shape
-    return known and dtype_of(value) in (*SUMS, *BYTES)
+    """Whether a call is an operator of `OF_INTEGERS` on integers, or on float32 that may hold integers."""
+    return operation(value) in OF_INTEGERS and is_tensor_of(value, (*SUMS, *BYTES))
 
 
 def _with(call: Any, arguments: list[Any], **changed: Any) -> Any:
-    """The same operator on other arguments, with some attributes changed."""
+    """Rebuild a call with other arguments and changed attributes."""
     attrs = call.attrs
     if changed:
         info = type(attrs).__tvm_ffi_type_info__

@@ -1,4 +1,4 @@
-"""Match local response normalisation, which the ONNX frontend decomposes."""
+"""Match local response normalisation as the ONNX frontend decomposes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ....ir.tensor_types import static_shape
-from ..rewrite import Rewriter, constant_value, operation
+from ..rewrite import Rewriter, operation
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LocalResponse:
 
 
 def find_local_response(rewriter: Rewriter, call: Any) -> LocalResponse | None:
-    """The normalisation that a division ends, as the ONNX frontend writes it; None for any other division."""
+    """Return the local response normalisation whose last operator is a division; None for any other division."""
     source = rewriter.resolve(call.args[0])
     power = _step(rewriter, call.args[1], "power")
     added = power and _step(rewriter, power[0], "add")
@@ -55,7 +55,7 @@ def find_local_response(rewriter: Rewriter, call: Any) -> LocalResponse | None:
 
 
 def _step(rewriter: Rewriter, expr: Any, name: str) -> tuple[Any, float] | None:
-    """The first argument of an operation whose second is a number."""
+    """Return the first argument of an operator and its second, a number; None for any other expression."""
     call = rewriter.defined(expr)
-    value = constant_value(rewriter.resolve(call.args[1])) if operation(call) == name else None
-    return (call.args[0], float(value.reshape(-1)[0])) if value is not None and value.size == 1 else None
+    number = rewriter.number(call.args[1]) if operation(call) == name else None
+    return None if number is None else (call.args[0], number)

@@ -1,4 +1,4 @@
-"""Remove pairs of transpositions that undo each other, leaving a reshape."""
+"""Replace transpositions that cancel each other by a reshape."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ....ir.tensor_types import static_shape
 from ..rewrite import Rewriter, axis_order, operation
 
 MOST_ELEMENTS = 1 << 22
-"""Of values that are looked at: the place of each element is kept in mind."""
+"""Largest value that is traced: the trace holds the position of each element."""
 
 
 class WithoutTranspositions(Rewriter):
-    """Sees that transpositions, with reshapes between them, leave all elements where they were.
+    """Finds transpositions that, with reshapes between them, keep the order of the elements.
 
-    ``permute_dims`` to channels first, a reshape that joins height and width, and ``permute_dims`` back are how vision
-    transformers come from images to tokens.
+    Vision transformers convert images to tokens by ``permute_dims`` to channels first, a reshape that joins height and
+    width, and ``permute_dims`` back.
     """
 
     wanted = ("permute_dims",)
@@ -33,27 +33,24 @@ class WithoutTranspositions(Rewriter):
         return super().visit(variable, value)
 
     def _unmoved(self, value: Any) -> Any:
-        """The furthest value before moves whose elements all lie as in this one; None where there is none."""
-        moves, found = [value], None
+        """Return the earliest value before transpositions and reshapes with the same order of elements, or None."""
+        moves, unmoved = [value], None
         source = value.args[0]
         while (before := self.defined(source)) is not None and operation(before) in ("permute_dims", "reshape"):
             moves.append(before)
             source = before.args[0]
             if operation(before) == "permute_dims" and _keep_order(static_shape(source), moves):
-                found = source
-        return found
+                unmoved = source
+        return unmoved
 
 
 def _keep_order(shape: tuple[int, ...] | None, moves: list[Any]) -> bool:
-    """Whether moves, the last one first, leave the elements of a tensor of this shape in their order."""
+    """Whether transpositions and reshapes, given in reverse order, keep the order of a tensor's elements."""
     if shape is None or (count := int(np.prod(shape))) > MOST_ELEMENTS:
         return False
     places = np.arange(count, dtype=np.int32)
     order = places.reshape(shape)
     for move in reversed(moves):
-        order = (
-            order.transpose(axis_order(move))
-            if operation(move) == "permute_dims"
-            else order.reshape(static_shape(move))
-        )
+        transposes = operation(move) == "permute_dims"
+        order = order.transpose(axis_order(move)) if transposes else order.reshape(static_shape(move))
     return bool((order.reshape(-1) == places).all())

@@ -1,7 +1,7 @@
-"""Group and instance normalisation: a kernel finds factor and summand of each channel, what follows is elementwise.
+"""Group and instance normalisation: a kernel computes a factor and a summand per channel.
 
-So the tensor is read once for its moments and once for everything that is computed from it: activations and residual
-additions after the normalisation are fused into its second pass.
+The tensor is read twice: once for its moments, and once by the elementwise scaling, into which TVM fuses following
+activations and residual additions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Normalization:
     groups : int
     epsilon : float
     shape : tuple of int
-        In which the result stands in the graph; the source's, or (N, groups, numbers of a group).
+        Shape of the result in the graph: the source's, or (N, groups, elements of a group).
     """
 
     source: Any
@@ -36,7 +36,7 @@ class Normalization:
 
 
 def groups_of(call: Any) -> int | None:
-    """Groups of an operator of `OPERATORS` that the kernel can compute; None of any other."""
+    """Return the number of groups of an operator of `OPERATORS`; None if the kernel cannot compute it."""
     if not all(is_float32(argument) for argument in call.args):
         return None
     shape, attrs = static_shape(call) or (), call.attrs
@@ -52,17 +52,18 @@ def groups_of(call: Any) -> int | None:
 
 
 def find_normalization(rewriter: Rewriter, call: Any) -> Normalization | None:
-    """The normalisation, without scale and shift, that a division or multiplication ends; None of any other."""
+    """Return the normalisation without scale and shift whose last operator is a division or multiplication, or None."""
     for factor, centred in ((1, 0), (0, 1)) if operation(call) == "multiply" else ((1, 0),):
         root = _deviation(rewriter, call.args[factor], operation(call) == "divide")
-        found = root and _of_centred(rewriter, call.args[centred], *root)
-        if found and found.shape == static_shape(call):  # an epsilon of more dimensions gives them to the result
-            return found
+        normalization = root and _of_centred(rewriter, call.args[centred], *root)
+        # An epsilon of higher rank would change the shape of the result.
+        if normalization and normalization.shape == static_shape(call):
+            return normalization
     return None
 
 
 def _deviation(rewriter: Rewriter, expr: Any, divisor: bool) -> tuple[Any, float] | None:
-    """Variance and epsilon of ``sqrt(variance + epsilon)``, or, unless it is a divisor, of its inverse."""
+    """Return variance and epsilon of ``sqrt(variance + epsilon)``; of its reciprocal if it is not a divisor."""
     call: Any = rewriter.defined(expr)
     if not divisor and operation(call) == "divide" and rewriter.number(call.args[0]) == 1.0:
         call, divisor = rewriter.defined(call.args[1]), True
@@ -74,7 +75,7 @@ def _deviation(rewriter: Rewriter, expr: Any, divisor: bool) -> tuple[Any, float
 
 
 def _of_centred(rewriter: Rewriter, expr: Any, variance: Any, epsilon: float) -> Normalization | None:
-    """Of ``x - mean(x)`` and a variance."""
+    """Return the normalisation of ``x - mean(x)`` with a variance, or None."""
     expr = rewriter.resolve(expr)
     centred: Any = rewriter.defined(expr)
     if operation(centred) != "subtract" or not is_float32(centred):
@@ -98,13 +99,13 @@ def _of_source(rewriter: Rewriter, x: Any, axes: list[int], epsilon: float) -> N
         return None
     inner: Any = rewriter.defined(x)
     source = rewriter.resolve(inner.args[0]) if operation(inner) == "reshape" else x
-    given = static_shape(source) or ()
-    grouped = len(shape) == 3 and len(given) > 2 and given[0] == shape[0] and given[1] % shape[1] == 0
+    full = static_shape(source) or ()
+    grouped = len(shape) == 3 and len(full) > 2 and full[0] == shape[0] and full[1] % shape[1] == 0
     return Normalization(source if grouped else x, shape[1], epsilon, shape)
 
 
 def _axes(call: Any) -> list[int] | None:
-    """Axes of a reduction that keeps its dimensions."""
+    """Return the axes of a reduction that keeps its dimensions, or None."""
     if operation(call) not in ("mean", "variance") or not call.attrs.keepdims or call.attrs.axis is None:
         return None
     rank = len(static_shape(call) or ())

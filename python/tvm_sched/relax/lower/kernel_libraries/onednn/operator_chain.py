@@ -1,4 +1,4 @@
-"""Find the chain of operators that can be fused behind a product: those that follow it without other readers in between."""
+"""Find the chain of operators that can be fused to a product: each operator is the only reader of the one before."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 BINARY = (*COMMUTATIVE, "subtract", "divide")
 AFFINE = ("add", "subtract", "multiply", "divide")
 LIMIT = 8
-"""Most operations after one product."""
+"""Most operations fused to one product."""
 
 
 @dataclass(frozen=True)
 class Post:
-    """An operation on the result.
+    """An operation fused to a product.
 
     Attributes
     ----------
@@ -31,8 +31,8 @@ class Post:
     operand : relax expression or None
         The other argument of a binary operation (an old value).
     shape : tuple of int or None
-        Its shape, with as many dimensions as the product's result: 1 where it is the same along a dimension. None where
-        it is as the result is.
+        Shape of the operand, with the rank of the product's result and 1 along broadcast dimensions. None if the operand
+        has the shape of the result.
     """
 
     description: dict[str, Any]
@@ -42,20 +42,20 @@ class Post:
 
 @dataclass
 class Chain:
-    """What follows a product.
+    """The operators fused to a product.
 
     Attributes
     ----------
     end : relax.Var
-        The last value: what the kernel returns.
+        The value that the kernel returns.
     inside : list of relax.Var
         All values before it.
     scale : numpy.ndarray or None
-        The weights with the multiplications that follow them folded in.
+        The weights with the following multiplications folded in.
     bias : numpy.ndarray or None
-        Of each output channel.
+        One number per output channel.
     post : list of Post
-        What is computed after that, in order.
+        Operations after scale and bias, in order.
     """
 
     end: Any
@@ -66,19 +66,19 @@ class Chain:
 
 
 class ChainFinder:
-    """Follows a value as long as oneDNN can compute the operators that use it on the way out.
+    """Follows a value while oneDNN can compute the operators that read it as part of the product's kernel.
 
     Parameters
     ----------
     rewriter : Rewriter
     taken : callable
-        Says of a variable whether another chain computes it: both sides of an addition may end in it.
+        Whether another chain computes a variable. Both operands of an addition may be chains that could end in it.
     start : relax.Var
-        The product, whose last dimension is its channels.
+        The product, whose last dimension is the channels.
     weights : numpy.ndarray or None
-        Its constant weights, where multiplications may be folded into them.
+        The product's constant weights, if multiplications may be folded into them.
     axis : int
-        Of the output channels in the weights.
+        Axis of the output channels in the weights.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class ChainFinder:
         self.channels = self.shape[-1]
 
     def find(self, limit: int = LIMIT) -> Chain:
-        """The longest chain with at most this many operations after bias and scale."""
+        """Return the longest chain with at most ``limit`` operations after bias and scale."""
         self.chain, self.limit = Chain(self.start), limit
         while self._step():
             pass
         return self.chain
 
     def _step(self) -> bool:
-        """Take the next operator, or the next few that are one function."""
+        """Add the next operator, or the next few operators that form one function; False at the end of the chain."""
         chain = self.chain
         region = find_region(self.rewriter, chain.end, self.taken)
         if region is not None and not self._folds(region):
@@ -119,7 +119,7 @@ class ChainFinder:
         return True
 
     def _folds(self, region: Region) -> bool:
-        """Whether it is an addition or a multiplication that bias and weights can take in."""
+        """Whether a region is an addition or multiplication that can be folded into bias or weights."""
         if self.chain.post or region.inside or any(name != "linear" for name, _, _ in region.steps):
             return False
         name = operation(self.rewriter.definitions[region.end])
@@ -164,7 +164,7 @@ class ChainFinder:
         return (*(1,) * (len(self.shape) - 1), self.channels)
 
     def _broadcast(self, other: Any) -> tuple[int, ...] | None:
-        """The shape of an operand that is smaller than the result; None where it cannot be read so."""
+        """Return the shape of an operand that is smaller than the result; None if the kernel cannot read it."""
         shape = static_shape(other) or ()
         rank = len(self.shape)
         if not any(size > 1 for size in shape[:-1]) and shape[-1:] in ((), (1,), (self.channels,)):
@@ -173,7 +173,7 @@ class ChainFinder:
         return (*(1,) * (rank - len(shape)), *shape) if now == self.shape and len(shape) <= rank else None
 
     def _append(self, description: dict[str, Any], operand: Any, shape: tuple[int, ...] | None = ()) -> bool:
-        """Add an operation with an operand; the shape of the result is ``()``, and None refuses."""
+        """Add an operation with an operand of a shape: ``()`` stands for the result's shape, None refuses the operation."""
         if shape is None or len(self.chain.post) >= self.limit:
             return False
         self.chain.post.append(Post(description, operand, shape or None))
@@ -191,7 +191,7 @@ class ChainFinder:
         return False
 
     def _fold(self, name: str, value: Any) -> None:
-        """Fold an addition into the bias, a multiplication into weights and bias."""
+        """Fold an addition into the bias, or a multiplication into weights and bias."""
         chain = self.chain
         if name in ("add", "subtract"):
             bias = np.zeros(self.channels, np.float32) if chain.bias is None else chain.bias

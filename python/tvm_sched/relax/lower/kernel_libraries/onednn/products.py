@@ -1,4 +1,4 @@
-"""Convolutions, transposed convolutions and matrix products, as kernels that a chain can follow."""
+"""Kernels for convolutions, transposed convolutions and matrix products, to which a chain of operators can be fused."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ....._library import function as library_function
 from ....ir.tensor_types import static_shape
 from ....toolchain.compile_target import BFLOAT16
 from ..rewrite import constant_value, is_float32, operation
-from .aliased_windows import arranged, is_line
 from .describe import channels_last, dense, permuted, transposed_window, window
 from .operator_chain import Chain
 
@@ -20,33 +21,38 @@ VERSION = 7
 CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
 TRANSPOSED = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
 LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
-"""By number of dimensions: what importers write, and what kernels compute on."""
+"""By number of dimensions: the layout that importers write, and the layout that kernels compute on."""
 LEAST_REUSE = 64
-"""Operations for each number of the source: with fewer, rounding them all to bfloat16 takes what its products save."""
+"""Fewest operations per element of the source for which rounding the source to bfloat16 pays."""
+FEWEST_PLACES, FEWEST_OUTPUTS = 128, 256
+"""Fewest positions and output channels for which `_line` is faster than a convolution."""
+ALIASED = 1024
+"""Floats in 4 KiB."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """A kernel with weights, before anything follows it.
+    """A kernel with weights, before operators are fused to it.
 
     Attributes
     ----------
     kind : str
-        Names the operator.
+        Name of the operator.
     kernel : dict
-        Its description without operands.
+        Description of the kernel without its operands.
     operands : list of dict
         Source and weights.
     result : dict
     bias : dict
-        How a number for each channel is read as bias.
+        Operand for a bias with one number per output channel.
     view : callable
-        How an operand of the shape of the result, or 1 along some dimensions, is read; None where it cannot be.
+        Takes the shape of an operand, which is the result's shape or 1 along some dimensions, and returns its
+        description; None if the kernel cannot read it.
     flops : int
     axis : int or None
-        Of the output channels in the weights; None where nothing can be folded into them.
+        Axis of the output channels in the weights; None if nothing can be folded into the weights.
     arrange : callable or None
-        Makes of constant weights, once all is folded into them, those that the kernel reads.
+        Converts constant weights, after folding, to the layout that the kernel reads.
     """
 
     kind: str
@@ -60,9 +66,9 @@ class Product:
     arrange: Callable[[Any], Any] | None = None
 
     def description(self, chain: Chain) -> dict[str, Any] | None:
-        """Of the kernel with what follows it; None where an operand cannot be read.
+        """Describe the kernel with a chain fused to it; None if it cannot read an operand.
 
-        Its arguments are source, weights, bias where there is one, and operands of the chain in order.
+        The kernel's arguments are the source, the weights, the bias if there is one, and the chain's operands in order.
         """
         operands = list(self.operands)
         kernel: dict[str, Any] = {**self.kernel, "post": []}
@@ -82,13 +88,13 @@ class Product:
 
 
 def implementation(kernel: dict[str, Any]) -> str:
-    """Name of the implementation that oneDNN takes for a kernel on this machine; empty where it has none."""
+    """Return the name of oneDNN's default implementation of a kernel on this machine; empty if it has none."""
     document = {"version": VERSION, "kernels": {"kernel": kernel}}
     return str(library_function("tvm_sched.onednn_implementation")(json.dumps(document)))
 
 
 def is_fast(kernel: dict[str, Any] | None) -> bool:
-    """Whether oneDNN has more than its reference implementation, which is slower than TVM's code."""
+    """Whether oneDNN has an implementation other than its reference code, which is slower than TVM's."""
     if kernel is None:
         return False
     name = implementation(kernel)
@@ -96,9 +102,9 @@ def is_fast(kernel: dict[str, Any] | None) -> bool:
 
 
 def in_bfloat16(kernel: dict[str, Any], flops: int) -> dict[str, Any] | None:
-    """The kernel with weights of bfloat16, to which it rounds its source, too; None where that is no gain.
+    """Return the kernel with bfloat16 weights and a source that it rounds to bfloat16; None if that is not faster.
 
-    Sums, and all that follows them, remain float32.
+    Sums and fused operators stay in float32.
     """
     source, weights, *others = kernel["operands"]
     if kernel["primitive"] == "line_convolution" or flops < LEAST_REUSE * prod(source["dims"]):
@@ -109,14 +115,7 @@ def in_bfloat16(kernel: dict[str, Any], flops: int) -> dict[str, Any] | None:
 
 
 def product_of(call: Any, weights: Any) -> Product | None:
-    """The kernel for a call, None where oneDNN has none.
-
-    Parameters
-    ----------
-    call : relax.Call
-    weights : relax expression
-        The second argument, with other names for it seen through.
-    """
+    """Return the kernel for a call; None if oneDNN has none. ``weights`` is the call's second argument, resolved."""
     if not all(is_float32(expr) for expr in (*call.args, call)):
         return None
     name = operation(call)
@@ -129,13 +128,13 @@ def product_of(call: Any, weights: Any) -> Product | None:
 
 
 def layouts(call: Any) -> tuple[str, str, str]:
-    """The layouts of a convolution's images, weights and result, as it is written."""
+    """Return the layouts of a convolution's images, weights and result."""
     attrs = call.attrs
     return str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout) or str(attrs.data_layout)
 
 
 def known_layouts(call: Any, last: bool) -> tuple[str, str, str] | None:
-    """Those that kernels are made for: channels first or last; weights (O, I / groups, ...), or (I, O / groups, ...)."""
+    """Return the supported layouts of data, weights ((O, I / groups, ...) or (I, O / groups, ...)) and result."""
     rank = len(static_shape(call) or ())
     if rank not in LAYOUTS:
         return None
@@ -150,23 +149,23 @@ def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None
     groups, kernel, rank = int(attrs.groups), filters[2:], len(shape)
     turn = _turn(shape[1:-1], out[1:-1], kernel)
     weights = _filters((*filters[:2], *(kernel[k] for k in turn)), groups, transposed, parameter)
-    if parameter and not transposed and is_line(call):
+    if parameter and not transposed and _is_line(call):
         return _line(call)
     if not transposed and groups == 1 and prod(shape[1:-1]) == prod(out[1:-1]) == prod(kernel) == 1:
         return _point(shape[0], filters[:2], rank, parameter)
     describe = transposed_window if transposed else window
-    found = describe(attrs.strides, attrs.padding, attrs.dilation, kernel, shape[1:-1], out[1:-1])
+    geometry = describe(attrs.strides, attrs.padding, attrs.dilation, kernel, shape[1:-1], out[1:-1])
 
     def turned(image: tuple[int, ...]) -> tuple[int, ...]:
         return (image[0], *(image[1 + k] for k in turn), image[-1])
 
-    # Every number of the smaller channel dimension takes part once for each place of the window.
+    # Each element of the smaller channel dimension is multiplied once per position of the window.
     flops = 2 * prod(kernel) * filters[1] * (prod(shape) if transposed else prod(out))
     return Product(
         kind=operation(call).removeprefix("nn."),
         kernel={
             "primitive": "deconvolution" if transposed else "convolution",
-            **{name: [numbers[k] for k in turn] for name, numbers in found.items()},
+            **{name: [numbers[k] for k in turn] for name, numbers in geometry.items()},
         },
         operands=[channels_last(turned(shape)), weights],
         result=channels_last(turned(out)),
@@ -178,15 +177,15 @@ def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None
 
 
 def _turn(image: tuple[int, ...], out: tuple[int, ...], kernel: tuple[int, ...]) -> list[int]:
-    """The dimensions of images in the order in which oneDNN sees them: those of one place first.
+    """Return the order of image dimensions for oneDNN: dimensions of extent 1 first.
 
-    Its kernels compute many places along the last dimension at once; an image of one column is as well one row.
+    oneDNN vectorises along the last dimension, so an image with one column is described as one row.
     """
     return sorted(range(len(image)), key=lambda k: not image[k] == out[k] == kernel[k] == 1)
 
 
 def _point(batch: int, filters: tuple[int, ...], rank: int, parameter: bool) -> Product:
-    """A convolution of images of one place, such as those that weigh channels: a product of matrices."""
+    """Describe a convolution of 1 x 1 images (squeeze-and-excitation, say) as a matrix product."""
     channels, terms = filters
     return Product(
         kind=f"conv{rank - 2}d",
@@ -203,8 +202,23 @@ def _point(batch: int, filters: tuple[int, ...], rank: int, parameter: bool) -> 
     )
 
 
+def _is_line(call: Any) -> bool:
+    """Whether a 1D convolution is faster as a product: its windows begin a multiple of 4 KiB apart.
+
+    The rows that oneDNN's convolution reads then fall into the same sets of the first-level cache. On two cores it
+    reached 53 to 170 GFLOP/s, and products of copied windows 195 to 217 (256 to 1024 channels, strides 2 and 4).
+    wav2vec2's feature extractor has such convolutions.
+    """
+    shape, filters, out, attrs = *((static_shape(e) or ()) for e in (*call.args, call)), call.attrs
+    if len(shape) != 3 or int(attrs.groups) != 1 or [int(d) for d in attrs.dilation] != [1]:
+        return False
+    stride = int(attrs.strides[0])
+    large = out[1] >= FEWEST_PLACES and filters[0] >= FEWEST_OUTPUTS
+    return large and filters[2] > stride and stride * filters[1] % ALIASED == 0
+
+
 def _line(call: Any) -> Product:
-    """A convolution over one dimension as a product of its windows."""
+    """Describe a 1D convolution as a matrix product over copies of its windows."""
     attrs, shape, filters, out = call.attrs, *((static_shape(e) or ()) for e in (*call.args, call))
     rows, terms, channels = prod(out[:-1]), prod(filters[1:]), (1, out[-1])
     return Product(
@@ -221,12 +235,12 @@ def _line(call: Any) -> Product:
         view=lambda other: dense((1, other[-1])) if prod(other) == other[-1] else None,
         flops=2 * rows * terms * out[-1],
         axis=0,
-        arrange=arranged,
+        arrange=lambda weights: np.ascontiguousarray(weights.transpose(2, 1, 0)).reshape(-1, weights.shape[0]),
     )
 
 
 def _filters(shape: tuple[int, ...], groups: int, transposed: bool, parameter: bool) -> dict[str, Any]:
-    """Weights (O, I / groups, ...), or (I, O / groups, ...), as oneDNN's (groups, O / groups, I / groups, ...)."""
+    """Describe weights (O, I / groups, ...) or (I, O / groups, ...) as oneDNN's (groups, O / groups, I / groups, ...)."""
     split = (groups, shape[0] // groups, *shape[1:])
     order = tuple(range(len(split)))
     result = permuted(split, (0, 2, 1, *order[3:]) if transposed else order)

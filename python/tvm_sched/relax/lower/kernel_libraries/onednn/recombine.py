@@ -1,4 +1,4 @@
-"""Recombine operators that importers decompose, so that they can be claimed."""
+"""Recombine operators that importers decompose, so that oneDNN can claim them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from ..rewrite import Rewriter, axis_order, is_float32, operation
 from .normalization import Normalization, find_normalization
 
 FUNCTIONS = {"nn.relu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.leakyrelu", "sigmoid", "tanh", "clip", "exp"}
-"""Of each element alone, with a tensor as the first argument."""
+"""Elementwise functions whose first argument is a tensor."""
 PRODUCTS = {"matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.conv2d_transpose"}
 
 
 class Simplifier(Rewriter):
     """Removes dropout, broadcasts to the same shape and pairs of reshapes.
 
-    Turns a sum over a stack (ONNX's Sum) into additions, and normalisations that are written out into one operator. A
-    function of each element that follows a product, but for moves between them, comes before these, where the product can
-    take it along.
+    A sum over a stack (ONNX's Sum) becomes additions, and a decomposed normalisation becomes one operator. An elementwise
+    function that follows a product after transpositions and reshapes moves before these, so that it can be fused.
     """
 
     def __init__(self, mod: Any) -> None:
         super().__init__(mod)
-        self.normalized: dict[Any, Any] = {}  # old value: the new one in the shape of what was normalised
+        self.normalized: dict[Any, Any] = {}  # old value: the new value in the shape of the normalised tensor
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding."""
@@ -69,51 +68,39 @@ class Simplifier(Rewriter):
         return super().visit(variable, value)
 
     def _before_moves(self, value: Any) -> Any:
-        """The function of a product's result, moved afterwards; None where no product was moved."""
+        """Apply an elementwise function before the transpositions of a product's result; None if there are none."""
         expr, moves = value.args[0], list[Any]()
         while (call := self._only(expr, "permute_dims", "reshape")) is not None:
             moves.append(call)
             expr = call.args[0]
         before = self._only(expr, "add")
-        product = (
-            expr if before is None else next((a for a in before.args if operation(self.defined(a)) in PRODUCTS), None)
-        )
-        if not any(operation(move) == "permute_dims" for move in moves) or product is None:
+        operands = [expr] if before is None else before.args
+        if not any(operation(move) == "permute_dims" for move in moves) or not is_float32(value):
             return None
-        if operation(self.defined(product)) not in PRODUCTS or not is_float32(value):
+        if not any(operation(self.defined(operand)) in PRODUCTS for operand in operands):
             return None
         result = self.emit(relax.Call(value.op, [self.value(expr), *value.args[1:]], value.attrs))
         for move in reversed(moves):
-            shaped = operation(move) == "reshape"
-            result = self.emit(
-                relax.op.reshape(result, static_shape(move))
-                if shaped
-                else relax.op.permute_dims(result, axis_order(move))
-            )
+            if operation(move) == "reshape":
+                result = self.emit(relax.op.reshape(result, static_shape(move)))
+            else:
+                result = self.emit(relax.op.permute_dims(result, axis_order(move)))
         return result
 
     def _normalization(self, variable: Any, normalization: Normalization) -> Any:
         shape = static_shape(normalization.source) or ()
         one, zero = (relax.const(np.full(shape[1], number, np.float32)) for number in (1, 0))
-        made = self.emit(
-            relax.op.nn.group_norm(
-                self.value(normalization.source),
-                one,
-                zero,
-                normalization.groups,
-                1,
-                list(range(2, len(shape))),
-                normalization.epsilon,
-            )
-        )
-        self.normalized[variable] = made
-        return made if shape == normalization.shape else self.emit(relax.op.reshape(made, normalization.shape))
+        source, axes = self.value(normalization.source), list(range(2, len(shape)))
+        groups, epsilon = normalization.groups, normalization.epsilon
+        result = self.emit(relax.op.nn.group_norm(source, one, zero, groups, 1, axes, epsilon))
+        self.normalized[variable] = result
+        return result if shape == normalization.shape else self.emit(relax.op.reshape(result, normalization.shape))
 
     def _masked(self, variable: Any, value: Any) -> Any:
-        """Scores of attention with both of their masks added up first; None where it is something else.
+        """Add the two masks of attention with shifted windows to each other first; None for any other value.
 
-        Shifted windows: ``reshape(reshape(scores + bias) + mask)``, which splits the first dimension into batch and windows
-        for the mask of each window.
+        The model computes ``reshape(reshape(scores + bias) + mask)``. The inner reshape splits the first dimension into
+        batch and windows, as each window has its own mask.
         """
         shape = static_shape(value) or ()
         if [operation(self.definitions.get(user)) for user in self.uses[variable]] != ["nn.softmax"]:
@@ -125,7 +112,9 @@ class Simplifier(Rewriter):
         inner = self._only(split.args[0], "add") if split is not None else None
         if inner is None or static_shape(inner) != shape or (static_shape(split) or ())[2:] != shape[1:]:
             return None
-        product, bias = sorted(inner.args, key=lambda a: static_shape(a) != shape)  # the first of them where both fit
+        product, bias = sorted(
+            inner.args, key=lambda a: static_shape(a) != shape
+        )  # the first operand if both have this shape
         if static_shape(product) != shape or not is_float32(value):
             return None
         mask = next(a for a in outer.args if not self._is(a, split))
@@ -138,7 +127,7 @@ class Simplifier(Rewriter):
         return relax.op.add(self.value(product), self.emit(relax.op.add(self.value(bias), mask)))
 
     def _only(self, expr: Any, *names: str) -> Any:
-        """The call of one of these operators that computes a value for one user alone, else None."""
+        """Return the call of one of these operators that computes a value with one user, else None."""
         call = self.defined(expr)
         single = isinstance(expr, relax.Var) and len(self.uses[expr]) == 1
         return call if single and operation(call) in names else None

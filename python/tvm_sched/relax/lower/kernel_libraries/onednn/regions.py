@@ -10,41 +10,33 @@ import numpy as np
 from tvm import relax
 
 from ....ir.tensor_types import static_shape
-from ..rewrite import Rewriter, constant_value, is_float32, operation
+from ..rewrite import Rewriter, is_float32, operation
 from .fused_activations import Array, Step, erf, gelu, gelu_tanh, recognise, sigmoid
 
 LARGEST = 24
-"""Operators looked at after a value; the longest form of an activation known has eleven."""
+"""Most operators considered after a value; the longest known form of an activation has eleven."""
 
 
-def _unary(function: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda call, x: function(x)
+def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of a call and its operands' values that ignores the call."""
+    return lambda call, *values: function(*values)
 
 
+_NUMPY = (
+    *("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"),
+    *("negative", "abs", "exp", "log", "sqrt", "square", "tanh"),
+)
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": lambda call, x, y: x + y,
-    "subtract": lambda call, x, y: x - y,
-    "multiply": lambda call, x, y: x * y,
-    "divide": lambda call, x, y: x / y,
-    "maximum": lambda call, x, y: np.maximum(x, y),
-    "minimum": lambda call, x, y: np.minimum(x, y),
-    "power": lambda call, x, y: np.power(x, y),
-    "negative": _unary(np.negative),
-    "abs": _unary(np.abs),
-    "exp": _unary(np.exp),
-    "log": _unary(np.log),
-    "sqrt": _unary(np.sqrt),
+    **{name: _of_values(getattr(np, name)) for name in _NUMPY},
     "rsqrt": lambda call, x: 1 / np.sqrt(x),
-    "square": _unary(np.square),
-    "tanh": _unary(np.tanh),
-    "erf": _unary(erf),
-    "sigmoid": _unary(sigmoid),
+    "erf": _of_values(erf),
+    "sigmoid": _of_values(sigmoid),
     "clip": lambda call, x: np.clip(x, _number(call.args[1]), _number(call.args[2])),
     "nn.relu": lambda call, x: np.maximum(x, 0),
     "nn.relu6": lambda call, x: np.clip(x, 0, 6),
     "nn.leakyrelu": lambda call, x: np.where(x > 0, x, float(call.attrs.alpha) * x),
-    "nn.gelu": _unary(gelu),
-    "nn.gelu_tanh": _unary(gelu_tanh),
+    "nn.gelu": _of_values(gelu),
+    "nn.gelu_tanh": _of_values(gelu_tanh),
     "nn.silu": lambda call, x: x * sigmoid(x),
     "nn.selu": lambda call, x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
     "nn.softplus": lambda call, x: _softplus(x, float(call.attrs.beta), float(call.attrs.threshold)),
@@ -63,15 +55,16 @@ def _number(expr: Any) -> float:
 
 @dataclass(frozen=True)
 class Region:
-    """A function of one value, and the value that holds the result.
+    """Operators that compute a function of one value.
 
     Attributes
     ----------
     end : relax.Var
+        The result.
     inside : list of relax.Var
-        The values between, which nothing else uses.
+        Intermediate values, which have no other users.
     steps : list of tuple
-        What oneDNN computes instead.
+        The equivalent steps of oneDNN.
     """
 
     end: Any
@@ -80,14 +73,9 @@ class Region:
 
 
 def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> Region | None:
-    """The longest region after a value that oneDNN can compute, or None.
+    """Return the longest region that oneDNN can compute and that has all users of ``start``, or None.
 
-    Parameters
-    ----------
-    start : relax.Var
-        A value that every user uses within the region.
-    taken : callable
-        Says of a variable whether another kernel computes it.
+    ``taken`` tells whether another kernel computes a variable.
     """
     members = _members(rewriter, start, taken)
     best = None
@@ -103,7 +91,7 @@ def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) ->
 
 
 def _members(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> list[Any]:
-    """Values that depend on ``start`` and numbers alone, in an order in which they can be computed."""
+    """Return values that depend only on ``start`` and numbers, in topological order."""
     shape, known, members = static_shape(start), {start}, list[Any]()
     position = 0
     queue = [start]
@@ -126,20 +114,15 @@ def _computable(rewriter: Rewriter, call: Any, known: set[Any]) -> bool:
         return call in known
     if operation(call) not in _FUNCTIONS:
         return False
-    return all(a in known or _scalar(rewriter, a) is not None for a in _tensors(call))
+    return all(a in known or rewriter.number(a) is not None for a in _tensors(call))
 
 
 def _tensors(call: Any) -> list[Any]:
     return [argument for argument in call.args if isinstance(argument.ty, relax.TensorType)]
 
 
-def _scalar(rewriter: Rewriter, expr: Any) -> float | None:
-    value = constant_value(rewriter.resolve(expr))
-    return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
-
-
 def _needed(rewriter: Rewriter, end: Any, known: set[Any]) -> set[Any]:
-    """``end`` and the values of the region that it is computed from."""
+    """Return ``end`` and the values in ``known`` that it is computed from."""
     needed, queue = {end}, [end]
     while queue:
         call = rewriter.definitions[queue.pop()]
@@ -156,7 +139,7 @@ def _evaluate(rewriter: Rewriter, start: Any, end: Any, x: Array) -> Array:
     def value(expr: Any) -> Any:
         if expr in values:
             return values[expr]
-        number = _scalar(rewriter, expr)
+        number = rewriter.number(expr)
         if number is not None:
             return number
         call = rewriter.definitions[expr]

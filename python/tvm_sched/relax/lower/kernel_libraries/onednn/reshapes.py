@@ -1,4 +1,4 @@
-"""Remove reshapes next to kernels that only depend on the number of elements."""
+"""Remove reshapes of the operands and results of kernels, which only need the number of elements."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..rewrite import RESHAPES, Rewriter, is_float32, operation
 
 
 class WithoutReshapes(Rewriter):
-    """Lets kernels read what was to be reshaped, and write what is reshaped afterwards in its last shape.
+    """Makes kernels read operands before a reshape and write results in the shape after a reshape.
 
-    A reshape that remains is a copy.
+    Every remaining reshape is a copy.
     """
 
     wanted = ("call_dps_packed", *RESHAPES)
@@ -28,9 +28,9 @@ class WithoutReshapes(Rewriter):
         if self._is_kernel(value):
             return self.emit(self._kernel(variable, value))
         if operation(value) in RESHAPES and is_float32(value):
-            made = self.value(value.args[0])
-            if isinstance(made, relax.Var) and static_shape(made) == static_shape(value):
-                return made
+            source = self.value(value.args[0])
+            if isinstance(source, relax.Var) and static_shape(source) == static_shape(value):
+                return source
         return super().visit(variable, value)
 
     def _is_kernel(self, value: Any) -> bool:
@@ -40,15 +40,11 @@ class WithoutReshapes(Rewriter):
         arguments = call.args[1]
         arguments = self.definitions.get(arguments, arguments) if isinstance(arguments, relax.Var) else arguments
         read = relax.Tuple([self.value(self._source(argument)) for argument in arguments.fields])
-        ty = call.ty_args[0]
-        return relax.call_dps_packed(
-            call.args[0],
-            read,
-            out_ty=relax.TensorType(self._wanted(variable, static_shape(call) or ()), ty.dtype.dtype),
-        )
+        shape = self._wanted(variable, static_shape(call) or ())
+        return relax.call_dps_packed(call.args[0], read, out_ty=relax.TensorType(shape, call.ty_args[0].dtype.dtype))
 
     def _source(self, expr: Any) -> Any:
-        """The value in front of reshapes."""
+        """Return the value before reshapes."""
         expr = self.resolve(expr)
         call = self.defined(expr)
         while operation(call) in RESHAPES and is_float32(call.args[0]):
@@ -57,13 +53,13 @@ class WithoutReshapes(Rewriter):
         return expr
 
     def _wanted(self, variable: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape to which all users that look at it reshape a result, or the one that it has."""
+        """Return the shape to which all users but kernels reshape a result; its own shape if they differ."""
         shapes = set()
         for user in self.uses[variable]:
-            value = self.definitions.get(user)  # none of the function's result
+            value = self.definitions.get(user)  # None for the function's result
             if operation(value) in RESHAPES:
                 shapes.add(static_shape(value))
             elif not self._is_kernel(value):
                 return shape
-        found = next(iter(shapes)) if len(shapes) == 1 else None
-        return shape if found is None else found
+        reshaped = next(iter(shapes)) if len(shapes) == 1 else None
+        return shape if reshaped is None else reshaped
