@@ -38,7 +38,7 @@ RUNTIME_MODULES = (
     "tvm_sched",
     "tvm_sched._library",
     "tvm_sched._version",
-    "tvm_sched.anytime",
+    "tvm_sched.search_budget",
     "tvm_sched.cores",
     "tvm_sched.errors",
     "tvm_sched.files",

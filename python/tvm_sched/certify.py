@@ -10,10 +10,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from .anytime import Status
 from .errors import ScheduleError, SchedulerError
 from .progress import Progress, report_to
 from .registry import Method
+from .search_budget import Status
 
 Raw = TypeVar("Raw")
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.anytime import Budget
 from tvm_sched.bounds.partitions.matrix_cuts import paths
 from tvm_sched.bounds.partitions.node import dearest_node, node_bound
 from tvm_sched.bounds.partitions.prices import PriceBound, price_bound, whole
@@ -19,6 +18,7 @@ from tvm_sched.pipeline import PartitionProblem, StageTensor, partition
 from tvm_sched.pipeline.anytime_partitioner import _bounds, turns
 from tvm_sched.pipeline.bound_steps import LEAST_STEPS, PRICED_NODES, STEP_SECONDS, Prices, Semidefinite
 from tvm_sched.pipeline.partition_state import PartitionState
+from tvm_sched.search_budget import Budget
 from tvm_sched.testing.regal import regal_like
 
 SEEDS = st.integers(0, 10_000)

@@ -6,7 +6,9 @@ import pytest
 pytest.importorskip("tvm")
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
-from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import attention_source, lines, rows  # noqa: E402
+from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import attention_source  # noqa: E402
+from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import normalizations as rows  # noqa: E402
+from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import sorts_and_scans as lines  # noqa: E402
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda.library import header  # noqa: E402
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

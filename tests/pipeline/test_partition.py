@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.anytime import Budget, Turn, improve
 from tvm_sched.bounds.partitions.node import node_bound
 from tvm_sched.bounds.partitions.prices import price_bound
 from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
@@ -24,6 +23,7 @@ from tvm_sched.pipeline.bound_steps import Bottleneck, BottleneckGuess, ExactPro
 from tvm_sched.pipeline.integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program, stage_ranges
 from tvm_sched.pipeline.partition_state import Annealing, Ideals, Neighbours, PartitionState
 from tvm_sched.pipeline.segments import least_bottleneck, least_sum
+from tvm_sched.search_budget import Budget, Turn, improve
 from tvm_sched.testing.regal import regal_like
 
 SEEDS = st.integers(0, 10_000)

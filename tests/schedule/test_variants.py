@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from schedulers.exhaustive import TooLarge, least_latency
 from thorough import examples
-from tvm_sched.anytime import Budget, Incumbent, Turn, improve
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.variant_relaxation import without_variants
 from tvm_sched.errors import ProblemError, ScheduleError
@@ -34,8 +33,9 @@ from tvm_sched.problem import (
 from tvm_sched.schedule import Placement, Schedule, Transfer, resolved, simulate, verify, violations, with_choice
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime import race, scheduler
-from tvm_sched.schedulers.anytime.variant_choice import _ChoicePrices
-from tvm_sched.schedulers.common.choose_variants import ChoiceSearch
+from tvm_sched.schedulers.anytime.promising_choices import _ChoicePrices
+from tvm_sched.schedulers.common.choice_search import ChoiceSearch
+from tvm_sched.search_budget import Budget, Incumbent, Turn, improve
 from tvm_sched.testing import random_problem, random_schedule, random_variants
 from variant_cases import CHOICE, gated
 

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 
 from checker.cases import bus_problem, chain_of_readers
 from strategies import problems
-from tvm_sched.anytime import Budget
 from tvm_sched.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, Scenario, as_scenario, merge_problems
 from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.direct_reads import DirectReads, candidate_sets, with_direct_reads
 from tvm_sched.schedulers.anytime.search_state import ScheduleState
+from tvm_sched.search_budget import Budget
 
 
 def test_as_many_read_directly_as_balance_path_and_buses():

@@ -5,12 +5,12 @@ from itertools import permutations
 
 import pytest
 
-from tvm_sched.anytime import Limits
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Workload, merge_problems
 from tvm_sched.schedule import requests_of, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.submodels import split
+from tvm_sched.search_budget import Limits
 from tvm_sched.testing import random_problem
 from tvm_sched.testing.variant_problems import random_variants
 

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import msgspec
 
-from ..anytime import Budget, Status, Turn, budget_of, improve
 from ..errors import InputError, require_at_least
 from ..problem.partition_problem import PartitionProblem
+from ..search_budget import Budget, Status, Turn, budget_of, improve
 from .bound_steps import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Prices, Semidefinite
 from .partition_state import MOST_MOVES, Annealing, Ideals, Neighbours, PartitionState
 from .partitioner_registry import Partition, register

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from ..anytime import Budget
 from ..bounds.partitions.node import node_bound
 from ..bounds.partitions.prices import price_bound
 from ..bounds.partitions.semidefinite import MOST_NODES, PART_NODES, semidefinite_bound
 from ..bounds.partitions.simple import simple_bound
 from ..progress import report_progress
+from ..search_budget import Budget
 from .integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 from .partition_state import PartitionState, stopped
 

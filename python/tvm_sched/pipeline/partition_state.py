@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..anytime import Budget, Incumbent
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import report_progress
+from ..search_budget import Budget, Incumbent
 from .neighbourhoods import improve_neighbours
 from .partitioner_registry import PROVED
 from .slicegraph import cores, cut

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..anytime import Status
 from ..bounds.partitions.simple import simple_bound
 from ..certify import Proof, answer_of, final_status, run_method
 from ..errors import InputError, ScheduleError
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import Progress
 from ..registry import Methods
+from ..search_budget import Status
 
 PROVED = 1e-6
 """Gap at which a partition counts as proved: the tolerance of the integer programs."""
@@ -37,7 +37,7 @@ class Partition:
     bound_name : str
         Name of the bound's argument.
     status : {"optimal", "no better found", "time limit", "interrupted"}
-        How the search ended, see `tvm_sched.anytime.Status`; `partition` decides on "optimal".
+        How the search ended, see `tvm_sched.search_budget.Status`; `partition` decides on "optimal".
     order : array of int or None
         All nodes in the order in which stages run them; None: Kahn's. It matters if memory is short.
     cost : float

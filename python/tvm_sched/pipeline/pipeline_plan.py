@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ..anytime import Status
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from ..search_budget import Status
 
 FORMAT, VERSION = "tvm_sched.pipeline", 1
 
@@ -55,7 +55,7 @@ class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     bound : str
         Name of the lower bound's argument.
     status : {"optimal", "no better found", "time limit", "interrupted"}
-        How the search for the plan ended, see `tvm_sched.anytime.Status`.
+        How the search for the plan ended, see `tvm_sched.search_budget.Status`.
     """
 
     cost_ns: int

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..anytime import Status
 from ..errors import ScheduleError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from ..problem import Request
+from ..search_budget import Status
 
 FORMAT, VERSION = "tvm_sched.schedule", 1
 
@@ -117,7 +117,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bound : str
         Which argument gave the lower bound.
     status : {"optimal", "no better found", "time limit", "interrupted"}
-        How the search for the schedule ended, see `tvm_sched.anytime.Status`.
+        How the search for the schedule ended, see `tvm_sched.search_budget.Status`.
     requests : tuple of RequestLatency
         The runs that latency and bound are of; none: cold runs alone.
     """

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..anytime import Limits, TimedOptions
 from ..bounds import lower_bound
 from ..errors import InputError
 from ..problem import Problem, Request, Scenario, Workload, merge_problems, merge_scenarios, problems_of_models
 from ..progress import Progress
 from ..schedule import Schedule, model_latencies, requests_of_part
 from ..schedule.schedule import weighted_mean
+from ..search_budget import Limits, TimedOptions
 from .scheduler_registry import get
 from .solve_latency import Options, minimise_latency
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from ..anytime import Limits, TimedOptions
 from ..bounds import lower_bound, optimality_threshold
 from ..certify import Proof, answer_of, final_status, run_method
 from ..errors import InputError, ScheduleError, SchedulerError
@@ -17,6 +16,7 @@ from ..schedule import Certificate, Schedule, evaluate
 from ..schedule._compiled import compiled
 from ..schedule.schedule import weighted_mean
 from ..schedule.verifier import verify
+from ..search_budget import Limits, TimedOptions
 from .common.requests import schedule_each_request, schedule_for_requests
 from .scheduler_registry import SchedulerFunction, get
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..anytime import Limits
 from ..errors import InputError, TvmSchedError
 from ..problem import COLD, Problem, Workload
 from ..progress import Progress
 from ..schedule import Schedule
+from ..search_budget import Limits
 from ..worker_pool import distribute
 from .fairness import solve_fairly
 from .solve_latency import Options, minimise_latency

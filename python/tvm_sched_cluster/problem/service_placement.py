@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.anytime import Status
 from tvm_sched.files import convert, decode_document, encode_document, read_bytes, write_atomically
+from tvm_sched.search_budget import Status
 
 from .service import Request
 
@@ -58,7 +58,7 @@ class ServicePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds : float
         Time of the search.
     status : {"optimal", "no better found", "time limit", "interrupted"}
-        How the search for it ended, see `tvm_sched.anytime.Status`.
+        How the search for it ended, see `tvm_sched.search_budget.Status`.
     """
 
     request: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.anytime import Status
+from tvm_sched.search_budget import Status
 
 from ..problem.cluster import Cluster
 from ..problem.placement_pricing import nanoseconds
@@ -57,7 +57,7 @@ class Embedding:
         Links from each stage to the next one.
     cycle_ns, latency_ns : int
     status : {"no better found", "time limit", "interrupted"}
-        How the search ended, see `tvm_sched.anytime.Status`.
+        How the search ended, see `tvm_sched.search_budget.Status`.
     """
 
     pools: tuple[int, ...]

@@ -10,7 +10,7 @@ from relax.compare import assert_same, run
 from tvm_sched.errors import ExecutionError
 from tvm_sched.relax import compile as compile_model
 from tvm_sched.relax import passes
-from tvm_sched.relax.codegen.cpu.cpu_schedule import schedule_for_cpu
+from tvm_sched.relax.codegen.cpu.cpu_loop_schedule import schedule_for_cpu
 from tvm_sched.relax.codegen.cpu.kernels import compile_kernels, prepare_kernel
 from tvm_sched.relax.ir.flops import count_flops
 from tvm_sched.relax.toolchain.compile_target import CompileTarget

@@ -17,8 +17,8 @@ class PrepareKernels:
     Parameters
     ----------
     schedule : bool
-        Whether to rearrange the loops of CPU kernels (`tvm_sched.relax.codegen.cpu.cpu_schedule`). If not, they are TVM's
-        default loops without parallel ones.
+        Whether to rearrange the loops of CPU kernels (`tvm_sched.relax.codegen.cpu.cpu_loop_schedule`). If not, they are
+        TVM's default loops without parallel ones.
     """
 
     def __init__(self, schedule: bool = True) -> None:

@@ -98,7 +98,7 @@ class LowerToKernels:
                 raise InputError(f"precision {precision!r} takes the kernel library {needed!r}, which is not used here")
             mod, claimed = _claim(mod, libraries, names, self.archs)
             mod, laid_out = fold_parameters(mod, names)  # libraries also change the layout of other operators
-            mod = self._lower(mod)
+            mod = self._legalize_and_fuse(mod)
         mod, constants = _lift(mod, names)
         del kept, laid_out
         documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
@@ -106,7 +106,7 @@ class LowerToKernels:
         mod = mod.with_attr(DEVICE_KIND, self.device_kind) if self.device_kind != "cpu" else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})
 
-    def _lower(self, mod: tvm.IRModule) -> tvm.IRModule:
+    def _legalize_and_fuse(self, mod: tvm.IRModule) -> tvm.IRModule:
         transform = relax.transform
         with _operators_for(self.device_kind):
             legal = tvm.transform.Sequential(

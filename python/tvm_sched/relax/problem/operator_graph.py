@@ -22,7 +22,7 @@ from ..ir.call_names import describe, kernel_kind, plain
 from ..ir.flops import count_flops
 from ..ir.tensor_types import bytes_of, dtype_of, static_shape
 from ..lower.kernel_libraries import kernel_flops
-from ..variants.alternatives import (
+from ..variants.read_alternatives import (
     AlternativeBinding,
     AlternativeCollector,
     Choice,

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import relax
 
-from .fused_functions import HEAVY, fused_kernel, heavy_binding, is_kernel_call, pattern
 from .kernel_slicing import share_axis
+from .read_fused_functions import HEAVY, fused_kernel, heavy_binding, is_kernel_call, pattern
 
 
 class Called(NamedTuple):

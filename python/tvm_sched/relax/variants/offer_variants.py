@@ -22,12 +22,12 @@ from tvm_frontends.imported_model import number_of_inputs
 from ...problem import Topology
 from ..ir.tensor_types import dtype_of, known_shape
 from ..lower.kernel_libraries.rewrite import Rewriter
-from .alternatives import CALL
 from .cut_products import Channels, Product, addition, as_channels, as_product, concatenation, part_of
-from .fused_functions import HEAVY, Core, core_of, fuse, heavy_binding, kernel_calls, needs, pattern, with_type
+from .find_tensor_parallel import Region, find_regions
 from .kernel_parts import Interval
+from .read_alternatives import CALL
+from .read_fused_functions import HEAVY, Core, core_of, fuse, heavy_binding, kernel_calls, needs, pattern, with_type
 from .row_regions import PartCall, RowRegion, RowSearch, part_type
-from .tensor_parallel import Region, find_regions
 
 WHOLE, FUSED, APART, TENSOR = "whole", "fused", "apart", "tensor"
 

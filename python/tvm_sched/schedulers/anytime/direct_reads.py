@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ...anytime import Budget
 from ...bounds.bus import bus_traffic
 from ...bounds.relaxation import Relaxation
 from ...bounds.resident_relaxation import without_resident
 from ...problem import FORBIDDEN, Costs, Problem, Scenario
+from ...search_budget import Budget
 from ..common.search import Choice, Searches
 from .improvers import EVENTS_PER_SECOND, PLACES_PER_SECOND
 from .search_state import ScheduleState

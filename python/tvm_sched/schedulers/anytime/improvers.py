@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from ...anytime import Budget
 from ...errors import InfeasibleError
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
+from ...search_budget import Budget
 from ..common.compiled_methods import Effort, anneal_several, fit_into_memory
 from ..common.search import Improvement
 from .group_moves import BlockSearch

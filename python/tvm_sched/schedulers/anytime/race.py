@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...anytime import Budget, Status, Turn, improve
-from ..common.choose_variants import Choice
+from ...search_budget import Budget, Status, Turn, improve
+from ..common.choice_search import Choice
 from .search_state import ScheduleState
 
 RACE = 0.4

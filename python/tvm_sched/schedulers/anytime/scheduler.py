@@ -8,20 +8,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...anytime import Budget, Limits, TimedOptions, Turn, budget_of, improve
 from ...errors import require_at_least
 from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
+from ...search_budget import Budget, Limits, TimedOptions, Turn, budget_of, improve
 from ..common.compiled_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
 from ..scheduler_registry import register
 from .direct_reads import DirectReads
 from .improvers import Annealing, Blocks, LocalSearch
 from .list_rules import FEW_PLACES, MOST_PLACES, device_groups
+from .promising_choices import SHARE, promising_choices
 from .race import Racer, race
 from .search_state import ScheduleState
 from .starts import ALWAYS, SUBMODEL_SHARE, ListScheduling, LowerBound, QuickMethods, quick_methods, submodel_start
-from .variant_choice import SHARE, promising_choices
 
 TIME_LIMIT = 20.0
 """Seconds, where neither time nor work is limited."""
@@ -98,8 +98,8 @@ def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Sc
     that is best for all of them.
 
     If the problem has variants, quick schedules first choose among the alternatives, with a fifth of the work
-    (`tvm_sched.schedulers.anytime.variant_choice`). A race of the most promising choices then gets four tenths of the rest
-    (`tvm_sched.schedulers.anytime.race`), and the best of them gets what is left.
+    (`tvm_sched.schedulers.anytime.promising_choices`). A race of the most promising choices
+    (`tvm_sched.schedulers.anytime.race`) then gets four tenths of the rest, and the best of them gets what is left.
 
     Raises
     ------

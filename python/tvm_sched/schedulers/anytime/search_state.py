@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...anytime import Incumbent
 from ...bounds import lower_bound, optimality_threshold
 from ...errors import InfeasibleError
 from ...problem import Request, Scenario
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.schedule import weighted_mean
+from ...search_budget import Incumbent
 from ..common.compiled_methods import shortfall
 from ..common.events import MOVE, Array, sequence_of
 from ..common.search import Searches

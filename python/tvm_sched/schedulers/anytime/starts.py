@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from ...anytime import Budget
 from ...bounds import lower_bound
 from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, Scenario
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule.schedule import weighted_mean
+from ...search_budget import Budget
 from ..common.compiled_methods import SCALES
 from ..common.greedy import list_schedule, priorities
 from ..common.partial import PartialSchedule

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from ...anytime import Limits, TimedOptions
 from ...errors import InputError, require_at_least
+from ...search_budget import Limits, TimedOptions
 from .console import stdout_aside
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tvm.tirx.build import codegen_build
 
 from ...ir.flops import FLOPS, count_flops
 from ...ir.statements import contains, map_statement
-from .cpu_schedule import schedule_for_cpu
+from .cpu_loop_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .index_bounds import bound_indices
 from .parallel import worth_threads

@@ -15,10 +15,12 @@ from .....cost_model.cubin import CompiledKernel
 from .....errors import InputError
 from ....toolchain.nvcc import architectures, compile_source, find_nvcc
 from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
-from . import attention_source, lines, rows
+from . import attention_source
+from . import normalizations as rows
+from . import sorts_and_scans as lines
 from .attention import CudaAttention
-from .lines import LineClaimer
-from .rows import RowClaimer
+from .normalizations import RowClaimer
+from .sorts_and_scans import LineClaimer
 
 _WRITERS = {"attention": attention_source, **dict.fromkeys(("layer_norm", "rms_norm", "softmax"), rows)}
 """Modules that write the source of each kind of kernel; `lines` writes all others."""

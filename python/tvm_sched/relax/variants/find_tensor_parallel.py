@@ -17,10 +17,10 @@ import tvm
 from tvm import relax
 
 from ..ir.tensor_types import dtype_of, known_shape
-from .fused_functions import Core
 from .kernel_parts import Interval
 from .kernel_slicing import Slice, slice_result, slice_sum, terms_of
 from .main_calls import Division, MainCalls
+from .read_fused_functions import Core
 
 MOST_UNITS = 64
 """Largest number of equal units of a region that has no equal parts; each part then gets several units."""

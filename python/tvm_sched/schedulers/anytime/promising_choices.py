@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ...anytime import Budget
 from ...errors import InfeasibleError
 from ...problem import Scenario
 from ...progress import report_progress
-from ..common.choose_variants import Choice, ChoiceSearch
+from ...search_budget import Budget
+from ..common.choice_search import Choice, ChoiceSearch
 from ..common.compiled_methods import fit_into_memory, list_order
 from ..common.search import Searches
 from .improvers import PLACES_PER_SECOND
