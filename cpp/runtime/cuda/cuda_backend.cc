@@ -244,8 +244,8 @@ Interval CudaBackend::Copy(void* to, const void* from, Bytes size, const Timing&
   if (between && !devices_->Reaches(route.from, route.to)) {
     staged_.at({route.stream, route.from})->Issue(target, source, size, stream);
   } else {
-    // A load, an unload or, between two GPUs with peer access, a peer copy: addresses are unified, so the driver
-    // knows which one it is (it does what cuMemcpyPeerAsync would).
+    // A load, an unload or, between two GPUs with peer access, a peer copy: addresses are unified,
+    // so the driver knows which one it is (it does what cuMemcpyPeerAsync would).
     Check(Driver().CopyAsync(target, source, count, stream), "the copy was refused");
   }
   return {};
