@@ -20,7 +20,16 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from ..tensor_types import dtype_of, known_sizes
 from . import complex as torch_complex
-from . import data_movement
+from . import (  # noqa: F401 - each registers its converters
+    data_movement,
+    elementwise,
+    layers,
+    norms,
+    products,
+    recurrent,
+    reductions,
+    scatters,
+)
 from .node_calls import CONVERTERS, PARTS, Call, UnsupportedOperator, name_of
 
 _RANDOM = "it gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input"
