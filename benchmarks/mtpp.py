@@ -4,8 +4,8 @@ Table 1 and 3 of the paper: geometric means of lower bound over the best partiti
 simple bound, for ways to search orders. Figure 5: running times. Instances are REGAL-like graphs made from seeds
 (`tvm_sched_bench.testing.regal`, which states its parameters), or files: JSON with ``nodes`` and ``edges``. With
 ``--resume`` a run goes on where an earlier one ended, and ``--minutes`` ends it; means are over the graphs measured so far,
-whose number stands beside them. ``--methods anytime`` measures that alone: with 60 s on 20 graphs for three numbers of stages
-it takes an hour.
+whose number stands beside them. ``--methods anytime`` measures that alone: with 60 s on 20 graphs for three numbers of
+stages it takes an hour.
 """
 
 from __future__ import annotations

@@ -126,9 +126,10 @@ def _wheel(dist: Path, name: str) -> str:
 def _attach_others(compiler: WheelEnvironment, wheels: dict[str, str], folder: Path) -> None:
     """The commands of a distribution name it before it is installed, and work afterwards."""
     suite = folder / "suite.toml"
-    suite.write_text(
-        'format = "tvm_sched.suite"\nversion = 1\n[[family]]\nname = "regal"\nkind = "throughput"\nsource = "regal"\norigin = "REGAL"\n[family.grid]\nseed = [0]\nstages = [4]\n'
+    head = (
+        'format = "tvm_sched.suite"\nversion = 1\n[[family]]\nname = "regal"\nkind = "throughput"\nsource = "regal"\n'
     )
+    suite.write_text(f"{head}[family.grid]\nseed = [0]\nstages = [4]\n")
     commands = {
         "bench": ("bench", "list", suite),
         "cluster": ("cluster", "place", "rampa-base", "--service", "service1"),

@@ -8,7 +8,9 @@ import pytest
 import typer
 
 import tvm_sched.cli
+import tvm_sched_bench.cli
 import tvm_sched_cluster.cli
+import tvm_sched_plans.cli
 from tvm_sched.cli import app
 from tvm_sched.cli.attached_commands import PANELS
 from tvm_sched.relax.options import CompileOptions

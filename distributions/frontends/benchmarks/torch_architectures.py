@@ -21,7 +21,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the parent forks: it must have one thread
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")  # values are compared, not times: no kernel has to be measured
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what all benchmarks share
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))  # what all benchmarks share
 import numpy as np
 from _fork_server import run_forked, write_results
 from _result_page import Page

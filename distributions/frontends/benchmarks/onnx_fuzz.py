@@ -1,7 +1,7 @@
 """Random ONNX graphs compiled here and compared with ONNX Runtime: right, refused, wrong.
 
-``python benchmarks/frontends/onnx_fuzz.py --count 2000 --seed 0`` ends with status 1 if a graph is wrong or the
-compiler fails with another error than its own; the first is printed shrunk with ``--shrink``.
+``python distributions/frontends/benchmarks/onnx_fuzz.py --count 2000 --seed 0`` ends with status 1 if a graph is wrong or
+the compiler fails with another error than its own; the first is printed shrunk with ``--shrink``.
 Tolerances: `tvm_frontends.fuzz.onnx_graphs`.
 """
 

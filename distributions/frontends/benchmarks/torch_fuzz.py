@@ -1,7 +1,7 @@
 """Random torch modules exported, compiled here and compared with torch: right, refused, wrong.
 
-``python benchmarks/frontends/torch_fuzz.py --count 500 --seed 0`` ends with status 1 if a module is wrong or the
-compiler fails with another error than its own; the first is printed shrunk with ``--shrink``.
+``python distributions/frontends/benchmarks/torch_fuzz.py --count 500 --seed 0`` ends with status 1 if a module is wrong or
+the compiler fails with another error than its own; the first is printed shrunk with ``--shrink``.
 An interrupted run counts what it examined. Tolerances: `tvm_frontends.fuzz.torch_modules`.
 """
 

@@ -21,7 +21,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the parent forks: it must 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")  # values are compared, not times: no kernel has to be measured
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what all benchmarks share
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))  # what all benchmarks share
 from _fork_server import run_forked, write_results
 from _onnx_cases import OURS, PLAIN, Case, load_cases, run_case
 from _result_page import Page
