@@ -72,7 +72,7 @@ def allocation_verdict(
 
 def partition_verdict(problem: PartitionProblem, stages: int, found: Partition) -> str:
     """Return the verdict on a partition, by `tvm_sched_check.partitions`, which knows only the simple bound."""
-    from tvm_sched.bench.kinds.throughput_kind import Pipeline, ThroughputKind
+    from tvm_sched_bench.kinds.throughput_kind import Pipeline, ThroughputKind
     from tvm_sched_check.partitions import check
 
     kind, task = ThroughputKind(), Pipeline(problem, stages)

@@ -136,7 +136,7 @@ def _case(name: str) -> Any:
 
 
 def _image(name: str, size: int) -> Any:
-    from tvm_sched.testing import branched
+    from tvm_sched_bench.testing import branched
 
     return branched.exported(getattr(branched, name)(), size)
 

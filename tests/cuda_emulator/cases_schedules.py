@@ -13,7 +13,7 @@ from tvm_sched.relax import compile, compile_pipeline
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.autoload import register
 from tvm_sched.schedule.indexed import ScheduleIndex
-from tvm_sched.testing import random_schedule, random_streams
+from tvm_sched_bench.testing import random_schedule, random_streams
 
 register()
 pytestmark = pytest.mark.gpu

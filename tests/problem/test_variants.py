@@ -17,7 +17,7 @@ from tvm_sched.problem import (
     merge_problems,
     problem_of,
 )
-from tvm_sched.testing import random_problem, random_variants
+from tvm_sched_bench.testing import random_problem, random_variants
 from variant_cases import CHOICE, gated
 
 

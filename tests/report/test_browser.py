@@ -15,7 +15,7 @@ from tvm_sched.report.html import Entry, write_report
 from tvm_sched.report.pipeline_report import write_pipeline_report
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 from tvm_sched_cluster import ClusterState, Request, fail, load_cluster, load_services, place
 from tvm_sched_cluster.cluster_report import write_cluster_report
 

@@ -11,8 +11,8 @@ from tvm_sched.schedule import requests_of, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.submodels import split
 from tvm_sched.search_budget import Limits
-from tvm_sched.testing import random_problem
-from tvm_sched.testing.variant_problems import random_variants
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
 
 OPTIONS = {"anytime": {"work": 0.01, "time_limit": 1e6, "seed": 3}, "sortinghat": {"total_time_limit": 0}}
 METHODS = ("anytime", "heft", "sortinghat")

@@ -15,7 +15,7 @@ from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.compiled_methods import Effort, anneal, list_order
 from tvm_sched.schedulers.common.search import Choice, Searches
 from tvm_sched.schedulers.fairness import SCHEDULERS, _lags, slowdown_bound, solve_fairly
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 OPTIONS = {"anytime": {"work": 0.1}}
 

@@ -15,8 +15,8 @@ from tvm_sched.schedulers import NoOptions, get, names, register, solve
 from tvm_sched.schedulers.common.events import sequence_of
 from tvm_sched.schedulers.common.search import Choice, Searches
 from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
-from tvm_sched.testing import random_problem
-from tvm_sched.testing.variant_problems import random_variants
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
 
 from .test_all import QUICK
 

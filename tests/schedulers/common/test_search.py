@@ -11,7 +11,7 @@ from tvm_sched.schedulers.anytime.group_moves import BlockSearch, RuleSchedule
 from tvm_sched.schedulers.anytime.list_rules import device_groups, list_schedules, rules
 from tvm_sched.schedulers.common.events import DIRECT, MOVE, RUN, Move, Run, events_of, sequence_of
 from tvm_sched.schedulers.common.search import Choice, Searches
-from tvm_sched.testing import random_problem, random_schedule
+from tvm_sched_bench.testing import random_problem, random_schedule
 
 from ..test_anytime import diamonds, two_gpus
 
