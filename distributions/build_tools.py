@@ -41,6 +41,7 @@ RUNTIME_MODULES = (
     "tvm_sched._library",
     "tvm_sched._version",
     "tvm_sched.search_budget",
+    "tvm_sched.checks",
     "tvm_sched.cores",
     "tvm_sched.errors",
     "tvm_sched.files",

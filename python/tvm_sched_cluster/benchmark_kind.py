@@ -20,8 +20,8 @@ from . import (
     Allocation,
     Cluster,
     ClusterState,
-    Request,
     Service,
+    ServiceRequest,
     demand_of_services,
     load_cluster,
     load_services,
@@ -53,7 +53,7 @@ class Demand:
 
     cluster: Cluster
     services: tuple[Service, ...]
-    requests: tuple[Request, ...]
+    requests: tuple[ServiceRequest, ...]
     tables: dict[str, ClusterSearch] = field(default_factory=dict, compare=False)
 
     @property

@@ -40,7 +40,9 @@ def with_any_choice(problem, seed):
     random = Random(seed)
     choice = {group.name: random.choice(group.alternative_names) for group in problem.variants.groups}
     choice = {
-        group.name: choice[group.name] for group in problem.variants.groups if choice[group.name] != group.graph_way
+        group.name: choice[group.name]
+        for group in problem.variants.groups
+        if choice[group.name] != group.graph_alternative
     }
     return certified(problem, with_choice(problem, random_schedule(problem.resolve(choice), seed), choice))
 

@@ -73,6 +73,7 @@ MEANINGS = {
     "--output": "where the result goes",
     "--overhead": "memory of another runtime",
     "--pairs": "kernels in parallel",
+    "--parameter-file": "file of the parameters",
     "--parameters": "where parameters are",
     "--partitioner": "method that cuts into stages",
     "--phase": "phase of a language model",

@@ -111,7 +111,7 @@ def changed(**fields):
         ({"operators": ("gone",)}, "'gone', which the graph does not have"),
         ({"operators": ()}, "no operators"),
         ({"alternatives": ()}, "no alternatives"),
-        ({"graph_way": "apart"}, "a name of its own"),
+        ({"graph_alternative": "apart"}, "a name of its own"),
         ({"alternative": {"operators": ()}}, r"costs of the variants are \(2, 2\)"),
         ({"alternative": {"operators": (Operator("p"), Operator("q"))}}, r"does not make \['y'\]"),
         (
