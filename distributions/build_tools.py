@@ -259,6 +259,10 @@ class Split(OwnFolder):
     def __init__(self, attributes: dict[str, object] | None = None) -> None:
         super().__init__(attributes)
         self.cmdclass["build_py"] = _part("tvm-sched")
+        # Beside the packages its entry points would hide those of the whole, which this tree is installed as.
+        folder = ROOT / "build" / "egg-info"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.get_option_dict("egg_info")["egg_base"] = (__file__, str(folder))
 
     def parse_config_files(self, *arguments: object, **named: object) -> None:
         """Read ``pyproject.toml``, and leave out what belongs to other distributions."""

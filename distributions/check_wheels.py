@@ -2,11 +2,12 @@
 
     python distributions/check_wheels.py [--python python3.12] [--keep FOLDER] [--runtime-only]
 
-In the first environment `tvm-sched` compiles, schedules and runs. The second has the runtime alone, and what was compiled
-gives the same values there, from Python and from C++. The third has the checker alone, which proves a schedule's bound.
-Then `tvm-sched-bench`, `tvm-sched-cluster` and `tvm-sched-plans` are installed into the first, whose command line has
-their commands from then on. With ``--runtime-only`` there is no first environment, which is a gigabyte: the Python that
-runs this, which has the checkout, compiles.
+The first environment is what ``docs/distributions.md`` tells users without a checkout to install; the README's five commands
+run there, and `tvm-sched` compiles, schedules and runs further models. The second has the runtime alone, and what was
+compiled gives the same values there, from Python and from C++. The third has the checker alone, which proves a schedule's
+bound. Then `tvm-sched-bench`, `tvm-sched-cluster` and `tvm-sched-plans` are installed into the first, one after the other:
+each brings its command. With ``--runtime-only`` there is no first environment, which is more than a gigabyte: the Python
+that runs this, which has the checkout, compiles.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +27,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = Path(__file__).with_name("example_models.py")
 CPP = ROOT / "examples" / "cpp" / "run_model.cc"
+README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "distributions.md"
 
 
 class Environment:
@@ -35,20 +39,28 @@ class Environment:
         folder.mkdir(exist_ok=True)
 
     def run(self, *command: object, status: int = 0) -> str:
-        """Run a program of the environment, away from the source tree, that ends so; return what it printed."""
+        """Run a program of the environment, away from the source tree; return its output, or what it says of an error."""
         program, *arguments = map(str, command)
-        variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         print(f"{self.folder.name}: {program} {' '.join(arguments)}", flush=True)
         done = subprocess.run(
             [self.programs / program, *arguments],
             check=False,
             cwd=self.folder,
-            env={**variables, "TVM_SCHED_CACHE": str(self.folder / "cache"), "TVM_SCHED_COSTS": "roofline"},
+            env=self.variables(),
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if status else None,
             text=True,
         )
         assert done.returncode == status, f"{command} ended with status {done.returncode}, not {status}"
-        return done.stdout
+        return done.stderr if status else done.stdout
+
+    def variables(self) -> dict[str, str]:
+        """Variables of its processes: its programs come first, nothing of the source tree is on a path."""
+        inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        path = f"{self.programs}{os.pathsep}{inherited['PATH']}"
+        cache = str(self.folder / "cache")
+        quiet = {"PIP_QUIET": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        return {**inherited, **quiet, "PATH": path, "TVM_SCHED_CACHE": cache, "TVM_SCHED_COSTS": "roofline"}
 
     def packages(self) -> Path:
         """The folder of its packages."""
@@ -61,18 +73,40 @@ class WheelEnvironment(Environment):
     def __init__(self, python: str, folder: Path, *wheels: str) -> None:
         super().__init__(folder / "bin", folder)
         subprocess.check_call([python, "-m", "venv", folder])
-        self.install(*wheels)
+        if wheels:
+            self.install(*wheels)
 
     def install(self, *wheels: str) -> None:
-        """Install wheels and what they require, and say how large the environment is."""
-        pip = [self.folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
-        subprocess.check_call([*pip, "install", *wheels])
-        names = ", ".join(Path(wheel).name for wheel in wheels)
-        print(f"{self.folder.name}: {self._megabytes()} MB with {names}", flush=True)
+        """Install wheels and what they require."""
+        self._pip("install", *wheels)
+        self.say_size(", ".join(Path(wheel).name for wheel in wheels))
 
-    def _megabytes(self) -> int:
-        files = (file.lstat().st_size for file in self.folder.rglob("*") if file.is_file())
-        return round(sum(files) / 1e6)
+    def uninstall(self, name: str) -> None:
+        """Remove a distribution."""
+        self._pip("uninstall", "--yes", name)
+
+    def follow(self, page: Path, heading: str) -> None:
+        """Run the first block of commands below a heading, as a user with this environment would."""
+        commands = commands_below(page, heading)
+        print(f"{self.folder.name}: {heading}\n{commands}", end="", flush=True)
+        subprocess.check_call(["sh", "-e", "-c", commands], cwd=self.folder, env=self.variables())
+
+    def say_size(self, what: str) -> None:
+        """Print the size of the installed packages and their libraries, without the tools that install."""
+        tools = re.compile(r"/(pip|setuptools|pkg_resources|_distutils_hack)[^/]*/")
+        files = [file for file in (self.folder / "lib").rglob("*") if file.is_file() and not tools.search(str(file))]
+        size = sum(file.lstat().st_size for file in files)
+        print(f"{self.folder.name}: {size / 1e6:.1f} MB with {what}", flush=True)
+
+    def _pip(self, *arguments: str) -> None:
+        subprocess.check_call([self.programs / "python", "-m", "pip", *arguments], env=self.variables())
+
+
+def commands_below(page: Path, heading: str) -> str:
+    """The first block of commands below a heading of a page."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n.*?^```sh\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert found, f"{page} has no commands below {heading!r}"
+    return found[1]
 
 
 def main() -> None:
@@ -92,12 +126,11 @@ def main() -> None:
         if options.runtime_only:
             compiler = Environment(Path(sys.executable).parent, folder / "compiler")
         else:
-            compiler = WheelEnvironment(
-                options.python,
-                folder / "compiler",
-                f"{wheels['tvm_sched']}[onnx]",
-                *(wheels[name] for name in ("check", "frontends", "runtime")),
-            )
+            compiler = WheelEnvironment(options.python, folder / "compiler")
+            (compiler.folder / "dist").symlink_to(options.dist.resolve())
+            compiler.follow(PAGE, "Without a checkout")
+            compiler.say_size(f"what {PAGE.name} says")
+            compiler.follow(README, "Five commands")
         models = _compile(compiler, folder)
         runtime = WheelEnvironment(options.python, folder / "runtime", wheels["runtime"])
         print(runtime.run("python", ROOT / "distributions" / "check_runtime.py"), end="")
@@ -124,7 +157,7 @@ def _wheel(dist: Path, name: str) -> str:
 
 
 def _attach_others(compiler: WheelEnvironment, wheels: dict[str, str], folder: Path) -> None:
-    """The commands of a distribution name it before it is installed, and work afterwards."""
+    """The commands of a distribution name it where it is not installed, and work where it is."""
     suite = folder / "suite.toml"
     head = (
         'format = "tvm_sched.suite"\nversion = 1\n[[family]]\nname = "regal"\nkind = "throughput"\nsource = "regal"\n'
@@ -135,8 +168,10 @@ def _attach_others(compiler: WheelEnvironment, wheels: dict[str, str], folder: P
         "cluster": ("cluster", "place", "rampa-base", "--service", "service1"),
         "plans": ("plan", "llama-2-13b", "--topology", "p4d", "--for", "vllm"),
     }
+    compiler.uninstall("tvm-sched-bench")
     for name, command in commands.items():
-        compiler.run("tvm-sched", *command, "--json", status=2)
+        refusal = compiler.run("tvm-sched", *command, "--json", status=2)
+        assert f"tvm-sched-{name}, which is not installed" in " ".join(refusal.split()), refusal
         compiler.install(wheels[name])
         answers = json.loads(compiler.run("tvm-sched", *command, "--json"))
         assert answers.get("instances") or answers.get("placed") == 1 or answers.get("runtime") == "vllm", answers

@@ -83,6 +83,23 @@ def test_a_package_imports_nothing_that_its_distribution_does_not_require(packag
     assert not outside
 
 
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in ROOT.glob("distributions/*/pyproject.toml")))
+def test_each_distribution_holds_the_licence(name):
+    """Each wheel takes the licence from the folder that it is built in."""
+    for file in _project(name)["license-files"]:
+        assert (ROOT / "distributions" / name / file).read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_commands_without_a_checkout_name_all_that_is_ours():
+    """pip would look for a forgotten one on PyPI, where the name may be somebody else's."""
+    page = (ROOT / "docs" / "distributions.md").read_text()
+    ours, others = re.findall(r"^pip install (.*)$", page.partition("## Without a checkout")[2], re.MULTILINE)[:2]
+    named = {word for word in ours.split() if word.startswith("tvm-")}
+    assert "--no-index" in ours
+    assert others == "'tvm-sched[bench,onnx,report]'"
+    assert named == {"tvm-sched", *build_tools.Split.requires_of_ours, "tvm-sched-bench"}
+
+
 def test_the_checker_requires_nothing():
     assert not _project("check")["dependencies"]
 

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 from rich.table import Table
 
 from tvm_sched.report.tables import table
 from tvm_sched.report.units import format_bytes, format_ns
 
-from .planner import Row, RuntimePlan
+from .planner import PlanFacts, Row, RuntimePlan
 
 _PHASES = {"prefill": "a pass of prompt", "decode": "a token", "run": "a run"}
 
 
-class PlanSummary(msgspec.Struct, frozen=True, kw_only=True):
+class PlanSummary(PlanFacts, frozen=True, kw_only=True):
     """A `RuntimePlan` without the content of its files; ``limits`` says which context, batch and GPUs would fit."""
 
-    runtime: str
-    model: str
-    topology: str
-    costs: str
-    measure: str
-    ours: Row
-    defaults: tuple[Row, ...]
-    lower_bound_ns: int
-    bound: str
     gap: float
-    on_gpus: bool
-    settings: dict[str, Any]
-    notes: tuple[str, ...]
     limits: list[str]
 
     @classmethod
     def of(cls, plan: RuntimePlan, limits: list[str]) -> PlanSummary:
         """Summarise a plan."""
-        return cls(**{name: getattr(plan, name) for name in cls.__struct_fields__ if name != "limits"}, limits=limits)
+        facts = {name: getattr(plan, name) for name in PlanFacts.__struct_fields__}
+        return cls(**facts, gap=plan.gap, limits=limits)
 
 
 def plan_tables(plan: RuntimePlan) -> list[Table]:

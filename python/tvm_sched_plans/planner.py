@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.files import write_atomically
@@ -22,15 +23,14 @@ from .unit_bound import lower_bound
 from .unit_pricing import PricedPlacement
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A split with its time and memory.
 
     Attributes
     ----------
     label : str
     total_ns : int
-        Time of the request, or of the graph's one run: see `RuntimePlan.measure`.
+        Time of the request, or of the graph's one run: see `PlanFacts.measure`.
     phase_ns : dict of str to int
         Time of the phases ``prefill`` and ``decode``, or of ``run``, once.
     held, limit : dict of str to int
@@ -46,9 +46,8 @@ class Row:
     fits: bool
 
 
-@dataclass(frozen=True)
-class RuntimePlan:
-    """A plan for a runtime, its price, lower bound and the runtime's default splits.
+class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan's price, its lower bound and the runtime's default splits.
 
     Attributes
     ----------
@@ -62,14 +61,12 @@ class RuntimePlan:
         No placement that fits and that the runtime supports takes less; 0 if nothing is known.
     bound : str
         Name of the bound's argument.
-    settings : dict
-        The plan as data.
-    files : dict of str to bytes
-        The plan's files, the main one first.
-    notes : tuple of str
-        Limits of the runtime, and assumed figures.
     on_gpus : bool
         Whether all units, except an embedding, are on GPUs.
+    settings : dict
+        The plan as data.
+    notes : tuple of str
+        Limits of the runtime, and assumed figures.
     """
 
     runtime: str
@@ -81,10 +78,25 @@ class RuntimePlan:
     defaults: tuple[Row, ...]
     lower_bound_ns: int
     bound: str
+    on_gpus: bool
     settings: dict[str, Any]
-    files: dict[str, bytes] = field(repr=False)
-    notes: tuple[str, ...] = ()
-    on_gpus: bool = True
+    notes: tuple[str, ...]
+
+
+class RuntimePlan(PlanFacts, frozen=True, kw_only=True):
+    """A plan for a runtime.
+
+    Attributes
+    ----------
+    files : dict of str to bytes
+        The plan's files, the main one first.
+    """
+
+    files: dict[str, bytes]
+
+    def __repr__(self) -> str:
+        """Name the files without their content, which may be a whole model."""
+        return f"RuntimePlan({self.model} on {self.topology} for {self.runtime}: {', '.join(self.files)})"
 
     @property
     def gap(self) -> float:
@@ -176,8 +188,6 @@ def _check_beside(model: Path, output: Path) -> None:
 
 
 def _workload(fields: Mapping[str, Any]) -> Workload:
-    import msgspec
-
     try:
         return msgspec.convert(dict(fields), Workload)
     except msgspec.ValidationError as error:
@@ -232,12 +242,20 @@ def make_plan(runtime: Runtime, request: Request) -> RuntimePlan:
     bounds = [lower_bound(case.chain, case.micro_batches) for case in _bounded(cases, defaults)]
     bound_ns = min((bound for bound in bounds if bound is not None), default=0)
     return RuntimePlan(
-        runtime.name, _model_name(request), request.topology.name, request.costs, _describe_request(runtime, request),
-        _row(ours, priced), tuple(_row(split, each) for split, each in rows), bound_ns,
-        BOUND,
-        runtime.settings(request, ours), _encoded(runtime.write(request, ours)), _notes(runtime, request, ours),
-        _all_on_gpus(ours),
-    )  # fmt: skip
+        runtime=runtime.name,
+        model=_model_name(request),
+        topology=request.topology.name,
+        costs=request.costs,
+        measure=_describe_request(runtime, request),
+        ours=_row(ours, priced),
+        defaults=tuple(_row(split, each) for split, each in rows),
+        lower_bound_ns=bound_ns,
+        bound=BOUND,
+        on_gpus=_all_on_gpus(ours),
+        settings=runtime.settings(request, ours),
+        notes=_notes(runtime, request, ours),
+        files=_encoded(runtime.write(request, ours)),
+    )
 
 
 def _all_on_gpus(split: Split) -> bool:

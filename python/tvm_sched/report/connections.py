@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -60,6 +60,13 @@ def connection(topology: Topology, source: int, target: int) -> Connection:
         return Connection("-")
     channels = tuple(topology.channels[c] for c in route.channels)
     return Connection(_word(topology, source, target), route.bandwidth, channels)
+
+
+def legend(cells: Sequence[Sequence[Connection]]) -> dict[str, str]:
+    """Return the part of `LEGEND` that a matrix uses."""
+    words = {cell.by for row in cells for cell in row}
+    numbered = any(word[2:].isdigit() for word in words)
+    return {word: text for word, text in LEGEND.items() if word in words or (word == "NV#" and numbered)}
 
 
 def matrix(topology: Topology) -> tuple[list[str], list[list[Connection]]]:

@@ -12,9 +12,9 @@ from ..pipeline.pipeline_simulator import PipelineRun
 from ..problem import Problem
 from .chart_data import pipeline_chart
 from .page import write_page
-from .sections import NONE, cards, chart_tools, table, timeline_chart
+from .sections import NONE, cards, certificate_cards, chart_tools, table, timeline_chart
 from .stages import PARTS, certificate_sentence
-from .units import format_bytes, format_ns, format_percent, format_time
+from .units import format_bytes, format_ns
 
 
 def write_pipeline_report(
@@ -76,13 +76,7 @@ def _cards(plan: PipelinePlan, runs: Sequence[PipelineRun]) -> str:
         source = "predicted" if run.timeline.source == "simulated" else run.timeline.source
         shown.append((f"{source.capitalize()} period", format_ns(round(run.steady_ns)), note))
     shown.append(("Latency", format_ns(plan.latency_ns), "of a batch alone"))
-    if plan.certificate:
-        shown.append(("Lower bound", format_ns(plan.certificate.lower_bound_ns), escape(plan.certificate.bound)))
-        shown.append(("Gap", format_percent(plan.certificate.gap), "at most this share could be saved"))
-        shown.append(("Status", escape(plan.certificate.status), "how the search ended"))
-    if plan.seconds:
-        shown.append(("Found in", format_time(plan.seconds), escape(plan.partitioner)))
-    return cards(shown)
+    return cards([*shown, *certificate_cards(plan.certificate, plan.seconds, plan.partitioner)])
 
 
 def _stage_table(problem: Problem, plan: PipelinePlan) -> str:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..pipeline.pipeline_plan import PipelineCertificate
 from ..problem import Problem, Topology
-from ..schedule import Schedule, Timeline
+from ..schedule import Certificate, Schedule, Timeline
 from ..schedule.simulator import memory_profile
-from .connections import LEGEND, Connection, matrix
+from .connections import Connection, legend, matrix
 from .drawing import topology_svg
 from .figures import device_of_lane, lane_figures, ordered_lanes
 from .units import format_bytes, format_ns, format_percent, format_rate, format_time
@@ -175,19 +176,28 @@ def _useful(problem: Problem, schedule: Schedule) -> str:
 
 
 def _cards(view: View) -> str:
-    certificate = view.schedule.certificate
     shown = [("Predicted latency", format_ns(view.predicted.latency_ns), "simulated")]
     shown += [
         (f"{timeline.source.capitalize()} latency", format_ns(timeline.latency_ns), _against(timeline, view.predicted))
         for timeline in view.others
     ]
+    return cards(
+        [*shown, *certificate_cards(view.schedule.certificate, view.schedule.seconds, view.schedule.scheduler)]
+    )
+
+
+def certificate_cards(
+    certificate: Certificate | PipelineCertificate | None, seconds: float, method: str
+) -> list[tuple[str, str, str]]:
+    """Return the cards of what is proved, and of how long the method searched."""
+    shown = []
     if certificate:
         shown.append(("Lower bound", format_ns(certificate.lower_bound_ns), escape(certificate.bound)))
         shown.append(("Gap", format_percent(certificate.gap), "at most this share could be saved"))
         shown.append(("Status", escape(certificate.status), "how the search ended"))
-    if view.schedule.seconds:
-        shown.append(("Found in", format_time(view.schedule.seconds), escape(view.schedule.scheduler)))
-    return cards(shown)
+    if seconds:
+        shown.append(("Found in", format_time(seconds), escape(method)))
+    return shown
 
 
 def cards(shown: Sequence[tuple[str, str, str]]) -> str:
@@ -270,17 +280,11 @@ def topology_section(topology: Topology) -> str:
         ]
         for name, row in zip(names, cells, strict=True)
     ]
-    words = {cell.by for row in cells for cell in row}
-    shown = {
-        word: text
-        for word, text in LEGEND.items()
-        if word in words or (word == "NV#" and any(w[2:].isdigit() for w in words))
-    }
-    legend = " · ".join(f"<b>{escape(word)}</b> {escape(text)}" for word, text in shown.items())
+    words = " · ".join(f"<b>{escape(word)}</b> {escape(text)}" for word, text in legend(cells).items())
     source = f'<p class="hint">Source of the figures: {escape(topology.source)}</p>' if topology.source else ""
     fastest = max(device.memory_bandwidth for device in topology.devices)
     return f"""<section class="topology-of"><h2>Topology {escape(topology.name)}
 <small>{len(topology.devices)} devices, memory up to {format_rate(fastest)}</small></h2>
 <div class="columns"><div class="scroll">{topology_svg(topology)}</div>
 <div>{table(["from, to", *map(escape, names)], rows, "matrix")}
-<p class="hint">{legend}</p>{source}</div></div></section>"""
+<p class="hint">{words}</p>{source}</div></div></section>"""

@@ -14,7 +14,7 @@ from ..cost_model.uncertainty import Useful
 from ..docstrings import OptionDescription
 from ..problem import Topology
 from ..schedule import Schedule, Timeline
-from .connections import LEGEND, matrix, part_counts
+from .connections import legend, matrix, part_counts
 from .figures import lane_figures, ordered_lanes
 from .summaries import LatencySample, ModelEnd
 from .units import format_bytes, format_ns, format_percent, format_rate, format_time
@@ -106,10 +106,7 @@ def matrix_table(topology: Topology) -> Table:
     """Return the connection of each pair of memories with its bandwidth, like ``nvidia-smi topo -m``."""
     names, cells = matrix(topology)
     made = table(("", *names), [(name, *map(str, row)) for name, row in zip(names, cells, strict=True)])
-    words = {cell.by for row in cells for cell in row}
-    numbered = any(word[2:].isdigit() for word in words)
-    shown = [f"{word} {text}" for word, text in LEGEND.items() if word in words or (word == "NV#" and numbered)]
-    made.caption = escape("; ".join(shown))
+    made.caption = escape("; ".join(f"{word} {text}" for word, text in legend(cells).items()))
     made.caption_justify = "left"
     return made
 
