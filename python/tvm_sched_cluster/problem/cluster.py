@@ -12,6 +12,9 @@ import msgspec
 from tvm_sched.errors import TopologyError
 from tvm_sched.files import content_digest
 
+MOST_GPUS = 200_000
+"""Most GPUs of a cluster."""
+
 
 class GpuKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A kind of GPU.
@@ -209,6 +212,9 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
 
 def _check(cluster: Cluster) -> None:
+    gpus = sum(server.gpus for rack in cluster.racks for server in rack.servers)
+    if gpus > MOST_GPUS:
+        raise TopologyError(f"cluster {cluster.name!r} has {gpus} GPUs; at most {MOST_GPUS} are allowed")
     for what, names in (
         ("kind of GPU", [kind.name for kind in cluster.kinds]),
         ("switch", [switch.name for switch in cluster.switches]),
