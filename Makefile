@@ -15,6 +15,7 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 WHEELS_ARGS ?=
+PROCESSORS_ARGS ?=
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
@@ -43,7 +44,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
+.PHONY: test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -86,6 +87,11 @@ coverage-cpp: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/coverage
 	TVM_SCHED_LIBRARY=$(abspath $(COUNTED))/lib/libtvm_sched.so $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m fast $(PYTEST_ARGS); \
 	status=$$((tests + $$?)); \
 	$(PY) -m gcovr --root . --filter cpp/ -j $(JOBS) --sort uncovered-percent --print-summary $(COUNTED) && exit $$status
+
+test-processors: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/qemu ## Run the tests of kernels as older processors would; fills docs/results/processors.md
+	cmake -S . -B build -DTVM_SCHED_BUILD_TESTS=ON -DPython_EXECUTABLE=$(abspath $(PY)) >build/configure.log || { cat build/configure.log; exit 1; }
+	cmake --build build --target tvm_sched_tests
+	$(PY) benchmarks/processors.py --binary build/tvm_sched_tests $(PROCESSORS_ARGS)
 
 test-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run the tests that need a GPU (and nvcc), in one process
 	$(PY) -m pytest -m gpu $(PYTEST_ARGS) tests/cuda
@@ -148,7 +154,7 @@ test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run a list of TVM's own tests with 
 
 bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench
-	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_kernels.py benchmarks/gpu_latency.py benchmarks/gpu_runtime.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py distributions/frontends/benchmarks/onnx_fuzz.py benchmarks/opara_gpu.py distributions/frontends/benchmarks/torch_architectures.py distributions/frontends/benchmarks/torch_conformance.py distributions/frontends/benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py distributions/frontends/benchmarks/[a-z]*.py))); do \
+	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_kernels.py benchmarks/gpu_latency.py benchmarks/gpu_runtime.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py distributions/frontends/benchmarks/onnx_fuzz.py benchmarks/opara_gpu.py benchmarks/processors.py distributions/frontends/benchmarks/torch_architectures.py distributions/frontends/benchmarks/torch_conformance.py distributions/frontends/benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py distributions/frontends/benchmarks/[a-z]*.py))); do \
 	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \
 	done
 
@@ -266,6 +272,10 @@ $(STAMPS)/dev: $(STAMPS)/torch $(STAMPS)/package
 $(STAMPS)/aarch64: | $(STAMPS)/venv
 	@command -v aarch64-linux-gnu-g++ >/dev/null || { $(call need,g++-aarch64-linux-gnu,the library for aarch64); }
 	@command -v qemu-aarch64 >/dev/null || { $(call need,qemu-user,the tests of the library for aarch64); }
+	@touch $@
+
+$(STAMPS)/qemu: | $(STAMPS)/venv
+	@command -v qemu-x86_64 >/dev/null || { $(call need,qemu-user,the tests on emulated processors); }
 	@touch $@
 
 $(STAMPS)/coverage-tools: | $(STAMPS)/venv

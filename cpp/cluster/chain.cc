@@ -37,10 +37,12 @@ Nanoseconds Latency(const Label& label, size_t stages) {
  * \brief Labels at each place after one more stage on a GPU of a kind.
  *
  * \param stages There are this many in all, or this many so far where that is not known.
+ * \return How many labels were compared.
  */
-void Extend(const Cluster& cluster, const Chain& chain, const std::vector<Labels>& before,
-            KindId kind, const Route& route, size_t stages, std::vector<Labels>& after) {
+size_t Extend(const Cluster& cluster, const Chain& chain, const std::vector<Labels>& before,
+              KindId kind, const Route& route, size_t stages, std::vector<Labels>& after) {
   const size_t n = chain.blocks();
+  size_t compared = 0;
   for (size_t i = 0; i < n; ++i) {
     if (before[i].empty()) continue;
     const Nanoseconds transfer = i == 0 ? Nanoseconds{0} : route.Time(chain.input[i]);
@@ -52,10 +54,12 @@ void Extend(const Cluster& cluster, const Chain& chain, const std::vector<Labels
       for (size_t at = 0; at < before[i].size(); ++at) {
         const Label& old = before[i][at];
         const Label made{std::max(old.cycle, time), old.transfers + transfer, i, at};
+        compared += after[j].size() + 1;
         if (Latency(made, stages) <= chain.latency_limit) Insert(after[j], made);
       }
     }
   }
+  return compared;
 }
 
 std::vector<Labels> Start(const Chain& chain) {
@@ -95,7 +99,8 @@ bool Reaches(const Cluster& cluster, const Chain& chain, std::span<const KindId>
 
 using Counts = std::vector<int32_t>;
 
-constexpr size_t kMostOrders = 720;  // all of six kinds
+constexpr size_t kMostCompared = 300'000'000;  // labels and mixes: seconds
+constexpr size_t kMostOrders = 720;              // all of six kinds
 
 bool Contains(const Counts& big, const Counts& small) {
   return std::equal(big.begin(), big.end(), small.begin(), std::greater_equal<>());
@@ -140,6 +145,7 @@ std::vector<Mix> Mixes(const Cluster& cluster, const Chain& chain, std::span<con
   const Route route = FastestRoute(cluster);
   std::vector<Mix> found;
   std::map<Counts, std::vector<Labels>> level{{Counts(cluster.kinds.size()), Start(chain)}};
+  size_t compared = 0;
   const size_t most = stages == 0 ? std::min(most_stages, chain.blocks()) : stages;
   for (size_t s = 1; s <= most && !level.empty(); ++s) {
     std::map<Counts, std::vector<Labels>> next;
@@ -147,14 +153,16 @@ std::vector<Mix> Mixes(const Cluster& cluster, const Chain& chain, std::span<con
       interrupt();
       for (KindId kind = 0; kind < std::ssize(cluster.kinds); ++kind) {
         if (counts[kind] >= gpus[kind]) continue;
+        if (compared > kMostCompared) throw TooManyMixes();
         Counts more = counts;
         ++more[kind];
         // Those found last are as large as this one: none of them can be contained in it.
         const auto known = [&](const Mix& mix) { return Contains(more, mix.gpus); };
+        compared += found.size() + chain.blocks();
         if (stages == 0 && std::any_of(found.begin(), found.end(), known)) continue;
         std::vector<Labels>& after = next[more];
         after.resize(chain.blocks() + 1);
-        Extend(cluster, chain, labels, kind, route, s, after);
+        compared += Extend(cluster, chain, labels, kind, route, s, after);
       }
     }
     for (auto it = next.begin(); it != next.end();) {

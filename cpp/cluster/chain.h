@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "cluster/cluster.h"
@@ -51,6 +52,11 @@ struct Mix {
 
 /*! \brief Looked at from time to time in long searches; throws to end them. */
 using Interrupt = std::function<void()>;
+
+/*! \brief Thrown by `Mixes` where the search would take minutes. */
+struct TooManyMixes : std::length_error {
+  TooManyMixes() : std::length_error("too many mixes of GPUs would have to be compared") {}
+};
 
 /*!
  * \brief All mixes of GPUs that can serve a chain and of which no GPU can be left out, over the

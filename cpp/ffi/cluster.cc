@@ -142,9 +142,14 @@ class ClusterSearchObj : public ffi::Object {
   ffi::Arc<MixTableObj> Mixes(int64_t chain, Integers gpus, int64_t stages,
                               int64_t most_stages) const {
     const size_t kinds = cluster_.kinds.size();
-    const std::vector<cluster::Mix> mixes =
-        cluster::Mixes(cluster_, At(chain), Elements("gpus", gpus, kinds),
-                       static_cast<size_t>(stages), static_cast<size_t>(most_stages), StopOnSignal);
+    std::vector<cluster::Mix> mixes;
+    try {
+      mixes = cluster::Mixes(cluster_, At(chain), Elements("gpus", gpus, kinds),
+                             static_cast<size_t>(stages), static_cast<size_t>(most_stages),
+                             StopOnSignal);
+    } catch (const cluster::TooManyMixes& error) {
+      TVM_FFI_THROW(ValueError) << error.what();
+    }
     std::vector<cluster::Nanoseconds> cycles, latencies;
     for (const cluster::Mix& mix : mixes) {
       cycles.push_back(mix.cycle);

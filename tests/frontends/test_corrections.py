@@ -45,6 +45,18 @@ CASES = {
         "float[2,3] x) => (float[2,1] y) <int64[1] a = {1}> { y = ReduceMax(x, a) }",
         [np.full((2, 3), -INF, "f")],
     ),
+    "ReduceMean": (
+        "int32[2,2] x) => (int32[2,1] y) <int64[1] a = {1}> { y = ReduceMean(x, a) }",
+        [np.array([[1, 2], [-3, -4]], "int32")],
+    ),
+    "ReduceLogSumExp": (
+        "float[1,2] x) => (float[1,1] y) <int64[1] a = {1}> { y = ReduceLogSumExp(x, a) }",
+        [np.array([[INF, 1]], "f")],
+    ),
+    "GlobalMaxPool": (
+        "float[1,2,2,2] x) => (float[1,2,1,1] y) { y = GlobalMaxPool(x) }",
+        [np.full((1, 2, 2, 2), -INF, "f")],
+    ),
     "TopK": (
         "int16[4] x) => (int16[2] y, int64[2] i) <int64[1] k = {2}> { y, i = TopK(x, k) }",
         [np.array([3, -1, 7, 2], "int16")],

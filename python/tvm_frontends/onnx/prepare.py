@@ -187,11 +187,23 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
         warnings.warn(f"{where}: stays at opset {version}: {error}", ModelWarning, stacklevel=2)
         return model
     graph = newer.graph
+    if model.opset_imports[""] < 11:
+        _keep_positions(graph)
     for value in [value for value in graph.inputs if value.name not in inputs]:
         graph.inputs.remove(value)
         value.const_value = tensors[value.name]
         graph.register_initializer(value)
     return newer
+
+
+def _keep_positions(graph: ir.Graph) -> None:
+    """Give what was Upsample, or Resize of opset 10, the positions that these had; ONNX's converter does not."""
+    import onnx_ir as ir
+
+    for node in graph.all_nodes():
+        if node.op_type == "Resize" and node.domain in ("", "ai.onnx"):
+            for name, value in (("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")):
+                node.attributes[name] = ir.AttrString(name, value)
 
 
 def _skeleton(model: ir.Model) -> onnx.ModelProto:

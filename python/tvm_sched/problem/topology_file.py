@@ -19,6 +19,8 @@ from .quantity import format_fields, format_quantity, parse_quantity
 from .topology import STREAM_FIELDS, Bus, Device, Link, Switch, Topology
 
 FORMAT, VERSION = "tvm_sched.topology", 1
+MOST_DEVICES = 1024
+"""Most devices of a group of equal ones."""
 _PRESETS = preset_files(Path(__file__).parent / "presets")
 
 Quantity = float | str
@@ -171,6 +173,8 @@ class _Reader:
     def names(self, name: str, names: list[str], count: int, place: str) -> list[str]:
         if bool(name) == bool(names) or (names and count) or count < 0:
             raise self.fail(place, "give one of `name`, `name` with a `count` above 0, or `names`")
+        if count > MOST_DEVICES:
+            raise self.fail(f"{place}.count", f"{count} is out of range; 1 to {MOST_DEVICES} are allowed")
         if count:
             return [f"{name}{i}" for i in range(count)]
         return names or [name]

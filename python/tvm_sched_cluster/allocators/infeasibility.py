@@ -13,6 +13,8 @@ from ..search.cluster_state import ClusterState
 _NEVER = 2**62
 _EXACT = 1000
 """The least feasible limit is found to one part in this many."""
+_MOST_COMPARED = 100
+"""Most blocks of a service for which the best candidate is searched: that takes some twenty searches for mixes."""
 
 
 def explain(state: ClusterState, service: Service) -> str:
@@ -31,7 +33,10 @@ def _reason(state: ClusterState, service: Service) -> str:
     limits = service.cycle_limit_ns, service.latency_limit_ns
     if not len(_mixes(state, service, (_NEVER, _NEVER)).gpus):
         return _memory(state, service)
+    short = len(service.blocks) <= _MOST_COMPARED
     if not len(_mixes(state, service, (limits[0], _NEVER)).gpus):
+        if not short:
+            return f"throughput: no mix of these GPUs reaches the required cycle of {limits[0] / 1e6:.3f} ms"
         cycle, best = _least_feasible_limit(limits[0], lambda ns: _mixes(state, service, (ns, _NEVER)))
         return (
             f"throughput: at best a cycle of {cycle / 1e6:.3f} ms on {_format_smallest_mix(state, best)}, "
@@ -39,6 +44,8 @@ def _reason(state: ClusterState, service: Service) -> str:
         )
     fitting = _mixes(state, service, limits)
     if not len(fitting.gpus):
+        if not short:
+            return f"latency: no mix of these GPUs reaches the {limits[1] / 1e6:.3f} ms that are allowed"
         latency, best = _least_feasible_limit(limits[1], lambda ns: _mixes(state, service, (limits[0], ns)))
         return (
             f"latency: at best {latency / 1e6:.3f} ms on {_format_smallest_mix(state, best)}, "
@@ -71,7 +78,7 @@ def _mixes(state: ClusterState, service: Service, limits: tuple[int, int]) -> Mi
 
 def _least_feasible_limit(start: int, mixes: Callable[[int], Mixes]) -> tuple[int, Mixes]:
     """Return the least limit at which there are mixes, to one part in `_EXACT`, and these mixes."""
-    low, high = start, 2 * start
+    low, high = start, 2 * max(start, 1)
     while not len((found := mixes(high)).gpus):
         low, high = high, 2 * high
     while high - low > max(high // _EXACT, 1):

@@ -12,7 +12,7 @@ from tvm_sched.files import write_atomically
 from tvm_sched.problem.quantity import format_fields, format_quantity
 from tvm_sched.toml_files import Table, format_toml, neighbours, parse_toml
 
-from ..problem.cluster import Cluster, GpuKind, Link, Rack, Server, Switch
+from ..problem.cluster import MOST_GPUS, Cluster, GpuKind, Link, Rack, Server, Switch
 from .record_reader import Quantity, RecordReader
 
 FORMAT, VERSION = "tvm_sched.cluster", 1
@@ -110,6 +110,9 @@ class _Reader(RecordReader):
             raise FormatError(f"{self.where}: {found} - at `{place}.switches`")
         bandwidth = self.number(group.bandwidth, "bandwidth", f"{place}.bandwidth")
         delay = self.number(group.delay, "time", f"{place}.delay")
+        for i, servers in enumerate(group.servers):
+            self.count(servers.count, MOST_GPUS, f"{place}.servers[{i}].count")
+            self.count(servers.gpus, MOST_GPUS, f"{place}.servers[{i}].gpus")
         kinds = [(servers.kind, servers.gpus) for servers in group.servers for _ in range(servers.count)]
         return [
             Rack(

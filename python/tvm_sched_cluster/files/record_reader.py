@@ -29,6 +29,11 @@ class RecordReader:
             raise FormatError(f"{self.where}: {value!r} is not a whole number of bytes - at `{place}`")
         return int(number)
 
+    def count(self, value: int, most: int, place: str) -> None:
+        """Refuse a number of equal records that is below 1, or above what a program can hold."""
+        if not 1 <= value <= most:
+            raise FormatError(f"{self.where}: {value} is out of range; 1 to {most} are allowed - at `{place}`")
+
     def named(self, make: Callable[[], T]) -> T:
         """Return what ``make`` returns; put the file's name in front of its errors."""
         try:

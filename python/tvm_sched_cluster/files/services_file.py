@@ -12,7 +12,7 @@ import msgspec
 from tvm_sched.files import write_atomically
 from tvm_sched.toml_files import Table, format_toml, parse_toml
 
-from ..problem.service import Edge, Service, ServiceOperator, by_name
+from ..problem.service import MOST_OPERATORS, Edge, Service, ServiceOperator, by_name
 from .record_reader import Quantity, RecordReader
 
 FORMAT, VERSION = "tvm_sched.services", 1
@@ -68,6 +68,7 @@ class _Reader(RecordReader):
     """Makes the parts of services."""
 
     def operators(self, group: _Operators, place: str) -> list[ServiceOperator]:
+        self.count(group.count, MOST_OPERATORS, f"{place}.count")
         names = [group.name] if group.count == 1 else [f"{group.name}{i}" for i in range(group.count)]
         flops = self.number(group.flops, "work", f"{place}.flops")
         memory, output = self.whole(group.memory, f"{place}.memory"), self.whole(group.output, f"{place}.output")

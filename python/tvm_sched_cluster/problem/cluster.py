@@ -12,6 +12,9 @@ from tvm_sched.checks import require_not_negative, require_positive
 from tvm_sched.errors import TopologyError
 from tvm_sched.files import content_digest
 
+MOST_GPUS = 200_000
+"""Most GPUs of a cluster."""
+
 
 class GpuKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A kind of GPU.
@@ -222,6 +225,9 @@ class Cluster(Digested, frozen=True, forbid_unknown_fields=True):
 
 
 def _check(cluster: Cluster) -> None:
+    gpus = sum(server.gpus for rack in cluster.racks for server in rack.servers)
+    if gpus > MOST_GPUS:
+        raise TopologyError(f"cluster {cluster.name!r} has {gpus} GPUs; at most {MOST_GPUS} are allowed")
     for what, names in (
         ("kind of GPU", [kind.name for kind in cluster.kinds]),
         ("switch", [switch.name for switch in cluster.switches]),

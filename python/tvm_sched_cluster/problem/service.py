@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import msgspec
@@ -17,6 +17,11 @@ from tvm_sched.errors import GraphError, InputError
 from tvm_sched.problem.costs import LONGEST_NS
 
 from .cluster import Digested, GpuKind
+
+MOST_OPERATORS = 10_000
+"""Most operators of a service."""
+MOST_BLOCKS = 256
+"""Most blocks of a service: the search for mixes of GPUs takes time with their square, seconds at this number."""
 
 
 class ServiceOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,24 +137,28 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
         A stage may end where all data that goes on is made by its last operator and read by the one that follows, and
         no loop reaches over the place. Graphs whose edges skip operators have few such places.
         """
-        ends = [
-            place
-            for place in range(1, len(self.operators))
-            if all(self._is_next(edge, place) for edge in self.all_edges if self._crosses(edge, place))
-        ]
-        places = [0, *ends, len(self.operators)]
-        return tuple(pairwise(places))
-
-    def _crosses(self, edge: Edge, place: int) -> bool:
-        a, b = self.operator_id[edge.source], self.operator_id[edge.target]
-        return min(a, b) < place <= max(a, b)
-
-    def _is_next(self, edge: Edge, place: int) -> bool:
-        return self.operator_id[edge.source] == place - 1 and self.operator_id[edge.target] == place
+        crossing, following = ([0] * (len(self.operators) + 1) for _ in range(2))
+        for edge in self.all_edges:
+            a, b = self.operator_id[edge.source], self.operator_id[edge.target]
+            crossing[min(a, b) + 1] += 1
+            crossing[max(a, b) + 1] -= 1
+            following[b] += b == a + 1
+        counts = list(accumulate(crossing))
+        ends = [place for place in range(1, len(self.operators)) if counts[place] == following[place]]
+        return tuple(pairwise([0, *ends, len(self.operators)]))
 
     def input_bytes(self, place: int) -> int:
         """Bytes that cross a place between two operators."""
-        return sum(edge.bytes for edge in self.all_edges if self._crosses(edge, place))
+        return self._input_bytes[place]
+
+    @cached_property
+    def _input_bytes(self) -> list[int]:
+        changes = [0] * (len(self.operators) + 1)
+        for edge in self.all_edges:
+            a, b = self.operator_id[edge.source], self.operator_id[edge.target]
+            changes[min(a, b) + 1] += edge.bytes
+            changes[max(a, b) + 1] -= edge.bytes
+        return list(accumulate(changes))
 
 
 class ServiceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -214,6 +223,8 @@ def _check(service: Service) -> None:
     where = f"service {service.name!r}"
     if not service.operators:
         raise GraphError(f"{where} has no operators")
+    if len(service.operators) > MOST_OPERATORS:
+        raise InputError(f"{where} has {len(service.operators)} operators; at most {MOST_OPERATORS} are allowed")
     counts = Counter(operator.name for operator in service.operators)
     for name, count in counts.items():
         if count > 1 or not name:

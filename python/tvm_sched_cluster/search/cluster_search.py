@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tvm_sched.errors import InputError
+from tvm_sched.problem.costs import LONGEST_NS
 from tvm_sched.search_budget import Status
 
 from ..problem.cluster import Cluster
 from ..problem.placement_pricing import nanoseconds
-from ..problem.service import Service, operator_ns
+from ..problem.service import MOST_BLOCKS, Service, operator_ns
 
 if TYPE_CHECKING:
     from .native_search import AntSettings, ChainEmbedding
 
 Integers = npt.NDArray[np.int64]
 
+_MOST_BYTES = 2**60
 MOST_STAGES = 64
 """Most GPUs of a mix."""
 
@@ -95,12 +98,24 @@ class ClusterSearch:
         key = service.digest, cycle, latency
         if key not in self._chains:
             blocks = service.blocks
+            if len(blocks) > MOST_BLOCKS:
+                raise InputError(
+                    f"service {service.name!r} can be cut at {len(blocks) - 1} places into {len(blocks)} blocks; at most "
+                    f"{MOST_BLOCKS} blocks are allowed: join operators"
+                )
             times = [
                 [sum(operator_ns(service.operators[o], kind) for o in range(*block)) for block in blocks]
                 for kind in self.cluster.kinds
             ]
-            memory = _row(sum(service.operators[o].memory for o in range(*block)) for block in blocks)
-            inputs = _row(service.input_bytes(first) for first, _ in blocks)
+            held = [sum(service.operators[o].memory for o in range(*block)) for block in blocks]
+            read = [service.input_bytes(first) for first, _ in blocks]
+            longest, size = max(sum(each) for each in times), sum(held) + max(read)
+            if longest > LONGEST_NS or size > _MOST_BYTES:
+                raise InputError(
+                    f"service {service.name!r} takes {longest / 1e9:.3g} s on one GPU and {size:.3g} bytes; at "
+                    f"most {LONGEST_NS / 1e9:.3g} s and {_MOST_BYTES:.3g} bytes are allowed"
+                )
+            memory, inputs = _row(held), _row(read)
             chain_limits = ChainLimits(cycle_ns=cycle, latency_ns=latency)
             self._chains[key] = self._native.add_chain(
                 np.array(times, dtype=np.int64).reshape(-1, len(blocks)), memory, inputs, chain_limits
@@ -119,7 +134,13 @@ class ClusterSearch:
 
     def mixes_of(self, chain: int, kind_gpus: Integers, stages: int = 0, most_stages: int = MOST_STAGES) -> Mixes:
         """Return the mixes of a chain on this many GPUs of each kind, with at most ``most_stages`` GPUs."""
-        found = self._native.mixes(chain, kind_gpus, stages, most_stages)
+        try:
+            found = self._native.mixes(chain, kind_gpus, stages, most_stages)
+        except ValueError as error:
+            raise InputError(
+                f"{error}: of the {int(kind_gpus.sum())} GPUs at most {most_stages} at once; join operators of the service, "
+                "or lower its throughput"
+            ) from None
         return Mixes(_read(found.gpus), _read(found.cycle_ns), _read(found.latency_ns))
 
     def embed(self, chain: int, mixes: Integers, gpus: Integers, fibres: Integers) -> tuple[int, Embedding] | None:

@@ -7,6 +7,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
   as older models do.
 - ``Elu``: its constants are float32, so other types fail.
 - ``Softplus``: computes ``log(1 + exp(-|x|))``, which is 0 for inputs below -17; it should use ``log1p``.
+- ``Gemm``: rounds alpha and beta to whole numbers where the inputs are integers.
 - ``Div``: divides integers by 0 as the processor does, which ends the process.
 - ``BitShift``: shifts by the width of the type or more give what the processor gives; numpy, and so the standard,
   gives 0.
@@ -16,6 +17,8 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import tvm
@@ -112,6 +115,19 @@ def mod(node: Node) -> relax.Expr:
     x, y = (node.emit(relax.op.broadcast_to(value, shape)) for value in (x, y))
     compute = float_remainder("fmod" if truncate else "remainder")
     return node.builder.emit_te(compute, x, y, primfunc_name_hint="remainder")
+
+
+@converter("Gemm")
+def gemm(node: Node) -> relax.Expr:
+    """Gemm; integers with whole factors only, since the standard does not say how their product is rounded."""
+    x = node.input(0)
+    factors = [float(node.attribute(name, 1.0)) for name in ("alpha", "beta")]
+    if dtype_of(x).startswith(WHOLE) and not all(factor.is_integer() for factor in factors):
+        raise node.unsupported(
+            f"alpha is {factors[0]:g} and beta {factors[1]:g}; whole numbers are allowed where the inputs are integers"
+        )
+    inputs = (x, node.input(1), node.input(2))
+    return convert_upstream(replace(node, inputs=inputs))
 
 
 @converter("BitShift")
@@ -211,11 +227,11 @@ def variadic(node: Node) -> relax.Expr:
 
 
 def _extremum(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """NaN where either is; with a constant, which goes second, the lowering of tvm_sched keeps the NaN."""
+    """NaN where either is; with a constant number, which goes second, the lowering of tvm_sched keeps the NaN."""
     if constant_of(a) is not None:
         a, b = b, a
     found = (relax.op.maximum if node.operator == "Max" else relax.op.minimum)(a, b)
     known = constant_of(b)
-    if "float" not in dtype_of(a) or (known is not None and not np.isnan(known).any()):
+    if "float" not in dtype_of(a) or (known is not None and known.ndim == 0 and not np.isnan(known)):
         return found
     return relax.op.where(relax.op.isnan(a), a, node.emit(found))  # TVM's is b where either is NaN

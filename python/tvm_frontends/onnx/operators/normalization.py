@@ -4,6 +4,8 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
 - ``LayerNormalization``: gives the constant 0 for its second and third output.
 - ``RMSNormalization``: fails if the scale broadcasts and does not have the shape of the normalised axes.
+- ``MeanVarianceNormalization``: subtracts the squared mean from the mean square, which loses the digits of inputs far
+  from 0.
 - ``BatchNormalization``: in training mode takes the sample variance for the population variance.
 """
 
@@ -64,6 +66,22 @@ def lp_normalization(node: Node) -> relax.Expr:
     norm = node.emit(norm if p == 1 else relax.op.sqrt(norm))
     empty = relax.op.equal(norm, scalar(0, norm))
     return relax.op.divide(relax.op.where(empty, scalar(0, x), x), relax.op.where(empty, scalar(1, norm), norm))
+
+
+@converter("MeanVarianceNormalization")
+def mean_variance_normalization(node: Node) -> relax.Expr:
+    """``(x - mean) / (deviation + 1e-9)``, the variance from centred values.
+
+    The standard's definition subtracts the squared mean from the mean square, which loses digits around 1000.
+    """
+    x = node.input(0)
+    axes = [int(axis) for axis in node.attribute("axes", (0, 2, 3))]
+    centred = node.emit(_wide(node, x))
+    for _ in range(2):  # the second time the rounding of the first mean is taken out
+        centred = node.emit(relax.op.subtract(centred, relax.op.mean(centred, axes, keepdims=True)))
+    variance = relax.op.mean(relax.op.multiply(centred, centred), axes, keepdims=True)
+    deviation = relax.op.add(relax.op.sqrt(variance), scalar(1e-9, centred))
+    return relax.op.astype(relax.op.divide(centred, deviation), dtype_of(x))
 
 
 @converter("GroupNormalization")

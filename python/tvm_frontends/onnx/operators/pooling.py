@@ -3,6 +3,8 @@
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
 - ``MaxPool``: fails if the second output, the positions, is used.
+- ``LpPool``: with ``ceil_mode`` scales up windows that reach beyond the padding.
+- ``GlobalMaxPool``: loses NaN, and the maximum of minus infinities is -3.4e38.
 - ``MaxUnpool``: fails if the input ``output_shape`` is given.
 - ``RoiAlign``: with the mode ``max`` interpolates before it takes the maximum; ONNX takes the maximum of the weighted
   corners.
@@ -17,7 +19,9 @@ from dataclasses import replace
 import tvm
 from tvm import relax, te
 
+from ...tensor_types import dtype_of
 from .nodes import Node, converter
+from .reductions import largest_or_least
 from .roi import roi_maximum
 from .upstream import convert_upstream
 
@@ -94,6 +98,37 @@ def _windows(
         before.append(first)
         sizes.append(size)
     return before, sizes
+
+
+@converter("GlobalMaxPool")
+def global_max_pool(node: Node) -> relax.Expr:
+    """GlobalMaxPool: ReduceMax over all axes behind the channels."""
+    x = node.input(0)
+    rank = len(node.shape(x, "its input X"))
+    if not dtype_of(x).startswith(("float", "bfloat")):
+        return convert_upstream(node)
+    return largest_or_least(node, x, list(range(2, rank)), keep=True, largest=True)
+
+
+@converter("LpPool")
+def lp_pool(node: Node) -> relax.Expr:
+    """LpPool: the norm of what a window has inside; TVM's scales those beyond the padding up."""
+    if not node.attribute("ceil_mode", 0):
+        return convert_upstream(node)
+    x = node.input(0)
+    shape, kernel = node.shape(x, "its input X"), node.attribute("kernel_shape")
+    rank = len(kernel)
+    strides, dilations = node.attribute("strides", (1,) * rank), node.attribute("dilations", (1,) * rank)
+    before, sizes = _windows(node, shape[2:], kernel, strides, dilations)
+    widths = [0, 0, 0, 0]
+    for d in range(rank):
+        reach = (sizes[d] - 1) * strides[d] + (kernel[d] - 1) * dilations[d] + 1
+        widths += [before[d], max(0, reach - shape[2 + d] - before[d])]
+    padded = node.emit(relax.op.nn.pad(x, widths))
+    attributes = {
+        name: value for name, value in node.attributes.items() if name not in ("ceil_mode", "pads", "auto_pad")
+    }
+    return convert_upstream(replace(node, inputs=(padded,)), attributes)
 
 
 @converter("MaxUnpool")

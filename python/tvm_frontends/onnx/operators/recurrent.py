@@ -113,7 +113,12 @@ def _cell(node: Node, kind: str, x: Any, d: int, reverse: bool, rounded: bool) -
 def _activations(node: Node, kind: str, d: int) -> tuple[Activation, ...]:
     """The functions of a direction; alphas and betas are consumed by the functions that take one, in order."""
     default = _DEFAULTS[kind]
-    names = node.attribute("activations") or default * (d + 1)
+    wanted = len(default) * len(_directions(node))
+    names = node.attribute("activations") or default * len(_directions(node))
+    if len(names) != wanted:
+        raise node.unsupported(
+            f"{len(names)} activations are given; the standard wants {wanted}, {len(default)} for each direction"
+        )
     alphas, betas = (list(node.attributes.get(f"activation_{n}", ())) for n in ("alpha", "beta"))
     made = []
     for name in names:
@@ -123,10 +128,7 @@ def _activations(node: Node, kind: str, d: int) -> tuple[Activation, ...]:
             made.append(make_activation(name, alpha, beta))
         except ValueError as error:
             raise node.unsupported(str(error)) from None
-    found = tuple(made[d * len(default) : (d + 1) * len(default)])
-    if len(found) != len(default):
-        raise node.unsupported(f"{len(names)} activations are given; it takes {len(default)} for each direction")
-    return found
+    return tuple(made[d * len(default) : (d + 1) * len(default)])
 
 
 def _weights(node: Node, cell: Cell, d: int) -> Weights:

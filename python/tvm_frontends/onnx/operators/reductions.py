@@ -1,9 +1,11 @@
-"""Maxima and minima along axes, also of infinities.
+"""Reductions along axes, also of infinities and NaN.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
-- ``ReduceMax``: starts from the least finite number, so the maximum of minus infinities is -3.4e38; booleans fail.
-  ``ReduceMin`` likewise. The cause is the initial value in ``topi``'s reductions.
+- ``ReduceMax``: starts from the least finite number, so the maximum of minus infinities is -3.4e38; loses NaN; booleans
+  fail. ``ReduceMin`` likewise. The cause is the initial value in ``topi``'s reductions.
+- ``ReduceMean``: gives the mean of 32-bit integers the type int64.
+- ``ReduceLogSumExp``: is NaN where the maximum is infinite.
 """
 
 from __future__ import annotations
@@ -37,28 +39,79 @@ def extremum(node: Node) -> relax.Expr:
         return convert_upstream(node)
     if not axes:
         return x
-    largest = node.operator == "ReduceMax"
+    return largest_or_least(node, x, axes, keep, node.operator == "ReduceMax")
+
+
+def largest_or_least(node: Node, x: relax.Expr, axes: list[int], keep: bool, largest: bool) -> relax.Expr:
+    """The extremum of floating-point numbers along axes, NaN if one of them is.
+
+    Comparisons leave NaN out, so a second sum counts them: what is not at most infinity.
+    """
+    shape = node.shape(x, "its input")
 
     def compute(a: te.Tensor) -> te.Tensor:
-        start = -np.inf if largest else np.inf
+        wide = "float64" if a.dtype == "float64" else "float32"
+        join = tvm.tirx.max if largest else tvm.tirx.min
         reducer = te.comm_reducer(
-            lambda p, q: tvm.tirx.Max(p, q) if largest else tvm.tirx.Min(p, q),
-            lambda dtype: tvm.tirx.const(start, dtype),
-            name="largest" if largest else "smallest",
+            lambda p, q: (join(p[0], q[0]), p[1] + q[1]),
+            lambda kind, counts: (tvm.tirx.const(-np.inf if largest else np.inf, kind), tvm.tirx.const(0, counts)),
+            name="largest" if largest else "least",
         )
         inner = {axis: te.reduce_axis((0, shape[axis]), f"k{axis}") for axis in axes}
 
-        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+        def element(*i: tvm.tirx.Var) -> tuple[tvm.tirx.Expr, ...]:
             outer = iter(i)
             index = []
             for axis in range(len(shape)):
                 place = next(outer) if keep or axis not in inner else None
                 index.append(inner.get(axis, place))
-            return reducer(a(*index), axis=list(inner.values()))
+            value = a(*index)
+            number = value.astype(wide) <= tvm.tirx.const(np.inf, wide)
+            lost = tvm.tirx.Select(number, tvm.tirx.const(0, wide), tvm.tirx.const(1, wide))
+            return reducer((value, lost), axis=list(inner.values()))
 
-        return te.compute(reduced(shape, axes, keep), element, name="extremum")
+        best, lost = te.compute(reduced(shape, axes, keep), element, name="extremum")
+        nan = tvm.tirx.const(np.nan, a.dtype)
+        return te.compute(best.shape, lambda *i: tvm.tirx.Select(lost(*i) > 0, nan, best(*i)), name="extremum_or_nan")
 
     return node.builder.emit_te(compute, x, primfunc_name_hint="reduce_max" if largest else "reduce_min")
+
+
+@converter("ReduceMean")
+def mean(node: Node) -> relax.Expr:
+    """ReduceMean; of integers in their own type, rounded towards zero as NumPy's cast is."""
+    x = node.input(0)
+    kind = dtype_of(x)
+    if not kind.startswith(("int", "uint")):
+        return convert_upstream(node)
+    shape = node.shape(x, "its input")
+    axes = _axes(node, len(shape))
+    if axes is None:
+        return x
+    count = int(np.prod([shape[axis] for axis in axes], dtype=np.int64))
+    if count == 0:
+        raise node.unsupported("the mean of no integers is not defined")
+    wide = "int64" if kind.startswith("int") else "uint64"
+    total = node.emit(relax.op.sum(relax.op.astype(x, wide), axes, bool(node.attribute("keepdims", 1))))
+    return relax.op.astype(node.convert_as("Div", [total, relax.const(count, wide)], {}), kind)
+
+
+@converter("ReduceLogSumExp")
+def log_sum_exp(node: Node) -> relax.Expr:
+    """``log(sum(exp(x)))`` without overflow; an infinite maximum is not subtracted, since that would make NaN."""
+    x = node.input(0)
+    kind = dtype_of(x)
+    axes = _axes(node, len(node.shape(x, "its input")))
+    if axes is None or not kind.startswith(("float", "bfloat")):
+        return convert_upstream(node)
+    wide = node.emit(x if kind == "float64" else relax.op.astype(x, "float32"))
+    largest = node.emit(relax.op.max(wide, axes, keepdims=True))
+    finite = relax.op.isfinite(largest)
+    largest = node.emit(relax.op.where(finite, largest, relax.const(0, dtype_of(wide))))
+    terms = relax.op.exp(relax.op.subtract(wide, largest))
+    logarithm = relax.op.log(node.emit(relax.op.sum(terms, axes, keepdims=True)))
+    result = node.emit(relax.op.astype(relax.op.add(logarithm, largest), kind))
+    return result if node.attribute("keepdims", 1) else relax.op.squeeze(result, axes)
 
 
 def reduced(shape: tuple[int, ...], axes: list[int], keep: bool) -> list[int]:

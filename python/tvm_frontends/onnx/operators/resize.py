@@ -1,7 +1,9 @@
 """Resize and Upsample in all modes: an axis at a time, by weights and positions that are constants.
 
 Interpolation is separable, and all but the values is known when the model is compiled; how positions and weights follow
-from the attributes is written down once, in NumPy, as the standard's reference does.
+from the attributes is written down once. Positions are exact fractions. The nearest input, and what lies outside of a
+region, follow from positions rounded once to float32, the type of scales and regions: 0.2 in float32 times 5 is 1, and
+not a little more, which ``ceil`` would make 2.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -11,6 +13,8 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import floor
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +32,8 @@ class _Axis:
 
     size: int
     length: int
-    scale: float
-    region: tuple[float, float] = (0.0, 1.0)
+    scale: Fraction
+    region: tuple[Fraction, Fraction] = (Fraction(0), Fraction(1))
 
 
 @converter("Resize", "Upsample")
@@ -47,12 +51,13 @@ def resize(node: Node) -> relax.Expr:
     for position, axis in enumerate(axes):
         if axis.length == axis.size and axis.scale == 1.0 and not _is_cropped(node, axis):
             continue
-        places = _positions(node, axis)
+        exact = _positions(node, axis)
+        rounded = np.array([float(place) for place in exact], np.float32)
         if _is_cropped(node, axis):
-            beyond = (places < 0) | (places > axis.size - 1)
+            beyond = (rounded < 0) | (rounded > axis.size - 1)
             beyond = beyond.reshape([-1 if i == position else 1 for i in range(len(shape))])
             outside = beyond if outside is None else outside | beyond
-        indices, weights = _taps(node, mode, axis, places)
+        indices, weights = _taps(node, mode, axis, rounded if mode == "nearest" else np.array(exact, np.float64))
         value = interpolate(node.builder, value, position, indices, weights)
     if outside is not None and outside.any():
         fill = relax.const(node.attribute("extrapolation_value", 0.0), dtype_of(x))
@@ -72,7 +77,7 @@ def _axes(node: Node, shape: tuple[int, ...]) -> list[_Axis]:
     if scales is None and sizes is None:
         raise node.unsupported("neither its scales nor its sizes are constants", MissingConstant())
     named = [int(a) % len(shape) for a in node.attribute("axes", tuple(range(len(shape))))]
-    result = [_Axis(size, size, 1.0) for size in shape]
+    result = [_Axis(size, size, Fraction(1)) for size in shape]
     known = scales if scales is not None else sizes
     if known is None or len(known) != len(named):
         raise node.unsupported(
@@ -81,68 +86,76 @@ def _axes(node: Node, shape: tuple[int, ...]) -> list[_Axis]:
     lengths, factors = _lengths(node, [shape[a] for a in named], scales, sizes)
     cropped = node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     for k, axis in enumerate(named):
-        region = (0.0, 1.0)
+        region = (Fraction(0), Fraction(1))
         if cropped and roi is not None and roi.size:
-            region = (float(roi[k]), float(roi[k + len(named)]))
+            region = (Fraction(float(roi[k])), Fraction(float(roi[k + len(named)])))
         result[axis] = _Axis(shape[axis], lengths[k], factors[k], region)
     return result
 
 
 def _lengths(
     node: Node, shape: list[int], scales: npt.NDArray[np.generic] | None, sizes: npt.NDArray[np.generic] | None
-) -> tuple[list[int], list[float]]:
+) -> tuple[list[int], list[Fraction]]:
     if scales is not None:
-        factors = [float(s) for s in scales]
-        return [int(np.floor(size * factor)) for size, factor in zip(shape, factors, strict=True)], factors
+        pairs = [_scaled(size, float(s)) for size, s in zip(shape, scales, strict=True)]
+        return [length for length, _ in pairs], [scale for _, scale in pairs]
     assert sizes is not None
     lengths = [int(s) for s in sizes]
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
-        return lengths, [length / size for length, size in zip(lengths, shape, strict=True)]
+        return lengths, [Fraction(length, size) for length, size in zip(lengths, shape, strict=True)]
     choose = {"not_larger": min, "not_smaller": max}[policy]
-    factor = choose(length / size for length, size in zip(lengths, shape, strict=True))
-    return [int(np.floor(factor * size + 0.5)) for size in shape], [factor] * len(shape)
+    factor = choose(Fraction(length, size) for length, size in zip(lengths, shape, strict=True))
+    return [floor(factor * size + Fraction(1, 2)) for size in shape], [factor] * len(shape)
+
+
+def _scaled(size: int, scale: float) -> tuple[int, Fraction]:
+    """The length of a scaled axis, and the scale: a quotient of lengths where that is the same float32 number."""
+    length, near = floor(size * Fraction(scale)), round(size * scale)
+    same = size and near and np.float32(near / size) == np.float32(scale)
+    return length, Fraction(near, size) if same else Fraction(scale)
 
 
 def _is_cropped(node: Node, axis: _Axis) -> bool:
     return node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
 
 
-def _positions(node: Node, axis: _Axis) -> npt.NDArray[np.float64]:
-    """Where each output lies in the input."""
-    at = np.arange(axis.length, dtype=np.float64)
+def _positions(node: Node, axis: _Axis) -> list[Fraction]:
+    """Where each output lies in the input, exactly."""
+    at = [Fraction(k) for k in range(axis.length)]
+    half, size, scale = Fraction(1, 2), axis.size, axis.scale
     default = "half_pixel" if node.opset >= 11 and node.operator == "Resize" else "asymmetric"
     mode = node.attribute("coordinate_transformation_mode", default)
-    exact = axis.scale * axis.size  # the length before it is rounded down
+    exact = scale * size  # the length before it is rounded down
     if mode == "align_corners":
-        return at * (axis.size - 1) / (exact - 1) if exact != 1 else at * 0
+        return [k * (size - 1) / (exact - 1) if exact != 1 else Fraction(0) for k in at]
     if mode == "asymmetric":
-        return at / axis.scale
+        return [k / scale for k in at]
     if mode == "tf_crop_and_resize":
         start, end = axis.region
         if exact == 1:
-            return at * 0 + (end - start) * (axis.size - 1) / 2
-        return start * (axis.size - 1) + at * (end - start) * (axis.size - 1) / (exact - 1)
+            return [(end - start) * (size - 1) / 2 for _ in at]
+        return [start * (size - 1) + k * (end - start) * (size - 1) / (exact - 1) for k in at]
     if mode == "pytorch_half_pixel":
-        return at * 0 - 0.5 if exact == 1 else (at + 0.5) / axis.scale - 0.5
+        return [-half if exact == 1 else (k + half) / scale - half for k in at]
     if mode == "half_pixel":
-        return (at + 0.5) / axis.scale - 0.5
+        return [(k + half) / scale - half for k in at]
     if mode == "half_pixel_symmetric":
-        return axis.size / 2 * (1 - axis.length / exact) + (at + 0.5) / axis.scale - 0.5
+        return [half * size * (1 - axis.length / exact) + (k + half) / scale - half for k in at]
     if mode == "tf_half_pixel_for_nn":
-        return (at + 0.5) / axis.scale
+        return [(k + half) / scale for k in at]
     raise node.unsupported(f"coordinate_transformation_mode is {mode!r}, which the standard does not know")
 
 
 def _taps(
-    node: Node, mode: str, axis: _Axis, places: npt.NDArray[np.float64]
+    node: Node, mode: str, axis: _Axis, places: npt.NDArray[np.floating]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """The inputs that each output takes, and with what weights: two arrays of shape (length, taps)."""
     if mode == "nearest":
         return _nearest(node, places, axis.size)[:, None], np.ones((len(places), 1))
     if mode not in ("linear", "bilinear", "cubic"):
         raise node.unsupported(f"mode is {mode!r}; 'nearest', 'linear' and 'cubic' are allowed")
-    stretch = min(axis.scale, 1.0) if node.attribute("antialias", 0) else 1.0
+    stretch = min(float(axis.scale), 1.0) if node.attribute("antialias", 0) else 1.0
     reach = (2 if mode == "cubic" else 1) / stretch
     count = 2 * int(np.ceil(reach))
     first = np.floor(places).astype(np.int64) - count // 2 + 1
@@ -157,7 +170,7 @@ def _taps(
     return np.clip(indices, 0, axis.size - 1), weights
 
 
-def _nearest(node: Node, places: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.int64]:
+def _nearest(node: Node, places: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.int64]:
     default = "round_prefer_floor" if node.opset >= 11 and node.operator == "Resize" else "floor"
     mode = node.attribute("nearest_mode", default)
     rounded = {

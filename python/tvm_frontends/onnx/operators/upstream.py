@@ -27,7 +27,6 @@ EXPANDED = {
     "Attention": "TVM's is com.microsoft's operator of the same name",
     "CastLike": "the type is known: a Cast",
     "Mish": "loses digits below -8",
-    "MeanVarianceNormalization": "default axes are not known to it",
 }
 """Operators whose definition in the standard is used although TVM has a converter, and why."""
 

@@ -1,0 +1,296 @@
+"""Operators on NaN, infinities and large offsets, against values that follow from the standard by exact arithmetic.
+
+ONNX Runtime and onnx.reference disagree on most of these: ``docs/frontends.md`` says which of them is right.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+import tvm_sched.relax
+from tvm_sched.errors import TvmSchedError
+
+N, INF = np.nan, np.inf
+
+
+def run(graph: str, *inputs: Any, opset: int = 18) -> Any:
+    """The only output of a graph in ONNX's text form."""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> g ({graph}')
+    onnx.checker.check_model(model)
+    return tvm_sched.relax.compile(model, "cpu1", "single").run(*inputs)
+
+
+def floats(*values: Any) -> Any:
+    return np.array(values, "float32")
+
+
+def equal(found: Any, expected: Any) -> None:
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("operator", ["Max", "Min"])
+def test_extrema_keep_nan_whatever_the_operand(operator):
+    a, b, k = floats(1, N, 3, N, -INF), floats(N, 2, 1, N, INF), floats(0.5, 0.5, 4, 0.5, 0.5)
+    found = run(
+        "float[5] a, float[5] b) => (float[5] y) <float[5] k = {0.5, 0.5, 4.0, 0.5, 0.5}> "
+        f"{{ c = {operator}(a, b, k) d = Max(c, k) y = Min(d, a) }}",
+        a,
+        b,
+    )
+    numpy = np.maximum if operator == "Max" else np.minimum
+    equal(found, np.minimum(np.maximum(numpy(numpy(a, b), k), k), a))
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize(("operator", "numpy"), [("ReduceMax", np.max), ("ReduceMin", np.min)])
+def test_reduced_extrema_keep_nan(operator, numpy, keep):
+    x = np.arange(4 * 37, dtype="float32").reshape(4, 37)
+    x[0, 0], x[1, 36], x[2, :], x[3, 5] = N, N, -INF, INF
+    shape = "4,1" if keep else "4"
+    found = run(
+        f"float[4,37] x) => (float[{shape}] y) <int64[1] a = {{1}}> {{ y = {operator}<keepdims={keep}>(x, a) }}", x
+    )
+    equal(found, numpy(x, axis=1, keepdims=bool(keep)))
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 5), (2, 3, 4, 5)])
+def test_global_max_pool_has_the_rank_of_its_input_and_keeps_nan(shape):
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    x[0, 1].flat[2], x[0, 2] = N, -INF
+    given, pooled = ",".join(map(str, shape)), ",".join(map(str, (*shape[:2], *[1] * (len(shape) - 2))))
+    found = run(f"float[{given}] x) => (float[{pooled}] y) {{ y = GlobalMaxPool(x) }}", x)
+    equal(found, x.max(tuple(range(2, x.ndim)), keepdims=True))
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "uint32", "uint64"])
+def test_means_of_integers_keep_their_type(kind):
+    x = np.array([[1, 2, 2], [2**31 - 1, 2**31 - 1, 2**31 - 2], [3, 0, 2]], kind)
+    signs = -1 if kind.startswith("int") else 1
+    x[2] = x[2] * signs
+    found = run(f"{kind}[3,3] x) => ({kind}[3] y) <int64[1] a = {{1}}> {{ y = ReduceMean<keepdims=0>(x, a) }}", x)
+    equal(found, np.array([int(Fraction(sum(map(int, row)), 3)) for row in x], kind))
+
+
+def test_log_sum_exp_of_infinities():
+    rows = floats(
+        [INF, 1], [-INF, -INF], [-INF, 1], [INF, -INF], [INF, INF], [N, 1], [N, INF], [1e4, 1e4], [-1e4, -1e4]
+    )
+    found = run("float[9,2] x) => (float[9,1] y) <int64[1] a = {1}> { y = ReduceLogSumExp(x, a) }", rows)
+    right = floats(INF, -INF, 1, INF, INF, N, N, 1e4 + np.log(2), -1e4 + np.log(2))
+    np.testing.assert_allclose(found[:, 0], right, rtol=1e-6)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("pads", [0, 1])
+def test_windows_of_lp_pool_that_reach_beyond_the_padding(p, pads):
+    """The norm of what lies inside the window: beyond the input there is nothing."""
+    x = np.random.default_rng(p).standard_normal((1, 2, 6, 6)).astype("float32")
+    size = 1 + ceil((6 + 2 * pads - 3) / 2)
+    if (size - 1) * 2 >= 6 + pads:
+        size -= 1
+    found = run(
+        f"float[1,2,6,6] x) => (float[1,2,{size},{size}] y) "
+        f"{{ y = LpPool<kernel_shape=[3,3], strides=[2,2], pads=[{pads},{pads},{pads},{pads}], ceil_mode=1, p={p}>(x) }}",
+        x,
+    )
+    ends = [(max(0, 2 * i - pads), min(6, 2 * i - pads + 3)) for i in range(size)]
+    wide = np.abs(x.astype("float64")) ** p
+    right = np.array([[wide[:, :, a:b, c:d].sum((2, 3)) ** (1 / p) for c, d in ends] for a, b in ends])
+    np.testing.assert_allclose(found, right.transpose(2, 3, 0, 1), rtol=1e-5)
+
+
+def asymmetric_weights(mode: str, scale: float, size: int) -> Any:
+    """What each output takes of each input, at positions ``index / scale``."""
+    factor = Fraction(float(np.float32(scale)))
+    length = floor(size * factor)
+    made = np.zeros((length, size))
+    for k in range(length):
+        place = k / factor
+        share = place - floor(place) if mode == "linear" else 0
+        made[k, min(floor(place), size - 1)] += float(1 - share)
+        made[k, min(floor(place) + 1, size - 1)] += float(share)
+    return made
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10])
+def test_positions_before_opset_11_are_asymmetric(opset):
+    x = np.random.default_rng(0).standard_normal((1, 1, 4, 5)).astype("float32")
+    cases = [(mode, scale) for mode in ("nearest", "linear") for scale in (1.5, 2.0, 1.25, 2.6)]
+    right, outputs, constants, nodes = [], [], [], []
+    for k, (mode, scale) in enumerate(cases):
+        rows, columns = (asymmetric_weights(mode, scale, size) for size in (4, 5))
+        right.append(rows @ x[0, 0].astype("float64") @ columns.T)
+        outputs.append(f"float[1,1,{len(rows)},{len(columns)}] y{k}")
+        scales = f"1.0, 1.0, {scale}, {scale}"
+        constants.append(f"float[4] s{k} = {{{scales}}}")
+        operator = "Resize" if opset == 10 else "Upsample"
+        given = (
+            f'{operator}<mode="{mode}", scales=[{scales}]>(x)' if opset < 9 else f'{operator}<mode="{mode}">(x, s{k})'
+        )
+        nodes.append(f"y{k} = {given}")
+    head = "" if opset < 9 else f"<{', '.join(constants)}>"
+    found = run(f"float[1,1,4,5] x) => ({', '.join(outputs)}) {head} {{ {' '.join(nodes)} }}", x, opset=opset)
+    for mine, expected in zip(found, right, strict=True):
+        np.testing.assert_allclose(mine[0, 0], expected, rtol=1e-5, atol=2e-6)
+
+
+NEAREST = {
+    "ceil": ceil,
+    "floor": floor,
+    "round_prefer_floor": lambda place: ceil(place - Fraction(1, 2)),
+    "round_prefer_ceil": lambda place: floor(place + Fraction(1, 2)),
+}
+
+
+@pytest.mark.parametrize(("size", "length"), [(6, 4), (11, 5), (6, 1), (16, 10)])
+def test_nearest_input_of_a_cropped_region(size, length):
+    """Positions are rounded once to float32, the type of the region: 0.2 of 5 is 1, and not a little more."""
+    x = np.arange(size, dtype="float32")
+    regions = [(0.2, 0.8), (0.1, 0.9), (-0.2, 1.3), (0.4, 0.6)]
+    constants, nodes, right = [f"int64[1] s = {{{length}}}"], [], []
+    for k, (first, last) in enumerate(regions):
+        constants.append(f"float[2] r{k} = {{{first}, {last}}}")
+        start, end = (Fraction(float(np.float32(value))) for value in (first, last))
+        step = (end - start) * (size - 1)
+        exact = [start * (size - 1) + i * step / (length - 1) for i in range(length)] if length > 1 else [step / 2]
+        places = [Fraction(float(np.float32(float(place)))) for place in exact]
+        for rounding, nearest in NEAREST.items():
+            nodes.append(
+                f'y{len(nodes)} = Resize<mode="nearest", coordinate_transformation_mode="tf_crop_and_resize", '
+                f'nearest_mode="{rounding}", extrapolation_value=-1.0>(x, r{k}, , s)'
+            )
+            right.append(floats(*(x[nearest(p)] if 0 <= p <= size - 1 else -1 for p in places)))
+    outputs = ", ".join(f"float[{length}] y{k}" for k in range(len(nodes)))
+    found = run(f"float[{size}] x) => ({outputs}) <{', '.join(constants)}> {{ {' '.join(nodes)} }}", x)
+    for mine, expected in zip(found, right, strict=True):
+        equal(mine, expected)
+
+
+def test_a_scale_is_a_quotient_of_lengths_where_float32_cannot_tell():
+    """9 elements by 0.33333334 are 3, each third of them, and not the one before."""
+    x = np.arange(9, dtype="float32")
+    found = run(
+        "float[9] x) => (float[3] y) <float[1] s = {0.3333333432674407958984375}> "
+        '{ y = Resize<mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor">(x, , s) }',
+        x,
+    )
+    equal(found, floats(0, 3, 6))
+
+
+def test_normalisation_of_values_far_from_zero():
+    x = np.random.default_rng(0).standard_normal((2, 3, 5, 5)).astype("float32")
+    x = (x + floats(0, 1000, 1e5)[:, None, None]).astype("float32")
+    wide = x.astype("float64")
+    right = (wide - wide.mean((0, 2, 3), keepdims=True)) / (wide.std((0, 2, 3), keepdims=True) + 1e-9)
+    found = run("float[2,3,5,5] x) => (float[2,3,5,5] y) { y = MeanVarianceNormalization(x) }", x)
+    np.testing.assert_allclose(found, right, rtol=2e-5, atol=2e-6)
+    flat = np.full((2, 3, 5, 5), 1000.1, "float32")
+    found = run("float[2,3,5,5] x) => (float[2,3,5,5] y) { y = MeanVarianceNormalization(x) }", flat)
+    equal(found, np.zeros_like(flat))
+
+
+def test_gemm_of_integers_is_exact():
+    rng = np.random.default_rng(0)
+    a, b, c = rng.integers(-(2**40), 2**40, (3, 4)), rng.integers(-(2**20), 2**20, (4, 2)), rng.integers(-9, 9, (3, 2))
+    text = "int64[3,4] a, int64[4,2] b, int64[3,2] c) => (int64[3,2] y) {{ y = Gemm<alpha={}, beta={}>(a, b, c) }}"
+    equal(run(text.format(2.0, 3.0), a, b, c), 2 * (a @ b) + 3 * c)
+    with pytest.raises(TvmSchedError, match=r"alpha is 0\.5 and beta 1; whole numbers"):
+        run(text.format(0.5, 1.0), a, b, c)
+
+
+FUNCTIONS = {
+    "Relu": lambda x, a, b: np.maximum(x, 0),
+    "Tanh": lambda x, a, b: np.tanh(x),
+    "Sigmoid": lambda x, a, b: 1 / (1 + np.exp(-x)),
+    "Affine": lambda x, a, b: a * x + b,
+    "LeakyRelu": lambda x, a, b: np.where(x < 0, (0.01 if a is None else a) * x, x),
+    "ThresholdedRelu": lambda x, a, b: np.where(x > (1.0 if a is None else a), x, 0),
+    "ScaledTanh": lambda x, a, b: a * np.tanh(b * x),
+    "HardSigmoid": lambda x, a, b: np.clip((0.2 if a is None else a) * x + (0.5 if b is None else b), 0, 1),
+    "Elu": lambda x, a, b: np.where(x < 0, (1.0 if a is None else a) * np.expm1(x), x),
+    "Softsign": lambda x, a, b: x / (1 + np.abs(x)),
+    "Softplus": lambda x, a, b: np.logaddexp(0, x),
+}
+"""The standard's functions of recurrent cells, of a number, alpha and beta; None for the operator's own default."""
+
+TAKE_ALPHA = ("Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu")
+TAKE_BETA = ("Affine", "ScaledTanh", "HardSigmoid")
+
+CELLS = [
+    ("LSTM", ["HardSigmoid", "LeakyRelu", "ThresholdedRelu"], [0.3, 0.1, 0.2], [0.4]),
+    ("LSTM", ["HardSigmoid", "LeakyRelu", "ThresholdedRelu"], [], []),
+    ("LSTM", ["Affine", "ScaledTanh", "Elu"], [0.2, 0.1, 0.3], [0.4, 0.5]),
+    ("LSTM", ["Relu", "Softplus", "Softsign"], [], []),
+    ("LSTM", ["Sigmoid", "Tanh", "ThresholdedRelu"], [0.1], []),
+    ("GRU", ["ThresholdedRelu", "Tanh"], [0.3], []),
+    ("GRU", ["Sigmoid", "ThresholdedRelu"], [], []),
+    ("GRU", ["HardSigmoid", "Softsign"], [], []),
+    ("GRU", ["Elu", "Affine"], [0.5, 0.7], [0.1]),
+]
+
+
+@pytest.mark.parametrize(("kind", "names", "alphas", "betas"), CELLS)
+def test_activations_of_recurrent_layers(kind, names, alphas, betas):
+    """By the equations of the standard in float64; onnx.reference leaves activations of LSTM and GRU out."""
+    steps, batch, width, hidden, gates = 3, 2, 3, 4, {"LSTM": 4, "GRU": 3}[kind]
+    rng = np.random.default_rng(len(names[0]))
+    x = rng.standard_normal((steps, batch, width)).astype("float32")
+    w, r, b = (
+        rng.standard_normal(shape).astype("float32")
+        for shape in ((1, gates * hidden, width), (1, gates * hidden, hidden), (1, 2 * gates * hidden))
+    )
+    quoted, attributes = ",".join(f'"{name}"' for name in names), ""
+    for name, values in (("activation_alpha", alphas), ("activation_beta", betas)):
+        attributes += f", {name}=[{','.join(map(str, values))}]" if values else ""
+    found = run(
+        f"float[{steps},{batch},{width}] x, float[1,{gates * hidden},{width}] w, float[1,{gates * hidden},{hidden}] r, "
+        f"float[1,{2 * gates * hidden}] b) => (float[{steps},1,{batch},{hidden}] y) "
+        f"{{ y = {kind}<hidden_size={hidden}, activations=[{quoted}]{attributes}>(x, w, r, b) }}",
+        *(x, w, r, b),
+    )
+    left, rest, functions = list(alphas), list(betas), []
+    for name in names:
+        alpha = left.pop(0) if left and name in TAKE_ALPHA else None
+        beta = rest.pop(0) if rest and name in TAKE_BETA else None
+        functions.append(lambda v, name=name, alpha=alpha, beta=beta: FUNCTIONS[name](v, alpha, beta))
+    right = _layer(kind, functions, x.astype("float64"), w[0].astype("float64"), r[0].astype("float64"), b[0])
+    np.testing.assert_allclose(found[:, 0], right, rtol=2e-5, atol=2e-6)
+
+
+def _layer(kind: str, functions: list[Any], x: Any, w: Any, r: Any, bias: Any) -> Any:
+    h = c = np.zeros((x.shape[1], r.shape[1]))
+    wb, rb = np.split(bias.astype("float64"), 2)
+    f, g, *more = functions
+    states = []
+    for step in x:
+        if kind == "LSTM":
+            i, o, forget, candidate = np.split(step @ w.T + h @ r.T + wb + rb, 4, axis=1)
+            c = f(forget) * c + f(i) * g(candidate)
+            h = f(o) * more[0](c)
+        else:
+            wz, wr, wh = np.split(step @ w.T + wb, 3, axis=1)
+            (rz, rr, rh), (bz, br, bh) = np.split(r, 3), np.split(rb, 3)
+            z, reset = f(wz + h @ rz.T + bz), f(wr + h @ rr.T + br)
+            h = (1 - z) * g(wh + (reset * h) @ rh.T + bh) + z * h
+        states.append(h)
+    return np.array(states)
+
+
+@pytest.mark.parametrize(("kind", "count"), [("GRU", 3), ("LSTM", 2), ("RNN", 2)])
+def test_a_wrong_number_of_activations_is_refused(kind, count):
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
+    quoted = ",".join(['"Tanh"'] * count)
+    with pytest.raises(TvmSchedError, match=rf"{count} activations are given; the standard wants"):
+        run(
+            f"float[2,1,3] x, float[1,{gates * 4},3] w, float[1,{gates * 4},4] r) => (float[2,1,1,4] y) "
+            f"{{ y = {kind}<hidden_size=4, activations=[{quoted}]>(x, w, r) }}",
+            *(np.zeros(shape, "float32") for shape in ((2, 1, 3), (1, gates * 4, 3), (1, gates * 4, 4))),
+        )
