@@ -31,8 +31,10 @@ from .calibration import kernel_keys
 from .other_load import OtherLoad
 from .paired_runs import CLOSE, MARGIN, Comparison, compare, settle
 
-SECONDS = 1.0
-"""Default time for comparing two schedules."""
+SECONDS, LEAST_SECONDS, RUNS = 1.0, 0.25, 60
+"""Default time for comparing two schedules: that of so many runs of the first, within these limits."""
+OPEN = 1.25
+"""A schedule is not run if its kernels' times predict that it takes this number of times as long as one stream."""
 _WARM_UP, _LEAST_RUNS = 3, 4
 _LEAST_RUNS_OF_A_TURN = 2
 _BLOCKS = (0, 12, 8)
@@ -49,7 +51,7 @@ class MeasureSchedules:
     Parameters
     ----------
     seconds : float, optional
-        Time of one comparison of two schedules; default `SECONDS`.
+        As in `choose_fastest`.
     progress : callable, optional
         Called with the current task, the number of finished parts, and the number of parts.
     streams, launch_order : str, optional
@@ -100,7 +102,8 @@ def choose_fastest(
     - with ``streams="best"``, the streams of each allocator on one device (`tvm_sched.streams.allocate_streams`);
     - the module's own schedule, if it has several devices or stages.
 
-    The first candidate is the incumbent. A challenger replaces it if it is faster when the two run alternately
+    Candidates on single cores are left out if these times predict that they are far slower than one stream (`OPEN`). The
+    first candidate is the incumbent. A challenger replaces it if it is faster when the two run alternately
     (`compare`). Candidates close to the fastest are compared with it once more, both in new copies, since two copies of
     one artifact may differ by more than `MARGIN` for seconds. Both comparisons count alike (`settle`). So the answer is
     slower than one stream with all cores by no more than the machine's noise, and slower than the best candidate by no
@@ -114,7 +117,7 @@ def choose_fastest(
     mod : tvm.IRModule
         With problem and schedule in its attributes; its topology is of CPUs.
     seconds : float, optional
-        Time of one comparison of two schedules; default `SECONDS`.
+        Time of one comparison of two schedules. Default: `SECONDS`, and less for a fast model.
     progress : callable, optional
     streams, launch_order : str, optional
         As in `tvm_sched.streams.choose_streams` and `choose_launch_order`. If a method of streams is named, nothing is
@@ -137,7 +140,6 @@ def choose_fastest(
             f"device {others[0]!r} of topology {problem.topology.name!r} is not a CPU; schedules are measured on this "
             "machine's cores: compile for cpu or cpuN, or do not set measure"
         )
-    seconds = SECONDS if seconds is None else seconds
     key = _key(mod, problem, schedule, (seconds, streams, launch_order))
     cache = choice_cache(get_compile_target(mod).cache)
     known = cache.find([key]).get(key)
@@ -178,7 +180,7 @@ class Choice:
     """
 
     def __init__(
-        self, mod: tvm.IRModule, topology: Topology, seconds: float = SECONDS, progress: Progress = lambda *_: None
+        self, mod: tvm.IRModule, topology: Topology, seconds: float | None = None, progress: Progress = lambda *_: None
     ) -> None:
         self.mod, self.seconds, self.progress = mod, seconds, progress
         self.calls = extract(mod)
@@ -204,7 +206,7 @@ class Choice:
             self.progress(f"measuring {candidate.name}", position, len(candidates))
             assert incumbent is not None
             challenger = Runner(self.module(candidate))
-            comparison = compare(incumbent, challenger, self.seconds)
+            comparison = compare(incumbent, challenger, self._turns(first))
             if not self.rows:
                 self.rows.append({"schedule": first.name, "seconds": comparison.first})
             self._add_row(candidate, comparison, best.name)
@@ -222,13 +224,21 @@ class Choice:
         times = {"seconds": comparison.second, "beside": beside, "its_seconds": comparison.first}
         self.rows.append({"schedule": candidate.name, **times, "quiet": comparison.quiet})
 
+    def _turns(self, first: Candidate) -> float:
+        """Return the time for comparing two schedules, in seconds; ``first`` is the one with one stream."""
+        if self.seconds is not None:
+            return self.seconds
+        return min(max(RUNS * _total(first), LEAST_SECONDS), SECONDS)
+
     def _look_again(self, best: Candidate, looks: dict[str, float]) -> Candidate:
         """Compare the close candidates a second time and return the fastest; ``looks``: times over that of the best."""
         close = [each for each in self.tried if each.name != best.name and 0 < looks.get(each.name, np.inf) <= CLOSE]
         again: dict[str, tuple[float, float]] = {}
+        incumbent = Runner(self.module(best)) if close else None
         for position, candidate in enumerate(close):
             self.progress(f"measuring {candidate.name} again", position, len(close))
-            comparison = compare(Runner(self.module(best)), Runner(self.module(candidate)), self.seconds)
+            assert incumbent is not None
+            comparison = compare(incumbent, Runner(self.module(candidate)), self._turns(self.tried[0]))
             self._add_row(candidate, comparison, f"{best.name}, again")
             if comparison.quiet:
                 again[candidate.name] = (looks[candidate.name], comparison.second / comparison.first)
@@ -263,7 +273,7 @@ class Choice:
                 if (row["event"] or {}).get("kind") == "kernel":
                     times[row["event"]["name"]].append(row["end_ns"] - row["start_ns"])
 
-        Runner(module)(self.seconds / 2, _LEAST_RUNS, collect)
+        Runner(module)((SECONDS if self.seconds is None else self.seconds) / 2, _LEAST_RUNS, collect)
         return np.array([max(statistics.median(times[operator.name]), 1.0) for operator in problem.graph.operators])
 
     def _candidates(self, first: Candidate, problem: Problem, given: Schedule) -> Iterator[Candidate]:
@@ -291,13 +301,21 @@ class Choice:
         problem = Problem(first.problem.graph, topology, costs)
         for name, scheduler in (("one of N devices", "single"), ("logical devices", "heft")):
             try:
-                yield Candidate(name, problem, solve(problem, method=scheduler), spares_cores=scheduler == "single")
+                schedule = solve(problem, method=scheduler)
             except TvmSchedError:  # a share of the memory may be too little
                 continue
+            certificate = schedule.certificate
+            if certificate is None or certificate.latency_ns / 1e9 <= OPEN * _total(first):
+                yield Candidate(name, problem, schedule, spares_cores=scheduler == "single")
 
     def module(self, candidate: Candidate) -> ScheduledModule:
         """Return a candidate's runtime module."""
         return make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, self.kernels)
+
+
+def _total(first: Candidate) -> float:
+    """Return the seconds of all kernels one after another."""
+    return float(first.problem.costs.operator_ns.sum()) / 1e9
 
 
 def _with_streams(first: Candidate, method: str, launch_order: str | None) -> Candidate:
