@@ -36,10 +36,10 @@ def compare(first: Turn, second: Turn, seconds: float) -> Comparison:
     """Compare two schedules in pairs of turns, so that a change of the machine's speed affects both.
 
     The comparison ends before its time if three quiet pairs agree that the second schedule is not faster, or that it is
-    faster by more than `DISTURBED_MARGIN`. Pairs during which other processes used more than `QUIET_LOAD` cores are repeated, up to twice as many pairs in all. If
-    fewer than three pairs are quiet, all count, and the second schedule must win each pair and win by `DISTURBED_MARGIN`:
-    beside another process, a schedule on fewer cores can seem faster than it is. If no pair was quiet in the time of all
-    turns, the second schedule gets no further pairs after it lost one.
+    faster by more than `DISTURBED_MARGIN`. Pairs during which other processes used more than `QUIET_LOAD` cores are
+    repeated, up to twice as many pairs in all. If fewer than three pairs are quiet, all count, and the second schedule must
+    win each pair and win by `DISTURBED_MARGIN`: beside another process, a schedule on fewer cores can seem faster than it
+    is. If no pair was quiet in the time of all turns, the second schedule gets no further pairs after it lost one.
 
     Parameters
     ----------
