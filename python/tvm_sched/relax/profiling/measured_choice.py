@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,16 +26,15 @@ from ...streams import ALLOCATORS, BEST, choose_launch_order, choose_streams
 from ..emit.runnable import link_calls, make_runnable
 from ..ir.attributes import PROBLEM, SCHEDULE, get_compile_target, get_problem, get_schedule, leave
 from ..problem.operator_graph import extract
-from .calibration import kernel_keys
-from .other_load import OtherLoad
+from .calibration import kernel_keys, kernel_times
+from .other_load import OtherLoad, undisturbed
 from .paired_runs import CLOSE, MARGIN, Comparison, compare, settle
 
 SECONDS, LEAST_SECONDS, RUNS = 1.0, 0.25, 60
 """Default time for comparing two schedules: that of so many runs of the first, within these limits."""
 OPEN = 1.25
 """A schedule is not run if its kernels' times predict that it takes this number of times as long as one stream."""
-_WARM_UP, _LEAST_RUNS = 3, 4
-_LEAST_RUNS_OF_A_TURN = 2
+_WARM_UP, _LEAST_RUNS = 3, 2
 _BLOCKS = (0, 12, 8)
 """Sizes of the blocks that IOS is tried with, until one has few enough states; 0: as the graph has them."""
 
@@ -262,19 +260,13 @@ class Choice:
         return Candidate("one stream", measured, solve(measured, method="single"))
 
     def _kernel_times(self, problem: Problem, schedule: Schedule, share: tuple[int, int]) -> np.ndarray:
-        """Return the median time of each operator in several runs, in nanoseconds."""
+        """Return the median time of each operator in the runs that nothing disturbed, in nanoseconds."""
         shares = {call.function: share for call in self.calls.calls}
         module = make_runnable(self.mod, self.calls, problem, schedule, self.kernels, shares)
-        module.configure(trace=True)
-        times: dict[str, list[int]] = {operator.name: [] for operator in problem.graph.operators}
-
-        def collect() -> None:
-            for row in module.timeline()["events"]:
-                if (row["event"] or {}).get("kind") == "kernel":
-                    times[row["event"]["name"]].append(row["end_ns"] - row["start_ns"])
-
-        Runner(module)((SECONDS if self.seconds is None else self.seconds) / 2, _LEAST_RUNS, collect)
-        return np.array([max(statistics.median(times[operator.name]), 1.0) for operator in problem.graph.operators])
+        seconds = (SECONDS if self.seconds is None else self.seconds) / 2
+        times = kernel_times(module, [operator.name for operator in problem.graph.operators], seconds)
+        times = times[undisturbed(times.sum(axis=1), np.zeros(len(times)))]
+        return np.maximum(np.median(times, axis=0) * 1e9, 1.0)
 
     def _candidates(self, first: Candidate, problem: Problem, given: Schedule) -> Iterator[Candidate]:
         if cores() > 1:
@@ -349,16 +341,13 @@ class Runner:
         for _ in range(_WARM_UP):
             module.run(*self.arguments)
 
-    def __call__(
-        self, seconds: float, least: int = _LEAST_RUNS_OF_A_TURN, after: Callable[[], None] = lambda: None
-    ) -> list[float]:
+    def __call__(self, seconds: float) -> list[float]:
         """Run for some time after one warm-up run; return the seconds of each run."""
         times: list[float] = []
         self.module.run(*self.arguments)
         end = time.perf_counter() + seconds
-        while len(times) < least or time.perf_counter() < end:
+        while len(times) < _LEAST_RUNS or time.perf_counter() < end:
             begin = time.perf_counter()
             self.module.run(*self.arguments)
             times.append(time.perf_counter() - begin)
-            after()
         return times
