@@ -164,6 +164,8 @@ def compile(
     shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
+    if progress:
+        progress("reading the model", 0, 0)
     source = open_model(model, name)
     combinations = [each for mapping in shapes for each in source.combinations(mapping, constants)]
     _check_different(combinations)

@@ -98,6 +98,8 @@ def _compile(
 ) -> dict[str, bytes]:
     """Return the object files of kernels by key, compiled by as many threads as there are cores."""
     lowered: dict[str, tvm.IRModule] = {}
+    if functions:
+        report_progress("compiling kernels", 0, len(functions))
     for asserts in (False, True):
         alike = {key: function for key, function in functions.items() if has_assertions(function) == asserts}
         lowered |= _lower(alike, host, names)
