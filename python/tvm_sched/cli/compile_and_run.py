@@ -175,6 +175,7 @@ def _store_module(
 
 
 def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> CompilationResult:
+    step("loading the compiler", 0, 0)
     from ..problem_sources import packages_for
 
     with packages_for(model):

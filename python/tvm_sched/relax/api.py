@@ -21,6 +21,7 @@ from ..cost_model.roofline_model import SlowKernel
 from ..errors import InputError
 from ..pipeline import PipelinePlan
 from ..problem import Problem, Topology
+from ..progress import report_to
 from ..runtime import ScheduledModule
 from ..schedule import Schedule
 from .codegen.cpu.kernel_objects import static_kernels
@@ -163,10 +164,12 @@ def compile(
     shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
+    if progress:
+        progress("reading the model", 0, 0)
     source = open_model(model, name)
     combinations = [each for mapping in shapes for each in source.combinations(mapping, constants)]
     _check_different(combinations)
-    with use_cores(chosen.threads), explained(f"model {source.name!r}"):
+    with use_cores(chosen.threads), report_to(progress), explained(f"model {source.name!r}"):
         mods, values = [], SharedValues()
         for position, (static, frozen) in enumerate(combinations):
             report = _numbered(progress or (lambda *_: None), position, len(combinations))
@@ -174,7 +177,8 @@ def compile(
             imported = source.import_with(static, frozen)
             report("lowering to kernels", 0, 0)
             fixed = schedule if len(combinations) == 1 else None
-            mods.append(values.share(decide(imported, chosen, report, schedule=fixed)))
+            with report_to(report):
+                mods.append(values.share(decide(imported, chosen, report, schedule=fixed)))
         if progress:
             progress("compiling kernels", 0, 0)
         embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)

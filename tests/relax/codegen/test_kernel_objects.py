@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, te
+from tvm import relax, te, tirx
 
 from tvm_sched.blob_cache import kernel_cache
 from tvm_sched.errors import TvmSchedError
@@ -25,12 +25,19 @@ def kernel(factor, size=64):
     return prepare_kernel(te.create_prim_func([x, te.compute((size,), lambda i: x[i] * factor, name="y")]))
 
 
+def with_assertion(function):
+    """Let a kernel assert something before it computes."""
+    first, text = tirx.BufferLoad(function.params[0], [0]), tvm.ir.StringImm
+    holds = tirx.AssertStmt(first > tirx.const(-1e9, "float32"), text("ValueError"), [text("too small")])
+    return function.with_body(tirx.SeqStmt([holds, function.body]))
+
+
 @pytest.fixture
 def compiled(monkeypatch, tmp_path):
-    """Names of the kernels that were really compiled, with a cache of its own."""
+    """Keys of the kernels that were really compiled, with a cache of its own."""
     monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path / "cache"))
-    done, compile_one = [], kernel_objects._compile
-    monkeypatch.setattr(kernel_objects, "_compile", lambda name, *given: done.append(name) or compile_one(name, *given))
+    done, right = [], kernel_objects._compile
+    monkeypatch.setattr(kernel_objects, "_compile", lambda these, *given: done.extend(these) or right(these, *given))
     monkeypatch.setattr(kernel_objects, "_latest", {})
     return done
 
@@ -61,6 +68,16 @@ def test_another_process_finds_them_whatever_their_names(compiled):
     assert run(module, "thrice")[5] == 3
 
 
+def test_a_kernel_has_the_same_code_whatever_is_compiled_with_it(compiled):
+    """Else an artifact would depend on what the cache holds."""
+
+    functions = {"twice": kernel(2.0), "thrice": kernel(3.0), "asserts": with_assertion(kernel(5.0))}
+    together = kernel_objects._compile(functions, CompileTarget().host, {name: name for name in functions})
+    for name, function in functions.items():
+        alone = kernel_objects._compile({name: function}, CompileTarget().host, {name: name})
+        assert alone == {name: together[name]}, name
+
+
 def test_other_targets_and_compilers_are_other_kernels(compiled, monkeypatch):
     functions = {"twice": kernel(2.0)}
     load_kernels(functions, CompileTarget().host)
@@ -71,7 +88,7 @@ def test_other_targets_and_compilers_are_other_kernels(compiled, monkeypatch):
 
 
 def test_threads_that_compile_at_once_each_get_their_own(monkeypatch):
-    monkeypatch.setattr(kernel_objects, "_compile", lambda name, function, host: function)
+    monkeypatch.setattr(kernel_objects, "_compile", lambda functions, *_: functions)
     monkeypatch.setattr(kernel_objects, "_latest", {})
     former = sys.getswitchinterval()
 
@@ -107,7 +124,7 @@ def test_without_a_linker_kernels_run_and_are_exported_all_the_same(compiled, mo
 
 
 def test_what_the_linker_says_is_in_the_message(compiled, monkeypatch):
-    monkeypatch.setattr(kernel_objects, "_compile", lambda *given: b"no object file")
+    monkeypatch.setattr(kernel_objects, "_compile", lambda functions, *_: dict.fromkeys(functions, b"no object file"))
     with pytest.raises(TvmSchedError, match=r"cannot link the compiled kernels: .*\.o"):
         load_kernels({"twice": kernel(2.0)}, CompileTarget().host)
 

@@ -58,6 +58,7 @@ KERNELS = {
     "transpose": (lambda a: op.permute_dims(a, (1, 0)), (66, 51)),
     "transpose of channels": (lambda a: op.permute_dims(a, (0, 2, 3, 1)), (2, 24, 9, 20)),
     "transpose of a long odd side": (lambda a: op.permute_dims(a, (0, 2, 1)), (2, 263, 48)),
+    "transpose of 82 channels": (lambda a: op.permute_dims(a, (0, 3, 1, 2)), (2, 6, 20, 82)),
     "two transposes": (lambda a, b: op.add(op.permute_dims(a, (1, 0)), op.permute_dims(b, (1, 0))), (40, 23), (40, 23)),
     "transpose and itself": (lambda a: op.multiply(a, op.abs(op.permute_dims(a, (0, 2, 1)))), (3, 32, 32)),
 }

@@ -22,8 +22,26 @@ def test_pairs_of_turns_in_changing_order(monkeypatch):
     first, second = turn("a", [1.0, 1.0, 9.0], calls), turn("b", [2.0, 2.0, 0.1], calls)
     found = compare(first, second, 2.4)
     assert (found.first, found.second, found.faster, found.quiet) == (1.0, 2.0, False, True)
-    assert [name for name, _ in calls] == list("abba" * 3)
-    assert [seconds for _, seconds in calls] == pytest.approx([0.2] * 12)
+    assert [name for name, _ in calls] == list("abbaab"), "three pairs that agree are enough"
+    assert [seconds for _, seconds in calls] == pytest.approx([0.2] * 6)
+
+
+@pytest.mark.parametrize(
+    ("second", "share", "pairs"),
+    [
+        (1.0, 0.0, 3),
+        (0.99, 0.0, 6),  # near the margin
+        (0.9, 0.0, 6),
+        (0.8, 0.0, 3),  # far faster
+        (1.0, 1.0, 6),  # beside others, it lost one
+        (0.8, 1.0, 12),
+    ],
+)
+def test_a_comparison_ends_where_it_is_decided(monkeypatch, second, share, pairs):
+    monkeypatch.setattr(comparison.OtherLoad, "share", lambda self: share)
+    calls = []
+    compare(turn("a", [1.0], calls), turn("b", [second], calls), 1.2)
+    assert len(calls) == 2 * pairs
 
 
 def test_pairs_beside_others_are_taken_again(monkeypatch):

@@ -60,6 +60,7 @@ def decide(monkeypatch, times, quiet=True, close=0.0):
     """
     left = iter(times)
     monkeypatch.setattr(measured_choice, "CLOSE", close)
+    monkeypatch.setattr(measured_choice, "OPEN", np.inf)
 
     def compare(first, second, seconds):
         assert first(0.0)  # they run
@@ -111,6 +112,13 @@ def test_what_came_close_is_looked_at_again(monkeypatch, two_cores, again, chose
     assert said["chosen"] == chosen
     assert [row["schedule"] for row in said["measured"]] == [*NAMES, "one stream", "logical devices"]
     assert said["measured"][-1]["beside"] == "in parallel, again"
+
+
+def test_what_is_predicted_to_be_far_slower_is_not_run(monkeypatch, two_cores):
+    decide(monkeypatch, [(1.0, 1.2)])
+    monkeypatch.setattr(measured_choice, "OPEN", 0.0)
+    said = compile(branches()[0], "cpu", "single").schedule.notes["measured"]
+    assert [row["schedule"] for row in said["measured"]] == NAMES[:2]
 
 
 def test_the_artifact_says_what_was_measured(monkeypatch, two_cores, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tvm
 
+from ...progress import report_progress
 from ..ir.attributes import DEVICE_KIND
 from .cpu.kernels import prepare_kernel
 
@@ -33,7 +34,8 @@ class PrepareKernels:
 def prepare_kernels(mod: tvm.IRModule, schedule: bool) -> tvm.IRModule:
     """Return the module with prepared kernels; ``schedule``: whether to rearrange their loops for a CPU."""
     result = mod.clone()
-    for variable, function in mod.functions_items():
-        if isinstance(function, tvm.tirx.PrimFunc):
-            result.update_func(variable, prepare_kernel(function, schedule))
+    kernels = [(v, function) for v, function in mod.functions_items() if isinstance(function, tvm.tirx.PrimFunc)]
+    for position, (variable, function) in enumerate(kernels):
+        report_progress("arranging loops of kernels", position, len(kernels))
+        result.update_func(variable, prepare_kernel(function, schedule))
     return result

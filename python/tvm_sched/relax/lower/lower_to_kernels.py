@@ -13,6 +13,7 @@ from tvm_frontends.errors import ModelWarning
 from tvm_frontends.imported_model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
 
 from ...errors import InputError
+from ...progress import report_progress
 from ..ir.attributes import DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
 from . import comparisons, half
@@ -90,6 +91,7 @@ class LowerToKernels:
         with tvm.target.Target("llvm"):  # some passes need a target that TVM knows
             mod = split_tail(simplify(mod))
             _warn_of_tail(mod)
+            report_progress("folding parameters", 0, 0)
             mod, kept = fold_parameters(mod, names)
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
             precision = get_compile_target(mod).precision
@@ -97,7 +99,9 @@ class LowerToKernels:
             if needed is not None and needed not in libraries:
                 raise InputError(f"precision {precision!r} takes the kernel library {needed!r}, which is not used here")
             mod, claimed = _claim(mod, libraries, names, self.archs)
+            report_progress("folding parameters again", 0, 0)
             mod, laid_out = fold_parameters(mod, names)  # libraries also change the layout of other operators
+            report_progress("fusing operators", 0, 0)
             mod = self._legalize_and_fuse(mod)
         mod, constants = _lift(mod, names)
         del kept, laid_out
@@ -151,7 +155,8 @@ def _claim(
 ) -> tuple[tvm.IRModule, list[KernelSet]]:
     """Let the libraries claim operators one after the other; return the module and the claimed kernels."""
     claimed = []
-    for name in libraries:
+    for position, name in enumerate(libraries):
+        report_progress(f"choosing kernels of {name}", position, len(libraries))
         kernels = KernelSet(name, tuple(archs))
         mod = get_library(name).claim(mod, kernels, names)
         claimed.append(kernels)

@@ -36,6 +36,8 @@ from .other_load import OtherLoad, undisturbed
 
 SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
 """Time and numbers of the runs of a model that measure its kernels; `FEWEST_RUNS` of a slow model may take longer."""
+LEAST_SECONDS = 0.2
+"""Least time of these runs, in which a fast model runs more often: another process may disturb all of a few runs."""
 LEAST_SHARE = 0.2
 """Least share of `SECONDS` for a model; else the share is that of its new kernels."""
 
@@ -171,6 +173,13 @@ def _typical(times: npt.NDArray[np.float64]) -> tuple[float, float]:
     return middle, round((middle - low) / middle, 4)
 
 
+def _goes_on(runs: int, spent: float, seconds: float) -> bool:
+    """Whether another run is worth its time, after ``spent`` of ``seconds``."""
+    if runs == 0 or spent < min(LEAST_SECONDS, seconds):
+        return True
+    return runs < (FEWEST_RUNS if spent > seconds else MOST_RUNS) and spent <= MOST_SECONDS
+
+
 def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: float) -> npt.NDArray[np.float64]:
     """Run a module of one stream repeatedly; return the seconds of each operator, of shape (runs, operators).
 
@@ -197,10 +206,8 @@ def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: flo
         one(arguments)
         runs: list[npt.NDArray[np.float64]] = []
         begin = time.monotonic()
-        while not runs or len(runs) < (FEWEST_RUNS if time.monotonic() > begin + seconds else MOST_RUNS):
+        while _goes_on(len(runs), time.monotonic() - begin, seconds):
             runs.append(one(arguments))
-            if time.monotonic() > begin + MOST_SECONDS:
-                break
         return np.array(runs)
 
     with ThreadPoolExecutor(1) as thread:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,14 +26,15 @@ from ...streams import ALLOCATORS, BEST, choose_launch_order, choose_streams
 from ..emit.runnable import link_calls, make_runnable
 from ..ir.attributes import PROBLEM, SCHEDULE, get_compile_target, get_problem, get_schedule, leave
 from ..problem.operator_graph import extract
-from .calibration import kernel_keys
-from .other_load import OtherLoad
+from .calibration import kernel_keys, kernel_times
+from .other_load import OtherLoad, undisturbed
 from .paired_runs import CLOSE, MARGIN, Comparison, compare, settle
 
-SECONDS = 1.0
-"""Default time for comparing two schedules."""
-_WARM_UP, _LEAST_RUNS = 3, 4
-_LEAST_RUNS_OF_A_TURN = 2
+SECONDS, LEAST_SECONDS, RUNS = 1.0, 0.25, 60
+"""Default time for comparing two schedules: that of so many runs of the first, within these limits."""
+OPEN = 1.25
+"""A schedule is not run if its kernels' times predict that it takes this number of times as long as one stream."""
+_WARM_UP, _LEAST_RUNS = 3, 2
 _BLOCKS = (0, 12, 8)
 """Sizes of the blocks that IOS is tried with, until one has few enough states; 0: as the graph has them."""
 
@@ -49,7 +49,7 @@ class MeasureSchedules:
     Parameters
     ----------
     seconds : float, optional
-        Time of one comparison of two schedules; default `SECONDS`.
+        As in `choose_fastest`.
     progress : callable, optional
         Called with the current task, the number of finished parts, and the number of parts.
     streams, launch_order : str, optional
@@ -100,7 +100,8 @@ def choose_fastest(
     - with ``streams="best"``, the streams of each allocator on one device (`tvm_sched.streams.allocate_streams`);
     - the module's own schedule, if it has several devices or stages.
 
-    The first candidate is the incumbent. A challenger replaces it if it is faster when the two run alternately
+    Candidates on single cores are left out if these times predict that they are far slower than one stream (`OPEN`). The
+    first candidate is the incumbent. A challenger replaces it if it is faster when the two run alternately
     (`compare`). Candidates close to the fastest are compared with it once more, both in new copies, since two copies of
     one artifact may differ by more than `MARGIN` for seconds. Both comparisons count alike (`settle`). So the answer is
     slower than one stream with all cores by no more than the machine's noise, and slower than the best candidate by no
@@ -114,7 +115,7 @@ def choose_fastest(
     mod : tvm.IRModule
         With problem and schedule in its attributes; its topology is of CPUs.
     seconds : float, optional
-        Time of one comparison of two schedules; default `SECONDS`.
+        Time of one comparison of two schedules. Default: `SECONDS`, and less for a fast model.
     progress : callable, optional
     streams, launch_order : str, optional
         As in `tvm_sched.streams.choose_streams` and `choose_launch_order`. If a method of streams is named, nothing is
@@ -137,7 +138,6 @@ def choose_fastest(
             f"device {others[0]!r} of topology {problem.topology.name!r} is not a CPU; schedules are measured on this "
             "machine's cores: compile for cpu or cpuN, or do not set measure"
         )
-    seconds = SECONDS if seconds is None else seconds
     key = _key(mod, problem, schedule, (seconds, streams, launch_order))
     cache = choice_cache(get_compile_target(mod).cache)
     known = cache.find([key]).get(key)
@@ -178,7 +178,7 @@ class MeasuredChoice:
     """
 
     def __init__(
-        self, mod: tvm.IRModule, topology: Topology, seconds: float = SECONDS, progress: Progress = lambda *_: None
+        self, mod: tvm.IRModule, topology: Topology, seconds: float | None = None, progress: Progress = lambda *_: None
     ) -> None:
         self.mod, self.seconds, self.progress = mod, seconds, progress
         self.calls = extract(mod)
@@ -204,7 +204,7 @@ class MeasuredChoice:
             self.progress(f"measuring {candidate.name}", position, len(candidates))
             assert incumbent is not None
             challenger = Runner(self.module(candidate))
-            comparison = compare(incumbent, challenger, self.seconds)
+            comparison = compare(incumbent, challenger, self._turns(first))
             if not self.rows:
                 self.rows.append({"schedule": first.name, "seconds": comparison.first})
             self._add_row(candidate, comparison, best.name)
@@ -222,13 +222,21 @@ class MeasuredChoice:
         times = {"seconds": comparison.second, "beside": beside, "its_seconds": comparison.first}
         self.rows.append({"schedule": candidate.name, **times, "quiet": comparison.quiet})
 
+    def _turns(self, first: Candidate) -> float:
+        """Return the time for comparing two schedules, in seconds; ``first`` is the one with one stream."""
+        if self.seconds is not None:
+            return self.seconds
+        return min(max(RUNS * _total(first), LEAST_SECONDS), SECONDS)
+
     def _look_again(self, best: Candidate, looks: dict[str, float]) -> Candidate:
         """Compare the close candidates a second time and return the fastest; ``looks``: times over that of the best."""
         close = [each for each in self.tried if each.name != best.name and 0 < looks.get(each.name, np.inf) <= CLOSE]
         again: dict[str, tuple[float, float]] = {}
+        incumbent = Runner(self.module(best)) if close else None
         for position, candidate in enumerate(close):
             self.progress(f"measuring {candidate.name} again", position, len(close))
-            comparison = compare(Runner(self.module(best)), Runner(self.module(candidate)), self.seconds)
+            assert incumbent is not None
+            comparison = compare(incumbent, Runner(self.module(candidate)), self._turns(self.tried[0]))
             self._add_row(candidate, comparison, f"{best.name}, again")
             if comparison.quiet:
                 again[candidate.name] = (looks[candidate.name], comparison.second / comparison.first)
@@ -252,19 +260,13 @@ class MeasuredChoice:
         return Candidate("one stream", measured, solve(measured, method="single"))
 
     def _kernel_times(self, problem: Problem, schedule: Schedule, share: tuple[int, int]) -> np.ndarray:
-        """Return the median time of each operator in several runs, in nanoseconds."""
+        """Return the median time of each operator in the runs that nothing disturbed, in nanoseconds."""
         shares = {call.function: share for call in self.calls.calls}
         module = make_runnable(self.mod, self.calls, problem, schedule, self.kernels, shares)
-        module.configure(trace=True)
-        times: dict[str, list[int]] = {operator.name: [] for operator in problem.graph.operators}
-
-        def collect() -> None:
-            for row in module.timeline()["events"]:
-                if (row["event"] or {}).get("kind") == "kernel":
-                    times[row["event"]["name"]].append(row["end_ns"] - row["start_ns"])
-
-        Runner(module)(self.seconds / 2, _LEAST_RUNS, collect)
-        return np.array([max(statistics.median(times[operator.name]), 1.0) for operator in problem.graph.operators])
+        seconds = (SECONDS if self.seconds is None else self.seconds) / 2
+        times = kernel_times(module, [operator.name for operator in problem.graph.operators], seconds)
+        times = times[undisturbed(times.sum(axis=1), np.zeros(len(times)))]
+        return np.maximum(np.median(times, axis=0) * 1e9, 1.0)
 
     def _candidates(self, first: Candidate, problem: Problem, given: Schedule) -> Iterator[Candidate]:
         if cores() > 1:
@@ -291,13 +293,21 @@ class MeasuredChoice:
         problem = Problem(first.problem.graph, topology, costs)
         for name, scheduler in (("one of N devices", "single"), ("logical devices", "heft")):
             try:
-                yield Candidate(name, problem, solve(problem, method=scheduler), spares_cores=scheduler == "single")
+                schedule = solve(problem, method=scheduler)
             except TvmSchedError:  # a share of the memory may be too little
                 continue
+            certificate = schedule.certificate
+            if certificate is None or certificate.latency_ns / 1e9 <= OPEN * _total(first):
+                yield Candidate(name, problem, schedule, spares_cores=scheduler == "single")
 
     def module(self, candidate: Candidate) -> ScheduledModule:
         """Return a candidate's runtime module."""
         return make_runnable(self.mod, self.calls, candidate.problem, candidate.schedule, self.kernels)
+
+
+def _total(first: Candidate) -> float:
+    """Return the seconds of all kernels one after another."""
+    return float(first.problem.costs.operator_ns.sum()) / 1e9
 
 
 def _with_streams(first: Candidate, method: str, launch_order: str | None) -> Candidate:
@@ -331,16 +341,13 @@ class Runner:
         for _ in range(_WARM_UP):
             module.run(*self.arguments)
 
-    def __call__(
-        self, seconds: float, least: int = _LEAST_RUNS_OF_A_TURN, after: Callable[[], None] = lambda: None
-    ) -> list[float]:
+    def __call__(self, seconds: float) -> list[float]:
         """Run for some time after one warm-up run; return the seconds of each run."""
         times: list[float] = []
         self.module.run(*self.arguments)
         end = time.perf_counter() + seconds
-        while len(times) < least or time.perf_counter() < end:
+        while len(times) < _LEAST_RUNS or time.perf_counter() < end:
             begin = time.perf_counter()
             self.module.run(*self.arguments)
             times.append(time.perf_counter() - begin)
-            after()
         return times

@@ -14,9 +14,9 @@ MARGIN = 0.02
 """A schedule replaces another only if it is faster by this share of the time; less may be noise."""
 DISTURBED_MARGIN = 0.15
 """The margin if other processes kept the machine busy; the schedule must then also win each pair of turns."""
-CLOSE = 1.5
+CLOSE = 1.1
 """Schedules that took up to this number of times as long as the fastest are compared again."""
-_PAIRS, _MOST_PAIRS = 6, 12
+_FEWEST_PAIRS, _PAIRS, _MOST_PAIRS = 3, 6, 12
 
 Turn = Callable[[float], list[float]]
 """Runs one schedule for some seconds and returns the seconds of each run. A turn has several runs, as in use; if single runs
@@ -35,19 +35,21 @@ class Comparison(NamedTuple):
 def compare(first: Turn, second: Turn, seconds: float) -> Comparison:
     """Compare two schedules in pairs of turns, so that a change of the machine's speed affects both.
 
-    Pairs during which other processes used more than `QUIET_LOAD` cores are repeated, up to twice as many pairs in all. If
-    fewer than three pairs are quiet, all count, and the second schedule must win each pair and win by `DISTURBED_MARGIN`:
-    beside another process, a schedule on fewer cores can seem faster than it is.
+    The comparison ends before its time if three quiet pairs agree that the second schedule is not faster, or that it is
+    faster by more than `DISTURBED_MARGIN`. Pairs during which other processes used more than `QUIET_LOAD` cores are
+    repeated, up to twice as many pairs in all. If fewer than three pairs are quiet, all count, and the second schedule must
+    win each pair and win by `DISTURBED_MARGIN`: beside another process, a schedule on fewer cores can seem faster than it
+    is. If no pair was quiet in the time of all turns, the second schedule gets no further pairs after it lost one.
 
     Parameters
     ----------
     first, second : callable
     seconds : float
-        Time of all turns, if none is repeated.
+        Time of all turns, if none is repeated or left out.
     """
     load, turn = OtherLoad(), seconds / (2 * _PAIRS)
     pairs: list[tuple[float, float, bool]] = []
-    while len(pairs) < _MOST_PAIRS and sum(quiet for *_, quiet in pairs) < _PAIRS:
+    while not _decided(pairs):
         load.share()
         # They begin in turn, so that neither always runs on caches that the other filled.
         if len(pairs) % 2:
@@ -58,6 +60,16 @@ def compare(first: Turn, second: Turn, seconds: float) -> Comparison:
             after = statistics.median(second(turn))
         pairs.append((before, after, load.share() <= QUIET_LOAD))
     return conclude(pairs)
+
+
+def _decided(pairs: list[tuple[float, float, bool]]) -> bool:
+    """Whether further pairs are not worth their time."""
+    ratios = [after / before for before, after, quiet in pairs if quiet]
+    if len(ratios) >= _PAIRS or len(pairs) >= _MOST_PAIRS:
+        return True
+    if len(ratios) >= _FEWEST_PAIRS and (min(ratios) >= 1 or max(ratios) < 1 - DISTURBED_MARGIN):
+        return True
+    return len(pairs) >= _PAIRS and not ratios and any(after >= before for before, after, _ in pairs)
 
 
 def settle(chosen: str, held: str, looks: Mapping[str, tuple[float, float]]) -> str:
@@ -81,7 +93,7 @@ def settle(chosen: str, held: str, looks: Mapping[str, tuple[float, float]]) -> 
 def conclude(pairs: list[tuple[float, float, bool]]) -> Comparison:
     """Conclude from pairs of turns: seconds of the first, of the second, and whether the machine was quiet."""
     undisturbed = [pair for pair in pairs if pair[2]]
-    quiet = len(undisturbed) >= _PAIRS // 2
+    quiet = len(undisturbed) >= _FEWEST_PAIRS
     rows = undisturbed if quiet else pairs
     ratio = statistics.median(after / before for before, after, _ in rows)
     held = statistics.median(before for before, *_ in rows)

@@ -9,18 +9,22 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.tirx.build import codegen_build
 
 from ...._library import library_path
 from ....blob_cache import BlobCache, kernel_cache
+from ....cores import cores
+from ....progress import report_progress
 from ...toolchain.failures import explained
 from ...toolchain.linking import can_link, link
-from .kernels import compile_kernels
+from .kernels import compile_kernels, has_assertions, lower_kernels
 
 _SYMBOL = "__tvm_ffi_"
 """Prefix that TVM's code generator gives to the names of exported functions."""
@@ -80,10 +84,7 @@ def _objects(
     held = _latest  # another thread may replace it
     objects = {key: held[key] for key in functions if key in held}
     objects |= kept.find(functions.keys() - objects.keys())
-    compiled = {}
-    for key in [key for key in functions if key not in objects]:
-        with explained(f"kernel {names[key]!r}"):
-            compiled[key] = _compile(_name(key), functions[key], host)
+    compiled = _compile({key: function for key, function in functions.items() if key not in objects}, host, names)
     kept.keep(compiled)
     _latest = objects | compiled
     return _latest
@@ -92,11 +93,49 @@ def _objects(
 _latest: Mapping[str, bytes] = {}
 
 
-def _compile(name: str, function: tirx.PrimFunc, host: tvm.target.Target) -> bytes:
-    module = compile_kernels({name: function}, host)
-    with tempfile.NamedTemporaryFile(suffix=".o") as file:
-        module.write_to_file(file.name)
-        return Path(file.name).read_bytes()
+def _compile(
+    functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, names: Mapping[str, str]
+) -> dict[str, bytes]:
+    """Return the object files of kernels by key, compiled by as many threads as there are cores."""
+    lowered: dict[str, tvm.IRModule] = {}
+    if functions:
+        report_progress("compiling kernels", 0, len(functions))
+    for asserts in (False, True):
+        alike = {key: function for key, function in functions.items() if has_assertions(function) == asserts}
+        lowered |= _lower(alike, host, names)
+
+    def compile_one(key: str) -> bytes:
+        with explained(f"kernel {names[key]!r}"), tempfile.NamedTemporaryFile(suffix=".o") as file:
+            codegen_build(lowered[key], host).write_to_file(file.name)
+            return Path(file.name).read_bytes()
+
+    compiled: dict[str, bytes] = {}
+    with ThreadPoolExecutor(cores()) as pool:
+        for key, content in zip(lowered, pool.map(compile_one, lowered), strict=True):
+            compiled[key] = content
+            report_progress("compiling kernels", len(compiled), len(lowered))
+    return compiled
+
+
+def _lower(
+    functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, names: Mapping[str, str]
+) -> dict[str, tvm.IRModule]:
+    """Return a module for the code generator for each kernel, by key."""
+    if not functions:
+        return {}
+    keys = {_name(key): key for key in functions}
+    try:
+        module = lower_kernels({name: functions[key] for name, key in keys.items()}, host)
+    except Exception:  # find the kernel that cannot be lowered
+        for name, key in keys.items():
+            with explained(f"kernel {names[key]!r}"):
+                lower_kernels({name: functions[key]}, host)
+        raise
+    # A kernel that is lowered alone is marked as the entry of its module, for which TVM would generate a function.
+    return {
+        keys[str(v.name_hint)]: tvm.IRModule({v: function.without_attr("tirx.is_entry_func")})
+        for v, function in module.functions_items()
+    }
 
 
 def _name(key: str) -> str:

@@ -35,13 +35,22 @@ def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimF
 
 def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> tvm.runtime.Module:
     """Compile kernels, given by their names in the result, to one module that can run and be exported."""
+    return codegen_build(lower_kernels(functions, host), host)
+
+
+def lower_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> tvm.IRModule:
+    """Lower kernels for TVM's code generator, under their names in the result.
+
+    Many kernels at once take a fraction of the time of one by one. The code of each is the same as if it were lowered alone,
+    as long as either none or all of them have assertions (`has_assertions`).
+    """
     named = {name: function.with_attr("global_symbol", name) for name, function in functions.items()}
     target = host.with_host(host)
     pipeline, _, _ = tirx.get_default_tir_pipeline(target)
     # Like TVM's finalize_host_passes. The variables of `replace_calls` come after memory is allocated, so that they live on
     # the stack. Checks of arguments, half of the code of a small kernel, are removed: the executor passes buffers from a
     # plan made for the kernel. A kernel's own assertions stay.
-    asserted = any(contains(function.body, (tirx.AssertStmt,)) for function in functions.values())
+    asserted = any(map(has_assertions, functions.values()))
     finalize = [
         *([] if asserted else [tirx.transform.SkipAssert(), tirx.transform.RemoveNoOp()]),
         tirx.transform.LowerTVMBuiltin(),
@@ -53,10 +62,14 @@ def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Tar
         _keep_not_a_number,
     ]
     chain = tvm.transform.Sequential([tirx.transform.BindTarget(target), pipeline, *finalize])
-    with tvm.transform.PassContext(
-        config={"tirx.disable_cse_tir": True}
-    ):  # LLVM eliminates common subexpressions better
-        return codegen_build(chain(tvm.IRModule(named)), host)
+    # LLVM eliminates common subexpressions better.
+    with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):
+        return chain(tvm.IRModule(named))
+
+
+def has_assertions(function: tirx.PrimFunc) -> bool:
+    """Return whether a kernel has assertions of its own."""
+    return contains(function.body, (tirx.AssertStmt,))
 
 
 def _vectorise(host: tvm.target.Target) -> tvm.transform.Pass:

@@ -60,6 +60,9 @@ def tile_transposes(schedule: s_tir.Schedule, block: Any) -> bool:
     for crossing in crossings:
         tile = schedule.cache_read(block, crossing.read, "local")
         schedule.compute_at(tile, order[-1])
+        if long > 2 * TILE:  # else LLVM shuffles whole rows in registers, which takes it a second to compile
+            *_, line, element = schedule.get_loops(tile)
+            schedule.reorder(element, line)
         schedule.transform_layout(tile, ("write", 0), _moved_last(crossing))
     return True
 
@@ -87,7 +90,9 @@ def _order_of_reads(read: Any, variables: list[Any]) -> list[int]:
 
 
 def _side(extent: int) -> int:
-    """Return a divisor near `TILE`; the extent itself if it has none and is at most `LONGEST`."""
+    """Return `TILE` or another divisor near it; the extent itself if it has none and is at most `LONGEST`."""
+    if extent % TILE == 0:
+        return TILE
     best = max(d for d in range(1, min(extent, 2 * TILE) + 1) if extent % d == 0)
     return best if best >= TILE // 2 or extent > LONGEST else extent
 

@@ -13,6 +13,7 @@ from typing import Any
 from ....._library import function as library_function
 from .....blob_cache import choice_cache
 from .....cost_model.profile import this_machine
+from .....progress import report_progress
 from ....toolchain.compile_target import CompileTarget
 from ..kernel_library import KernelSet
 from .products import VERSION
@@ -44,6 +45,7 @@ def choose_implementations(kernels: KernelSet, target: CompileTarget) -> None:
     known = {key: content.decode() for key, content in kept.find(list(wanted)).items()}
     new = [key for key in wanted if key not in known]
     if new:
+        report_progress("measuring implementations of oneDNN's kernels", len(wanted) - len(new), len(wanted))
         # The results come in the order of the kernels' names.
         numbered = {f"{place:06d}": described[key] for place, key in enumerate(new)}
         document = json.dumps({"version": VERSION, "kernels": numbered, **target.in_artifact()})
