@@ -5,7 +5,8 @@ Importers write them on wider types with the zero point subtracted: ``conv2d(ast
 ``conv2d((astype(x) - zero) * scale, weights)``). Their weights are factored into integers and a scale for each output, and
 the scales multiply the sums. TVM compiles the elementwise operators that follow (bias, scales, rounding).
 
-This needs AVX512-VNNI, AVX-VNNI or AMX. On other processors oneDNN's sums saturate, so the wider types are used.
+oneDNN needs AVX512-VNNI, AVX-VNNI or AMX for this. On other processors its sums saturate, so kernels of our own
+(`exact_products`) take its place, and where the instructions are there but oneDNN has no fast kernel.
 """
 
 from __future__ import annotations
@@ -63,17 +64,31 @@ class IntegerProduct:
     scale: Any = None
 
 
-def integer_product(rewriter: Rewriter, call: Any) -> IntegerProduct | None:
-    """Return the kernel for a product of integers in wider types; None for other calls, or if there is no fast kernel."""
+@dataclass(frozen=True)
+class Integers:
+    """A convolution or product of an 8-bit tensor with whole numbers, in wider types.
+
+    Attributes
+    ----------
+    source : Source
+    weights : numpy.ndarray
+        int8, or int16 if that does not hold them.
+    scale : numpy.ndarray or None
+        Factor of the sums: one number, or one per output.
+    """
+
+    source: Source
+    weights: np.ndarray[Any, Any]
+    scale: Any
+
+
+def find_integers(rewriter: Rewriter, call: Any) -> Integers | None:
+    """Return the integers that a convolution or product with constant weights multiplies; None for other calls."""
     name = operation(call)
-    if (
-        dtype_of(call) not in SUMS
-        or (name != "matmul" and name not in CONVOLUTIONS)
-        or not has_instructions(get_compile_target(rewriter.mod))
-    ):
+    if dtype_of(call) not in SUMS or (name != "matmul" and name not in CONVOLUTIONS):
         return None
     source = _source(rewriter, call.args[0])
-    value = None if source is None else _known(rewriter, call.args[1])
+    value = None if source is None else known_value(rewriter, call.args[1])
     if source is None or value is None or static_shape(call) is None:
         return None
     weights, scale = _bytes(value), source.scale
@@ -82,7 +97,13 @@ def integer_product(rewriter: Rewriter, call: Any) -> IntegerProduct | None:
         if parts is None:
             return None
         weights, scale = parts[0], np.float32(scale) * parts[1]
-    if weights is None:
+    return None if weights is None else Integers(source, weights, scale)
+
+
+def integer_product(rewriter: Rewriter, call: Any, found: Integers) -> IntegerProduct | None:
+    """Return oneDNN's kernel for a product of integers; None if it has no fast and exact one."""
+    name, source, weights, scale = operation(call), found.source, found.weights, found.scale
+    if weights.dtype != np.int8 or not has_instructions(get_compile_target(rewriter.mod)):
         return None
     terms = weights.size // max(weights.shape[1 if name == "matmul" else 0], 1)
     if terms > MOST_TERMS:
@@ -121,12 +142,9 @@ def _are_multiples(rows: Any, scales: Any) -> Any:
 
 def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
     """Whether `integer_product` may find a kernel after conversion to channels last."""
-    if dtype_of(call) not in SUMS or not has_instructions(get_compile_target(rewriter.mod)):
+    if dtype_of(call) not in SUMS or _source(rewriter, call.args[0]) is None:
         return False
-    source = _source(rewriter, call.args[0])
-    if source is None or _number(source.zero) is None:
-        return False
-    return _bytes(_known(rewriter, call.args[1])) is not None
+    return _bytes(known_value(rewriter, call.args[1])) is not None
 
 
 def has_instructions(target: CompileTarget) -> bool:
@@ -138,7 +156,7 @@ def _is_exact(name: str) -> bool:
     return ("vnni" in name or "amx" in name) and "ref" not in name
 
 
-def _known(rewriter: Rewriter, expr: Any) -> Any:
+def known_value(rewriter: Rewriter, expr: Any) -> Any:
     """Return the value of a constant, also of cast, shifted, scaled or transposed 8-bit weights; None if unknown."""
     expr = rewriter.resolve(expr)
     call = rewriter.defined(expr)
@@ -147,7 +165,7 @@ def _known(rewriter: Rewriter, expr: Any) -> Any:
     name = operation(call)
     if name not in ("astype", "subtract", "multiply", "permute_dims") or static_shape(call) is None:
         return None
-    values = [_known(rewriter, argument) for argument in call.args]
+    values = [known_value(rewriter, argument) for argument in call.args]
     if any(value is None for value in values):
         return None
     if name == "astype":
@@ -158,15 +176,18 @@ def _known(rewriter: Rewriter, expr: Any) -> Any:
 
 
 def _bytes(value: Any) -> Any:
-    """Convert constant weights to int8; None if int8 does not represent them exactly."""
+    """Convert constant weights to int8, or int16 for 8-bit integers less a zero point; None for other values."""
     if value is None or value.dtype.name not in (*SUMS, *BYTES) or value.size == 0:
         return None
-    narrow = np.clip(np.nan_to_num(value), -128, 127).astype(np.int8)
-    return narrow if np.array_equal(narrow, value) else None
+    short = np.clip(np.nan_to_num(value), -255, 255).astype(np.int16)
+    if not np.array_equal(short, value):
+        return None
+    narrow = short.astype(np.int8)
+    return narrow if np.array_equal(narrow, short) else short
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """The 8-bit tensor behind a wider one: the order of its dimensions, its zero point and its scale."""
 
     expr: Any
@@ -181,7 +202,7 @@ class _Source:
         return tuple(shape[k] for k in self.order)
 
 
-def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
+def _source(rewriter: Rewriter, expr: Any) -> Source | None:
     order, zero, scale, wider = tuple(range(len(static_shape(expr) or ()))), None, None, False
     expr = rewriter.resolve(expr)
     while (call := rewriter.defined(expr)) is not None:
@@ -201,7 +222,7 @@ def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
         if static_shape(call.args[0]) is None or len(static_shape(call.args[0]) or ()) != len(order):
             return None
         expr = rewriter.resolve(call.args[0])
-    return _Source(expr, order, zero, scale) if wider and dtype_of(expr) in BYTES else None
+    return Source(expr, order, zero, scale) if wider and dtype_of(expr) in BYTES else None
 
 
 def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
@@ -212,12 +233,17 @@ def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
     number = rewriter.number(expr)
     if number is not None:
         return number.is_integer() and -128 <= number <= 255  # sums with larger numbers might overflow int32
+    return dtype_of(eight_bit_number(rewriter, expr)) in BYTES
+
+
+def eight_bit_number(rewriter: Rewriter, expr: Any) -> Any:
+    """Return the tensor behind casts and reshapes: an 8-bit one if a zero point is known only at run time."""
     while dtype_of(expr) not in BYTES and operation(call := rewriter.defined(expr)) in ("astype", *RESHAPES):
         expr = call.args[0]
-    return dtype_of(expr) in BYTES
+    return expr
 
 
-def _convolution(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProduct | None:
+def _convolution(call: Any, weights: Any, source: Source, scale: Any) -> IntegerProduct | None:
     attrs, out, shape = call.attrs, static_shape(call) or (), source.shape
     number = _number(source.zero)
     if number is None or layouts(call) != known_layouts(call, last=True):
@@ -251,7 +277,7 @@ def _number(zero: Any) -> int | None:
     return int(value.reshape(-1)[0])
 
 
-def _matmul(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProduct | None:
+def _matmul(call: Any, weights: Any, source: Source, scale: Any) -> IntegerProduct | None:
     out, shape = static_shape(call) or (), source.shape
     if weights.ndim != 2 or len(shape) < 2:
         return None
