@@ -95,6 +95,20 @@ def signed_convolution(g):
     return g.node("Cast", made, to=TensorProto.FLOAT)
 
 
+def dynamic_dequantised(g):
+    """Rows that are dequantised with a scale of their own, reshaped and multiplied by uint8 weights of a zero point."""
+    data = g.node("DequantizeLinear", *g.node("DynamicQuantizeLinear", "x", count=3))
+    data = g.node("Reshape", data, g.constant(np.array([-1, 11])))
+    weights = g.bytes(11, 20, low=0, high=256, dtype="uint8")
+    return g.node("MatMul", data, g.node("DequantizeLinear", weights, g.scale(), g.constant(np.uint8(117))))
+
+
+def depthwise(g):
+    data = g.node("QuantizeLinear", "x", g.constant(np.float32(0.04)), g.constant(UNSIGNED))
+    made = g.node("ConvInteger", data, g.bytes(6, 1, 3, 3), g.constant(UNSIGNED), group=6, pads=[1, 1, 1, 1])
+    return g.node("Cast", made, to=TensorProto.FLOAT)
+
+
 CASES = {
     "QDQ, a scale for each output": lambda g: qdq_convolution(g, pads=[1, 1, 1, 1]),
     "QDQ, one scale, signed": lambda g: qdq_convolution(g, each=False, zero=np.int8(-5), strides=[2, 1]),
@@ -103,6 +117,8 @@ CASES = {
     "QDQ product": qdq_product,
     "dynamic product": dynamic_product,
     "ConvInteger of int8": signed_convolution,
+    "depthwise": depthwise,
+    "rows dequantised at run time": dynamic_dequantised,
 }
 
 
@@ -124,7 +140,7 @@ def test_values(make, processor, tmp_path):
     model = g.model(make(g), IMAGE)
     x = np.random.default_rng(1).standard_normal(IMAGE).astype("float32") * 2
     x[0, 0, 0, :3] = np.inf, -np.inf, 1e9
-    if make is dynamic_product:
+    if make in (dynamic_product, dynamic_dequantised):
         x = np.clip(x, -5, 5)
     # Numbers above 1e6 saturate as 1e6 does; onnx.reference takes them through int32, which does not hold all of them.
     wanted = exact.evaluate(model, {"x": np.clip(x, -1e6, 1e6)})[0]

@@ -59,7 +59,7 @@ class Claimer(Rewriter):
             product = integer_product(self, value, integers)
             if product is not None:
                 return emit_product(self, value, product)
-            exact = exact_product(self, value, integers.source, integers.weights, integers.scale)
+            exact = exact_product(self, value, integers)
             if exact is not None:
                 self._begin_exact(variable, value, exact)
         if variable not in self.ends and variable not in self.inside and name in PRODUCTS:

@@ -17,7 +17,7 @@ from tvm import relax
 from ....ir.tensor_types import dtype_of, static_shape
 from ..rewrite import Rewriter, operation
 from .describe import channels_last, dense, window
-from .integer_products import BYTES, Source, eight_bit_number, known_value
+from .integer_products import BYTES, Integers, Source, eight_bit_number, known_value
 from .products import known_layouts, layouts
 
 COLUMNS = 16
@@ -64,11 +64,13 @@ class ExactProduct:
     weights: np.ndarray[Any, Any]
     zero: Any
     scale: Any
+    dynamic_scale: Any
     flops: int
 
 
-def exact_product(rewriter: Rewriter, call: Any, source: Source, weights: Any, scale: Any) -> ExactProduct | None:
+def exact_product(rewriter: Rewriter, call: Any, found: Integers) -> ExactProduct | None:
     """Return the kernel for a product of integers in wider types; None if there is none."""
+    source, weights = found.source, found.weights
     axis = 1 if operation(call) == "matmul" else 0
     terms = np.abs(np.moveaxis(weights, axis, 0).astype(np.int64)).reshape(weights.shape[axis], -1).sum(1)
     zero = None if source.zero is None else rewriter.number(source.zero)
@@ -88,7 +90,7 @@ def exact_product(rewriter: Rewriter, call: Any, source: Source, weights: Any, s
     if zero:
         kernel["source_zero"] = int(zero)
     flops = 2 * prod(static_shape(call) or ()) * weights.size // max(weights.shape[axis], 1)
-    return ExactProduct(kernel, source, packed, given, scale, flops)
+    return ExactProduct(kernel, source, packed, given, found.scale, found.dynamic_scale, flops)
 
 
 def _product(call: Any, source: Source) -> tuple[dict[str, Any], int] | None:
@@ -327,7 +329,13 @@ def emit_exact(rewriter: Any, call: Any, product: ExactProduct, epilogue: Epilog
         kernel["bias"] = add(epilogue.bias, "int32")
         names.append("bias")
     post: list[dict[str, Any]] = []
-    for name, value in (("multiply", epilogue.factor), ("add", epilogue.summand)):
+    factor = epilogue.factor
+    if product.dynamic_scale is not None:
+        number = rewriter.emit(relax.op.reshape(rewriter.value(product.dynamic_scale), (1,)))
+        factor = rewriter.emit(
+            relax.op.multiply(number, rewriter.folded(factor.astype(np.float32).reshape(-1), origin))
+        )
+    for name, value in (("multiply", factor), ("add", epilogue.summand)):
         if value is not None:
             value = value.astype(np.float32) if isinstance(value, np.ndarray) else value
             post.append({"name": name, "input": add(value, "float32")})
