@@ -281,7 +281,9 @@ void IntegerConvolution::Compute(const Call& call, const Part& part) const {
     const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, group_outputs_ - first));
     functions_.finish(call.epilogue, sums, rows, panel * kColumns, columns, to);
   };
-  const int most = functions_.rows;
+  // Tiles of nearly as many rows each: a small one takes as long as its weights need to be read.
+  const std::int64_t tiles = CeilDiv(pixels, functions_.rows);
+  const std::int64_t most = CeilDiv(pixels, tiles);
   if (depthwise_) {
     for (std::int64_t pixel = 0; pixel < pixels; pixel += most) {
       const int rows = static_cast<int>(std::min<std::int64_t>(most, pixels - pixel));

@@ -109,6 +109,16 @@ def depthwise(g):
     return g.node("Cast", made, to=TensorProto.FLOAT)
 
 
+def bias_at_run_time(g):
+    """A bias that is divided by the scale of the data and rounded down, as some converters write it."""
+    data, scale, zero = g.node("DynamicQuantizeLinear", "x", count=3)
+    made = g.node("ConvInteger", data, g.bytes(8, 6, 3, 3), zero)
+    bias = g.node("Floor", g.node("Div", g.constant(g.rng.uniform(-9, 9, (1, 8, 1, 1)).astype("float32")), scale))
+    made = g.node("Add", made, g.node("Cast", bias, to=TensorProto.INT32))
+    made = g.node("Mul", g.node("Cast", made, to=TensorProto.FLOAT), scale)
+    return g.node("Mul", made, g.node("Sigmoid", made))
+
+
 CASES = {
     "QDQ, a scale for each output": lambda g: qdq_convolution(g, pads=[1, 1, 1, 1]),
     "QDQ, one scale, signed": lambda g: qdq_convolution(g, each=False, zero=np.int8(-5), strides=[2, 1]),
@@ -118,6 +128,7 @@ CASES = {
     "dynamic product": dynamic_product,
     "ConvInteger of int8": signed_convolution,
     "depthwise": depthwise,
+    "bias at run time": bias_at_run_time,
     "rows dequantised at run time": dynamic_dequantised,
 }
 
@@ -140,7 +151,7 @@ def test_values(make, processor, tmp_path):
     model = g.model(make(g), IMAGE)
     x = np.random.default_rng(1).standard_normal(IMAGE).astype("float32") * 2
     x[0, 0, 0, :3] = np.inf, -np.inf, 1e9
-    if make in (dynamic_product, dynamic_dequantised):
+    if make in (dynamic_product, dynamic_dequantised, bias_at_run_time):
         x = np.clip(x, -5, 5)
     # Numbers above 1e6 saturate as 1e6 does; onnx.reference takes them through int32, which does not hold all of them.
     wanted = exact.evaluate(model, {"x": np.clip(x, -1e6, 1e6)})[0]

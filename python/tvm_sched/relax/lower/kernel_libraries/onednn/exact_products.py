@@ -37,7 +37,7 @@ class Epilogue:
         The value that the kernel returns.
     inside : list of relax.Var
         All values before it.
-    bias : numpy.ndarray or None
+    bias : numpy.ndarray, relax expression or None
         int32, for each output.
     factor, summand : numpy.ndarray, relax expression or None
         float32: one number, or one for each output.
@@ -225,8 +225,13 @@ class EpilogueFinder:
 
     def _take_bias(self, call: Any, name: str) -> bool:
         value = self._operand(call, first=name == "subtract")
-        if not isinstance(value, np.ndarray):
+        if value is None or isinstance(self.found.bias, relax.Expr):
             return False
+        if isinstance(value, relax.Expr):  # known only when the model runs
+            if name != "add" or self.found.bias is not None or static_shape(value)[-1] != self.shape[-1]:
+                return False
+            self.found.bias = value
+            return True
         value = np.broadcast_to(value, (self.shape[-1],)).astype(np.int32)
         before = np.zeros_like(value) if self.found.bias is None else self.found.bias
         self.found.bias = before + value if name == "add" else before - value
