@@ -228,7 +228,7 @@ class EpilogueFinder:
         if value is None or isinstance(self.found.bias, relax.Expr):
             return False
         if isinstance(value, relax.Expr):  # known only when the model runs
-            if name != "add" or self.found.bias is not None or static_shape(value)[-1] != self.shape[-1]:
+            if name != "add" or self.found.bias is not None or (static_shape(value) or (0,))[-1] != self.shape[-1]:
                 return False
             self.found.bias = value
             return True
