@@ -240,7 +240,8 @@ def page(kept: dict[str, dict[str, Any]], path: Path) -> Page:
         "*Of the peer* is ours over the faster peer, *of float32* ours over our float32 form: on one core of the least "
         "processor time of a run, which other work on the machine hardly changes, on two of the least latency. "
         "*Error* is the greatest difference from ONNX Runtime over the greatest value of an output; on processors without "
-        "VNNI ONNX Runtime's sums of 8-bit products may saturate, ours are exact. A model that was not measured has no line."
+        "VNNI ONNX Runtime's sums of 8-bit products may saturate, ours are exact. What was not measured, "
+        "or on two cores only while other work took them, has no line."
     )
     head = ["model", "cores", "ours", "float32", *PEERS, "of the peer", "of float32", "error"]
     for processor, results in kept.items():
