@@ -228,12 +228,14 @@ def main() -> None:
             continue
         run()
         times: list[float] = []
+        busy: list[float] = []
         end = time.perf_counter() + float(line)
         while time.perf_counter() < end or len(times) < 2:
-            start = time.perf_counter()
+            start, before = time.perf_counter(), time.process_time()
             run()
             times.append(time.perf_counter() - start)
-        say({"times": times, "mib": peak_mib()})
+            busy.append(time.process_time() - before)
+        say({"times": times, "processor": busy, "mib": peak_mib()})
 
 
 if __name__ == "__main__":

@@ -79,11 +79,16 @@ target_link_options(libimf PRIVATE -Wl,--no-as-needed)
 target_link_libraries(libimf PRIVATE m)
 set_target_properties(libintlc PROPERTIES SUFFIX ".so.5")
 
-file(GLOB TVM_SCHED_ONEDNN_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/onednn/*.cc)
+file(GLOB TVM_SCHED_ONEDNN_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/onednn/*.cc
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/*.cc)
 add_library(tvm_sched_onednn SHARED ${TVM_SCHED_ONEDNN_SOURCES}
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/cores.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/json_cursor.cc)
 target_compile_options(tvm_sched_onednn PRIVATE -fopenmp-simd)
+# Each operation rounds, as the operators of a model do.
+set_source_files_properties(
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/avx2.cc ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/portable.cc
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/sse41.cc PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 target_include_directories(tvm_sched_onednn PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/cpp)
 target_include_directories(tvm_sched_onednn SYSTEM PRIVATE ${TVM_SCHED_DNNL_INCLUDE})
 target_link_libraries(tvm_sched_onednn PRIVATE tvm_ffi::shared tvm_sched_threads Threads::Threads ${TVM_SCHED_DNNL_LIBRARY})

@@ -20,13 +20,12 @@ std::vector<std::int64_t> Integers(const JsonCursor& list) {
 }
 
 DataType ReadType(const JsonCursor& item) {
-  static const std::map<std::string, DataType> known{{"float32", DataType::kFloat32},
-                                                     {"bfloat16", DataType::kBfloat16},
-                                                     {"int32", DataType::kInt32},
-                                                     {"int8", DataType::kInt8},
-                                                     {"uint8", DataType::kUint8}};
+  static const std::map<std::string, DataType> known{
+      {"float32", DataType::kFloat32}, {"bfloat16", DataType::kBfloat16},
+      {"int32", DataType::kInt32},     {"int16", DataType::kInt16},
+      {"int8", DataType::kInt8},       {"uint8", DataType::kUint8}};
   const auto found = known.find(item.Name());
-  if (found == known.end()) item.Unexpected("float32, bfloat16, int32, int8 or uint8");
+  if (found == known.end()) item.Unexpected("float32, bfloat16, int32, int16, int8 or uint8");
   return found->second;
 }
 
@@ -56,7 +55,7 @@ PostOperation ReadPost(const JsonCursor& item, std::size_t operands) {
 Description ReadDescription(const JsonCursor& item) {
   item.AllowFields({"primitive", "operands", "bias", "post", "kernel", "strides", "dilation",
                     "padding_low", "padding_high", "algorithm", "axis", "numbers", "source_zero",
-                    "cores", "implementation"});
+                    "source_zero_input", "cores", "implementation"});
   Description found;
   found.primitive = item.Field("primitive").Name();
   for (const JsonCursor& operand : item.Field("operands").Items()) {
@@ -86,6 +85,9 @@ Description ReadDescription(const JsonCursor& item) {
   if (auto field = item.OptionalField("source_zero")) {
     found.source_zero = static_cast<std::int32_t>(field->Int(-128, 255));
   }
+  if (auto field = item.OptionalField("source_zero_input")) {
+    found.source_zero_input = field->Index(count, "operands");
+  }
   if (auto field = item.OptionalField("cores")) found.cores = runtime::ReadShare(*field);
   return found;
 }
@@ -93,7 +95,7 @@ Description ReadDescription(const JsonCursor& item) {
 }  // namespace
 
 std::int64_t BytesOf(DataType type) {
-  if (type == DataType::kBfloat16) return 2;
+  if (type == DataType::kBfloat16 || type == DataType::kInt16) return 2;
   return type == DataType::kFloat32 || type == DataType::kInt32 ? 4 : 1;
 }
 

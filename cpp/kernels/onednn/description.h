@@ -11,7 +11,7 @@
 
 namespace tvm_sched::onednn {
 
-enum class DataType { kFloat32, kBfloat16, kInt32, kInt8, kUint8 };
+enum class DataType { kFloat32, kBfloat16, kInt32, kInt16, kInt8, kUint8 };
 
 /// Of an element.
 std::int64_t BytesOf(DataType type);
@@ -61,6 +61,8 @@ struct Description {
   std::vector<double> numbers;
   /// What the source's integers stand for 0 with; padding is that number, too.
   std::int32_t source_zero = 0;
+  /// The operand that holds that number, of an integer convolution; -1: it is `source_zero`.
+  int source_zero_input = -1;
   /// The part of the machine's cores that compute it.
   runtime::Share cores;
 

@@ -40,6 +40,8 @@ const char* NameOf(DataType type) {
       return "bfloat16";
     case DataType::kInt32:
       return "int32";
+    case DataType::kInt16:
+      return "int16";
     case DataType::kInt8:
       return "int8";
     default:
@@ -187,7 +189,7 @@ void* Kernel::AddressOf(int argument, const DLTensor* tensor) const {
 void Kernel::Build() {
   if (IsOwn(description_.primitive)) {
     for (const Operand& operand : description_.operands) {
-      if (operand.type == DataType::kFloat32) continue;
+      if (operand.type == DataType::kFloat32 || TakesIntegers(description_.primitive)) continue;
       throw std::invalid_argument("the kernel \"" + name_ + "\" takes float32 tensors alone");
     }
     own_ = MakeOwn(description_, threads_);

@@ -4,12 +4,15 @@
 #include <stdexcept>
 
 #include "kernels/onednn/attention.h"
+#include "kernels/onednn/integer_convolution.h"
 #include "kernels/onednn/moments.h"
 #include "kernels/onednn/softmax.h"
 
 namespace tvm_sched::onednn {
 
 namespace {
+
+constexpr const char* kIntegers = "integer_convolution";
 
 template <typename Made>
 std::unique_ptr<OwnKernel> Make(const Description& description, int threads) {
@@ -19,14 +22,18 @@ std::unique_ptr<OwnKernel> Make(const Description& description, int threads) {
 using Maker = std::unique_ptr<OwnKernel> (*)(const Description&, int);
 
 const std::map<std::string, Maker>& Makers() {
-  static const std::map<std::string, Maker> makers{
-      {"attention", Make<Attention>}, {"moments", Make<Moments>}, {"softmax", Make<Softmax>}};
+  static const std::map<std::string, Maker> makers{{"attention", Make<Attention>},
+                                                   {kIntegers, Make<IntegerConvolution>},
+                                                   {"moments", Make<Moments>},
+                                                   {"softmax", Make<Softmax>}};
   return makers;
 }
 
 }  // namespace
 
 bool IsOwn(const std::string& primitive) { return Makers().contains(primitive); }
+
+bool TakesIntegers(const std::string& primitive) { return primitive == kIntegers; }
 
 std::unique_ptr<OwnKernel> MakeOwn(const Description& description, int threads) {
   const auto found = Makers().find(description.primitive);

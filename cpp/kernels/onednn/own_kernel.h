@@ -21,6 +21,9 @@ class OwnKernel {
 /// Whether one of our kernels computes what a description calls `primitive`.
 bool IsOwn(const std::string& primitive);
 
+/// Whether it also takes operands that are not float32.
+bool TakesIntegers(const std::string& primitive);
+
 /// Throws std::invalid_argument if shapes do not fit, or none of our kernels computes it.
 std::unique_ptr<OwnKernel> MakeOwn(const Description& description, int threads);
 

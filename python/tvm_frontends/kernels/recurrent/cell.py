@@ -40,6 +40,8 @@ class Cell:
     rounded_state : bool
         LSTM: whether each sequence's state is rounded to 8 bits of its range before each product, as
         ``com.microsoft.DynamicQuantizeLSTM`` does.
+    weights : {"", "int8", "int16"}
+        The type of the recurrent weights, if they are integers with a factor for each gate; else it is ``dtype``.
     dtype : {"float32", "float64"}
     """
 
@@ -55,6 +57,7 @@ class Cell:
     input_forget: bool = False
     linear_before_reset: bool = False
     rounded_state: bool = False
+    weights: str = ""
     dtype: str = "float32"
 
     @property

@@ -23,7 +23,8 @@ def recurrent_kernel(cell: Cell) -> tirx.PrimFunc:
     ``H`` hidden units:
 
     - inputs' part of the gates, ``(T * B, J * G * U)``, biases included,
-    - recurrent weights, one tensor for each of `Cell.phases`, ``(J, H, gates of the phase * U)``,
+    - recurrent weights, one tensor for each of `Cell.phases`, ``(J, H, gates of the phase * U)``; if they are integers,
+      their factors, ``(J, G * U)``,
     - state before the first step ``(1, B, H)``; LSTM: the cell's state, too,
     - peepholes, if any: ``(J, 3, U)``; GRU with `linear_before_reset`: recurrent bias of the hidden gate ``(J, U)``,
     - lengths, if any: ``(B,)`` int32,
@@ -46,9 +47,10 @@ class _Writer:
         padded = c.blocks * c.units
         self.x = self._arg("x", (c.steps * c.batch, c.blocks * c.gates * c.units))
         self.weights = [
-            self._arg(f"weights{k}", (c.blocks, c.hidden, (to - start) * c.units))
+            self._arg(f"weights{k}", (c.blocks, c.hidden, (to - start) * c.units), c.weights)
             for k, (start, to) in enumerate(c.phases)
         ]
+        self.factors: Any = self._arg("factors", (c.blocks, c.gates * c.units)) if c.weights else None
         self.first_h = self._arg("first_h", (1, c.batch, c.hidden))
         self.first_c = self._arg("first_c", (1, c.batch, c.hidden)) if c.kind == "lstm" else None
         self.peepholes: Any = self._arg("peepholes", (c.blocks, 3, c.units)) if c.peepholes else None
@@ -115,8 +117,12 @@ class _Writer:
         ):
             b, column = group * rows + row, gate * units + lane
             state = self.reset[b, k] if phase else self._state(step, b, k)
-            product = state * self.weights[phase][block, k, column]
+            product = state * self.weights[phase][block, k, column].astype(self.cell.dtype)
             T.buffer_store(self.sums, self.sums[row, column] + product, [row, column])
+        if self.factors is not None:
+            with T.unroll(rows) as row, T.unroll(gates) as gate, T.vectorized(units) as lane:
+                column = gate * units + lane
+                T.buffer_store(self.sums, self.sums[row, column] * self.factors[block, column], [row, column])
 
     def _state(self, step: Any, b: Any, k: Any) -> Any:
         return self.h[step % 2, b, k] if self.rounded is None else self.rounded[b, k]

@@ -26,6 +26,8 @@ class Weights:
         ``(G * H, I)``.
     recurrent : relax.Expr
         ``(G * H, H)``.
+    factors : relax.Expr, optional
+        ``(G * H,)``: of recurrent weights that are integers (`Cell.weights`).
     input_bias, recurrent_bias : relax.Expr, optional
         ``(G * H,)``.
     peepholes : relax.Expr, optional
@@ -37,6 +39,7 @@ class Weights:
     input_bias: relax.Expr | None = None
     recurrent_bias: relax.Expr | None = None
     peepholes: relax.Expr | None = None
+    factors: relax.Expr | None = None
 
 
 def emit_direction(
@@ -84,10 +87,17 @@ class _Emitter:
         lengths: relax.Expr | None,
     ) -> list[relax.Expr]:
         cell, op = self.cell, relax.op
+        recurrent = weights.recurrent
         weights = Weights(*(self._cast(getattr(weights, part.name)) for part in fields(Weights)))
+        if cell.weights:
+            weights = replace(weights, recurrent=recurrent)
         arguments = [self._inputs(weights, self._cast(x))]
         packed = self._pack_gates(weights.recurrent)
         arguments += [self._phase(packed, start, to) for start, to in cell.phases]
+        if cell.weights:
+            factors = self._blocks(self._reshape(weights.factors, (cell.gates, cell.hidden)), 1)  # G, J, U
+            factors = self._emit(op.permute_dims(factors, [1, 0, 2]))
+            arguments.append(self._reshape(factors, (cell.blocks, cell.gates * cell.units)))
         arguments.append(self._state(first_h))
         if cell.kind == "lstm":
             arguments.append(self._state(first_c))

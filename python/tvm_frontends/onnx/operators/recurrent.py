@@ -33,8 +33,8 @@ def recurrent(node: Node) -> list[relax.Expr]:
     return _layer(node)
 
 
-def _layer(node: Node, rounded: bool = False) -> list[relax.Expr]:
-    """The layer of a node, with the state as it is or rounded to 8 bits."""
+def _layer(node: Node, factors: Any = None) -> list[relax.Expr]:
+    """The layer of a node; with ``factors`` of the gates, recurrent weights are integers and states rounded to 8 bits."""
     kind = node.operator.lower()
     swapped = bool(node.attributes.get("layout", 0))
     directions = _directions(node)
@@ -42,9 +42,11 @@ def _layer(node: Node, rounded: bool = False) -> list[relax.Expr]:
     states = [_swap(node, s) if swapped and s is not None else s for s in (node.input(5), node.input(6))]
     results = []
     for d, reverse in enumerate(directions):
-        cell = _cell(node, kind, x, d, reverse, rounded)
+        cell = _cell(node, kind, x, d, reverse)
+        if factors is not None:
+            cell = replace(cell, rounded_state=True, weights=dtype_of(node.input(2)))
         h, c = (_slice(node, state, d) for state in states)
-        results.append(emit_direction(node.builder, cell, _weights(node, cell, d), x, h, c, node.input(4)))
+        results.append(emit_direction(node.builder, cell, _weights(node, cell, d, factors), x, h, c, node.input(4)))
     y = [_join(node, [r[0] for r in results], 1)]  # steps, directions, batch, hidden
     last = [_join(node, [r[k] for r in results], 0) for k in range(1, len(results[0]))]
     if not swapped:
@@ -61,24 +63,27 @@ def dynamic_quantize_lstm(node: Node) -> list[relax.Expr]:
     """
     x = node.input(0)
     inputs = [dequantize(node, *dynamically_quantized(node, x)), *(node.input(k) for k in range(1, 8))]
-    for position, scale in ((1, 8), (2, 10)):
-        inputs[position] = _dequantized_weights(node, position, scale)
-    return _layer(replace(node, operator="LSTM", inputs=tuple(inputs)), rounded=True)
+    whole, scales = _integer_weights(node, 1, 8)
+    inputs[1] = relax.const((whole.astype(np.float32) * scales[..., None]).astype(np.float32))
+    whole, scales = _integer_weights(node, 2, 10)
+    inputs[2] = relax.const(whole)
+    return _layer(replace(node, operator="LSTM", inputs=tuple(inputs)), scales)
 
 
-def _dequantized_weights(node: Node, position: int, scale: int) -> relax.Expr:
-    """8-bit weights (directions, inputs, gates) as float32 (directions, gates, inputs)."""
+def _integer_weights(node: Node, position: int, scale: int) -> tuple[Any, Any]:
+    """8-bit weights (directions, inputs, gates) less their zero points as (directions, gates, inputs); each gate's scale."""
     name = "WR"[position - 1]
     whole, scales, zeros = (node.constant(k) for k in (position, scale, scale + 1))
     if whole is None or scales is None or (zeros is None and node.input(scale + 1) is not None):
         raise node.unsupported(
             f"its weights {name}, their scale or their zero point are known only when the model runs"
         )
-    wide = whole.astype(np.int32)
+    wide = whole.astype(np.int16)
     if zeros is not None:
-        wide = wide - zeros.reshape(len(whole), 1, -1).astype(np.int32)
-    values = wide.astype(np.float32) * scales.reshape(len(whole), 1, -1)
-    return relax.const(np.ascontiguousarray(values.transpose(0, 2, 1)))
+        wide = wide - zeros.reshape(len(whole), 1, -1).astype(np.int16)
+    narrow = wide.astype(np.int8)
+    kept = np.ascontiguousarray((narrow if np.array_equal(narrow, wide) else wide).transpose(0, 2, 1))
+    return kept, np.broadcast_to(scales.reshape(len(whole), -1), kept.shape[:2]).astype(np.float32)
 
 
 def _directions(node: Node) -> tuple[bool, ...]:
@@ -89,7 +94,7 @@ def _directions(node: Node) -> tuple[bool, ...]:
     return _DIRECTIONS[name]
 
 
-def _cell(node: Node, kind: str, x: Any, d: int, reverse: bool, rounded: bool) -> Cell:
+def _cell(node: Node, kind: str, x: Any, d: int, reverse: bool) -> Cell:
     steps, batch, _ = node.shape(x, "its input X")
     hidden = node.shape(node.input(2), "its recurrent weights R")[-1]
     clip = node.attributes.get("clip")
@@ -104,7 +109,6 @@ def _cell(node: Node, kind: str, x: Any, d: int, reverse: bool, rounded: bool) -
         lengths=node.input(4) is not None,
         peepholes=kind == "lstm" and node.input(7) is not None,
         input_forget=bool(node.attributes.get("input_forget", 0)),
-        rounded_state=rounded,
         linear_before_reset=kind == "gru" and bool(node.attributes.get("linear_before_reset", 0)),
         dtype=dtype_of(x),
     )
@@ -131,13 +135,14 @@ def _activations(node: Node, kind: str, d: int) -> tuple[Activation, ...]:
     return tuple(made[d * len(default) : (d + 1) * len(default)])
 
 
-def _weights(node: Node, cell: Cell, d: int) -> Weights:
+def _weights(node: Node, cell: Cell, d: int, factors: Any) -> Weights:
     biases: tuple[Any, Any] = (None, None)
     if node.input(3) is not None:
         both = node.emit(relax.op.reshape(_part(node, node.input(3), d), (2, GATES[cell.kind] * cell.hidden)))
         biases = _part(node, both, 0), _part(node, both, 1)
     peepholes = _part(node, node.input(7), d) if cell.peepholes else None
-    return Weights(_part(node, node.input(1), d), _part(node, node.input(2), d), *biases, peepholes)
+    scales = None if factors is None else relax.const(np.ascontiguousarray(factors[d]))
+    return Weights(_part(node, node.input(1), d), _part(node, node.input(2), d), *biases, peepholes, scales)
 
 
 def _slice(node: Node, value: Any, d: int) -> Any:

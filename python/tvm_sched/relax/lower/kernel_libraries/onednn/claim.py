@@ -17,7 +17,8 @@ from ....toolchain.compile_target import BFLOAT16
 from ..kernel_library import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation
 from .describe import channels_last, dense, window
-from .integer_products import emit_product, integer_product
+from .exact_products import EpilogueFinder, ExactProduct, emit_exact, exact_product
+from .integer_products import emit_product, find_integers, integer_product
 from .operator_chain import Chain, ChainFinder
 from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, Product, in_bfloat16, is_fast, product_of
 
@@ -53,9 +54,14 @@ class Claimer(Rewriter):
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding; None for intermediate values of kernels."""
         name = operation(value)
-        integers = integer_product(self, value) if name in PRODUCTS else None
-        if integers is not None and not self._taken(variable):
-            return emit_product(self, value, integers)
+        integers = find_integers(self, value) if name in PRODUCTS and not self._taken(variable) else None
+        if integers is not None:
+            product = integer_product(self, value, integers)
+            if product is not None:
+                return emit_product(self, value, product)
+            exact = exact_product(self, value, integers)
+            if exact is not None:
+                self._begin_exact(variable, value, exact)
         if variable not in self.ends and variable not in self.inside and name in PRODUCTS:
             self._begin(variable, value)
         if variable in self.ends:
@@ -86,6 +92,12 @@ class Claimer(Rewriter):
         assert kernel is not None
         self.ends[chain.end] = lambda: self._product(call, product, chain, kernel)
         self.inside.update(chain.inside)
+
+    def _begin_exact(self, variable: Any, call: Any, product: ExactProduct) -> None:
+        """Fuse to a product of integers all that its kernel can compute."""
+        epilogue = EpilogueFinder(self, self._taken, variable, product.scale).find()
+        self.ends[epilogue.end] = lambda: emit_exact(self, call, product, epilogue)
+        self.inside.update(epilogue.inside)
 
     def _taken(self, variable: Any) -> bool:
         return variable in self.ends or variable in self.inside

@@ -5,7 +5,8 @@ Importers write them on wider types with the zero point subtracted: ``conv2d(ast
 ``conv2d((astype(x) - zero) * scale, weights)``). Their weights are factored into integers and a scale for each output, and
 the scales multiply the sums. TVM compiles the elementwise operators that follow (bias, scales, rounding).
 
-This needs AVX512-VNNI, AVX-VNNI or AMX. On other processors oneDNN's sums saturate, so the wider types are used.
+oneDNN needs AVX512-VNNI, AVX-VNNI or AMX for this. On other processors its sums saturate, so kernels of our own
+(`exact_products`) take its place, and where the instructions are there but oneDNN has no fast kernel.
 """
 
 from __future__ import annotations
@@ -63,26 +64,55 @@ class IntegerProduct:
     scale: Any = None
 
 
-def integer_product(rewriter: Rewriter, call: Any) -> IntegerProduct | None:
-    """Return the kernel for a product of integers in wider types; None for other calls, or if there is no fast kernel."""
+@dataclass(frozen=True)
+class Integers:
+    """A convolution or product of an 8-bit tensor with whole numbers, in wider types.
+
+    Attributes
+    ----------
+    source : Source
+    weights : numpy.ndarray
+        int8, or int16 if that does not hold them.
+    scale : numpy.ndarray or None
+        Factor of the sums: one number, or one per output.
+    dynamic_scale : relax expression or None
+        A further factor, one number that is known only when the model runs.
+    """
+
+    source: Source
+    weights: np.ndarray[Any, Any]
+    scale: Any
+    dynamic_scale: Any = None
+
+
+def find_integers(rewriter: Rewriter, call: Any) -> Integers | None:
+    """Return the integers that a convolution or product with constant weights multiplies; None for other calls."""
     name = operation(call)
-    if (
-        dtype_of(call) not in SUMS
-        or (name != "matmul" and name not in CONVOLUTIONS)
-        or not has_instructions(get_compile_target(rewriter.mod))
-    ):
+    if dtype_of(call) not in SUMS or (name != "matmul" and name not in CONVOLUTIONS):
         return None
-    source = _source(rewriter, call.args[0])
-    value = None if source is None else _known(rewriter, call.args[1])
+    source = _source(rewriter, call.args[0], name == "matmul")
+    value = None if source is None else known_value(rewriter, call.args[1])
     if source is None or value is None or static_shape(call) is None:
         return None
-    weights, scale = _bytes(value), source.scale
+    weights, scale, dynamic = _bytes(value), source.scale, None
+    if isinstance(scale, relax.Expr):
+        scale, dynamic = np.float32(1), scale
     if scale is not None:
         parts = factored(value, 1 if name == "matmul" else 0)
         if parts is None:
             return None
         weights, scale = parts[0], np.float32(scale) * parts[1]
-    if weights is None:
+    return None if weights is None else Integers(source, weights, scale, dynamic)
+
+
+def integer_product(rewriter: Rewriter, call: Any, found: Integers) -> IntegerProduct | None:
+    """Return oneDNN's kernel for a product of integers; None if it has no fast and exact one."""
+    name, source, weights, scale = operation(call), found.source, found.weights, found.scale
+    if (
+        weights.dtype != np.int8
+        or found.dynamic_scale is not None
+        or not has_instructions(get_compile_target(rewriter.mod))
+    ):
         return None
     terms = weights.size // max(weights.shape[1 if name == "matmul" else 0], 1)
     if terms > MOST_TERMS:
@@ -92,13 +122,13 @@ def integer_product(rewriter: Rewriter, call: Any) -> IntegerProduct | None:
 
 
 def factored(weights: Any, axis: int) -> tuple[Any, Any] | None:
-    """Factor weights exactly into int8 and a float32 scale for each index along an axis; None if that is impossible."""
+    """Factor weights exactly into whole numbers up to 255 and a float32 scale for each index along an axis; else None."""
     if weights.dtype != np.float32 or weights.size == 0 or not np.isfinite(weights).all():
         return None
     rows = np.moveaxis(weights, axis, 0).reshape(weights.shape[axis], -1)
     greatest = np.abs(rows).max(1)
     scales = np.where(greatest > 0, np.nan, 1).astype(np.float32)
-    for count in range(1, 129):  # the integer that the greatest weight of a row may be
+    for count in range(1, 256):  # the integer that the greatest weight of a row may be
         near = (greatest / np.float32(count)).astype(np.float32)
         for scale in (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf))):
             left = np.flatnonzero(np.isnan(scales))
@@ -110,7 +140,8 @@ def factored(weights: Any, axis: int) -> tuple[Any, Any] | None:
         return None
     along = scales.reshape([-1 if d == axis else 1 for d in range(weights.ndim)])
     whole = np.rint(weights / along)
-    return (whole.astype(np.int8), scales) if whole.max() < 128 else None
+    short = _bytes(whole)
+    return None if short is None else (short, scales)
 
 
 def _are_multiples(rows: Any, scales: Any) -> Any:
@@ -121,12 +152,9 @@ def _are_multiples(rows: Any, scales: Any) -> Any:
 
 def is_integer_product(rewriter: Rewriter, call: Any) -> bool:
     """Whether `integer_product` may find a kernel after conversion to channels last."""
-    if dtype_of(call) not in SUMS or not has_instructions(get_compile_target(rewriter.mod)):
+    if dtype_of(call) not in SUMS or _source(rewriter, call.args[0], product=False) is None:
         return False
-    source = _source(rewriter, call.args[0])
-    if source is None or _number(source.zero) is None:
-        return False
-    return _bytes(_known(rewriter, call.args[1])) is not None
+    return _bytes(known_value(rewriter, call.args[1])) is not None
 
 
 def has_instructions(target: CompileTarget) -> bool:
@@ -138,7 +166,7 @@ def _is_exact(name: str) -> bool:
     return ("vnni" in name or "amx" in name) and "ref" not in name
 
 
-def _known(rewriter: Rewriter, expr: Any) -> Any:
+def known_value(rewriter: Rewriter, expr: Any) -> Any:
     """Return the value of a constant, also of cast, shifted, scaled or transposed 8-bit weights; None if unknown."""
     expr = rewriter.resolve(expr)
     call = rewriter.defined(expr)
@@ -147,7 +175,7 @@ def _known(rewriter: Rewriter, expr: Any) -> Any:
     name = operation(call)
     if name not in ("astype", "subtract", "multiply", "permute_dims") or static_shape(call) is None:
         return None
-    values = [_known(rewriter, argument) for argument in call.args]
+    values = [known_value(rewriter, argument) for argument in call.args]
     if any(value is None for value in values):
         return None
     if name == "astype":
@@ -158,21 +186,27 @@ def _known(rewriter: Rewriter, expr: Any) -> Any:
 
 
 def _bytes(value: Any) -> Any:
-    """Convert constant weights to int8; None if int8 does not represent them exactly."""
+    """Convert constant weights to int8, or int16 for 8-bit integers less a zero point; None for other values."""
     if value is None or value.dtype.name not in (*SUMS, *BYTES) or value.size == 0:
         return None
-    narrow = np.clip(np.nan_to_num(value), -128, 127).astype(np.int8)
-    return narrow if np.array_equal(narrow, value) else None
+    short = np.clip(np.nan_to_num(value), -255, 255).astype(np.int16)
+    if not np.array_equal(short, value):
+        return None
+    narrow = short.astype(np.int8)
+    return narrow if np.array_equal(narrow, short) else short
 
 
 @dataclass(frozen=True)
-class _Source:
-    """The 8-bit tensor behind a wider one: the order of its dimensions, its zero point and its scale."""
+class Source:
+    """The 8-bit tensor behind a wider one: the order of its dimensions, its zero point and its scale.
+
+    ``scale`` is a number, or an old value of one element that is known only when the model runs.
+    """
 
     expr: Any
     order: tuple[int, ...]
     zero: Any
-    scale: float | None
+    scale: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -181,27 +215,45 @@ class _Source:
         return tuple(shape[k] for k in self.order)
 
 
-def _source(rewriter: Rewriter, expr: Any) -> _Source | None:
+def _source(rewriter: Rewriter, expr: Any, product: bool) -> Source | None:
+    """Return the 8-bit tensor that an expression is made of; a ``product``'s rows may also be reshaped."""
     order, zero, scale, wider = tuple(range(len(static_shape(expr) or ()))), None, None, False
     expr = rewriter.resolve(expr)
     while (call := rewriter.defined(expr)) is not None:
         name = operation(call)
-        factor = rewriter.number(call.args[1]) if name == "multiply" else None
+        factor = _factor(rewriter, call.args[1]) if name == "multiply" else None
+        inner = static_shape(call.args[0])
         if name == "permute_dims":
             axes = axis_order(call)
             order = tuple(axes[k] for k in order)
         elif name == "subtract" and zero is None and not wider and _is_whole_number(rewriter, call.args[1]):
             zero = rewriter.resolve(call.args[1])
+        elif name == "reshape" and product and _keeps_rows(inner, static_shape(call), order):
+            order = tuple(range(len(inner or ())))
         elif factor is not None and scale is None and zero is None and not wider:
             scale = factor
         elif name == "astype" and dtype_of(call.args[0]) in BYTES and dtype_of(call) not in BYTES:
             wider = True
         else:
             break
-        if static_shape(call.args[0]) is None or len(static_shape(call.args[0]) or ()) != len(order):
+        if inner is None or len(inner) != len(order):
             return None
         expr = rewriter.resolve(call.args[0])
-    return _Source(expr, order, zero, scale) if wider and dtype_of(expr) in BYTES else None
+    return Source(expr, order, zero, scale) if wider and dtype_of(expr) in BYTES else None
+
+
+def _keeps_rows(inner: tuple[int, ...] | None, shape: tuple[int, ...] | None, order: tuple[int, ...]) -> bool:
+    """Whether a reshape changes only the dimensions before the last, and nothing is transposed after it."""
+    return bool(inner and shape and inner[-1] == shape[-1] and order == tuple(range(len(order))))
+
+
+def _factor(rewriter: Rewriter, expr: Any) -> Any:
+    """Return a number, or an expression of one float32 element, else None."""
+    number = rewriter.number(expr)
+    if number is not None:
+        return number
+    shape = static_shape(expr)
+    return expr if shape is not None and prod(shape) == 1 and dtype_of(expr) == "float32" else None
 
 
 def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
@@ -212,12 +264,17 @@ def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
     number = rewriter.number(expr)
     if number is not None:
         return number.is_integer() and -128 <= number <= 255  # sums with larger numbers might overflow int32
+    return dtype_of(eight_bit_number(rewriter, expr)) in BYTES
+
+
+def eight_bit_number(rewriter: Rewriter, expr: Any) -> Any:
+    """Return the tensor behind casts and reshapes: an 8-bit one if a zero point is known only at run time."""
     while dtype_of(expr) not in BYTES and operation(call := rewriter.defined(expr)) in ("astype", *RESHAPES):
         expr = call.args[0]
-    return dtype_of(expr) in BYTES
+    return expr
 
 
-def _convolution(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProduct | None:
+def _convolution(call: Any, weights: Any, source: Source, scale: Any) -> IntegerProduct | None:
     attrs, out, shape = call.attrs, static_shape(call) or (), source.shape
     number = _number(source.zero)
     if number is None or layouts(call) != known_layouts(call, last=True):
@@ -251,7 +308,7 @@ def _number(zero: Any) -> int | None:
     return int(value.reshape(-1)[0])
 
 
-def _matmul(call: Any, weights: Any, source: _Source, scale: Any) -> IntegerProduct | None:
+def _matmul(call: Any, weights: Any, source: Source, scale: Any) -> IntegerProduct | None:
     out, shape = static_shape(call) or (), source.shape
     if weights.ndim != 2 or len(shape) < 2:
         return None

@@ -1,0 +1,72 @@
+// Inner loops of products of 8-bit integers, compiled for several instruction sets. All are exact:
+// numbers of 16 bits are multiplied, and sums are of 32 bits.
+#ifndef TVM_SCHED_KERNELS_INTEGERS_FUNCTIONS_H_
+#define TVM_SCHED_KERNELS_INTEGERS_FUNCTIONS_H_
+
+#include <cstdint>
+
+namespace tvm_sched::integers {
+
+/// Outputs that are computed together; weights are packed by as many.
+constexpr int kColumns = 16;
+/// Most rows of a tile on any instruction set.
+constexpr int kMostRows = 6;
+
+enum class Result { kInt32, kFloat32, kInt8, kUint8 };
+
+/// What becomes of the sums: bias, factor and summand have a number for each column, to whole
+/// tiles.
+struct Epilogue {
+  Result result = Result::kInt32;
+  const std::int32_t* bias = nullptr;
+  /// Of float results, in this order: the product, the sum, then bounds.
+  const float* factor = nullptr;
+  const float* summand = nullptr;
+  float least = 0, greatest = 0;
+  /// Of 8-bit results: round(value / divisor) + zero, within the type.
+  float divisor = 1;
+  std::int32_t zero = 0;
+};
+
+/// The terms of the sums of a tile: for each row, `pairs` pairs of numbers at each of the places
+/// `segments` behind the row's address.
+struct Terms {
+  const std::int64_t* segments;
+  int count;
+  std::int64_t pairs;
+};
+
+/// For one instruction set.
+struct Functions {
+  int rows;  // most of a tile
+  /// Numbers less the zero point.
+  void (*widen_signed)(const std::int8_t* from, std::int32_t zero, std::int16_t* to,
+                       std::int64_t count);
+  void (*widen_unsigned)(const std::uint8_t* from, std::int32_t zero, std::int16_t* to,
+                         std::int64_t count);
+  /// sums[row][column], for weights in pairs: (segments, pairs, kColumns, 2).
+  void (*product)(const std::int16_t* const* rows, int count, const Terms& terms,
+                  const std::int8_t* weights, std::int32_t* sums);
+  void (*wide_product)(const std::int16_t* const* rows, int count, const Terms& terms,
+                       const std::int16_t* weights, std::int32_t* sums);
+  /// Each column of its own channel, for weights (segments, kColumns), an even number of segments.
+  void (*depthwise)(const std::int16_t* const* rows, int count, const Terms& terms,
+                    const std::int16_t* weights, std::int32_t* sums);
+  /// Store `columns` results of each row at the addresses `to`; `first` is the number of the first
+  /// column.
+  void (*finish)(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
+                 int columns, void* const* to);
+};
+
+/// The best that this processor has, or what the environment variable TVM_SCHED_INTEGERS names:
+/// "avx2", "sse4.1" or "portable". Throws std::invalid_argument.
+const Functions& ChosenFunctions();
+
+extern const Functions kPortable;
+#ifdef __x86_64__
+extern const Functions kSse41, kAvx2;
+#endif
+
+}  // namespace tvm_sched::integers
+
+#endif  // TVM_SCHED_KERNELS_INTEGERS_FUNCTIONS_H_

@@ -1,0 +1,174 @@
+// The loops of `Functions`, written once for all instruction sets. A source file defines `Isa`,
+// which wraps the instructions of one, and then includes this within its own namespace; so there is
+// no guard, and nothing of the standard library, whose functions must not be compiled for an
+// instruction set that others lack.
+
+constexpr int kVectors = kColumns / Isa::kLanes;
+
+template <typename Byte>
+void Widen(const Byte* from, std::int32_t zero, std::int16_t* to, std::int64_t count) {
+  const auto zeros = Isa::EachShort(static_cast<std::int16_t>(zero));
+  constexpr int kStep = 2 * Isa::kLanes;
+  std::int64_t k = 0;
+  for (; k + kStep <= count; k += kStep) {
+    Isa::StoreShorts(to + k, Isa::Subtract(Isa::LoadShorts(from + k), zeros));
+  }
+  for (; k < count; ++k) to[k] = static_cast<std::int16_t>(from[k] - zero);
+}
+
+template <typename Weight, int kRows>
+void ProductOf(const std::int16_t* const* rows, const Terms& terms, const Weight* weights,
+               std::int32_t* sums) {
+  Isa::Ints totals[kRows][kVectors];
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) totals[r][v] = Isa::Zeros();
+  }
+  for (int s = 0; s < terms.count; ++s) {
+    const std::int16_t* row[kRows];
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) row[r] = rows[r] + terms.segments[s];
+    for (std::int64_t p = 0; p < terms.pairs; ++p, weights += 2 * kColumns) {
+      Isa::Shorts columns[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        columns[v] = Isa::LoadShorts(weights + 2 * Isa::kLanes * v);
+      }
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const auto pair = Isa::EachPair(row[r] + 2 * p);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          totals[r][v] = Isa::Add(totals[r][v], Isa::Multiply(pair, columns[v]));
+        }
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      Isa::StoreInts(sums + r * kColumns + v * Isa::kLanes, totals[r][v]);
+    }
+  }
+}
+
+template <typename Weight, int kRows = Isa::kRows>
+void Product(const std::int16_t* const* rows, int count, const Terms& terms, const Weight* weights,
+             std::int32_t* sums) {
+  if (count == kRows) return ProductOf<Weight, kRows>(rows, terms, weights, sums);
+  if constexpr (kRows > 1) Product<Weight, kRows - 1>(rows, count, terms, weights, sums);
+}
+
+template <int kRows>
+void DepthwiseOf(const std::int16_t* const* rows, const Terms& terms, const std::int16_t* weights,
+                 std::int32_t* sums) {
+  constexpr int kStep = 2 * Isa::kLanes;  // channels of a vector of 16-bit numbers
+  for (int first = 0; first < kColumns; first += kStep) {
+    Isa::Ints low[kRows], high[kRows];
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) low[r] = high[r] = Isa::Zeros();
+    for (int s = 0; s < terms.count; s += 2) {
+      const auto one = Isa::LoadShorts(weights + s * kColumns + first);
+      const auto other = Isa::LoadShorts(weights + (s + 1) * kColumns + first);
+      const auto low_weights = Isa::InterleaveLow(one, other);
+      const auto high_weights = Isa::InterleaveHigh(one, other);
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const auto x = Isa::LoadShorts(rows[r] + terms.segments[s] + first);
+        const auto y = Isa::LoadShorts(rows[r] + terms.segments[s + 1] + first);
+        low[r] = Isa::Add(low[r], Isa::Multiply(Isa::InterleaveLow(x, y), low_weights));
+        high[r] = Isa::Add(high[r], Isa::Multiply(Isa::InterleaveHigh(x, y), high_weights));
+      }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      Isa::StoreInterleaved(sums + r * kColumns + first, low[r], high[r]);
+    }
+  }
+}
+
+template <int kRows = Isa::kRows < 4 ? Isa::kRows : 4>
+void Depthwise(const std::int16_t* const* rows, int count, const Terms& terms,
+               const std::int16_t* weights, std::int32_t* sums) {
+  if constexpr (kRows > 1) {
+    if (count < kRows) return Depthwise<kRows - 1>(rows, count, terms, weights, sums);
+  }
+  DepthwiseOf<kRows>(rows, terms, weights, sums);
+  if (count > kRows) {
+    Depthwise<kRows>(rows + kRows, count - kRows, terms, weights, sums + kRows * kColumns);
+  }
+}
+
+/// One row of a tile, all columns of it.
+template <Result kResult>
+inline __attribute__((always_inline)) void FinishRow(const Epilogue& epilogue,
+                                                     const std::int32_t* sums, std::int64_t first,
+                                                     void* to) {
+  Isa::Ints values[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    const std::int64_t column = first + v * Isa::kLanes;
+    Isa::Ints sum = Isa::LoadInts(sums + v * Isa::kLanes);
+    if (epilogue.bias != nullptr) sum = Isa::Add(sum, Isa::LoadInts(epilogue.bias + column));
+    if constexpr (kResult == Result::kInt32) {
+      Isa::StoreInts(static_cast<std::int32_t*>(to) + v * Isa::kLanes, sum);
+      continue;
+    }
+    Isa::Floats value = Isa::ToFloats(sum);
+    if (epilogue.factor != nullptr) value = value * Isa::LoadFloats(epilogue.factor + column);
+    if (epilogue.summand != nullptr) value = value + Isa::LoadFloats(epilogue.summand + column);
+    value = Isa::Bounded(value, epilogue.least, epilogue.greatest);
+    if constexpr (kResult == Result::kFloat32) {
+      Isa::StoreFloats(static_cast<float*>(to) + v * Isa::kLanes, value);
+    } else {
+      if (epilogue.divisor != 1) value = value / Isa::EachFloat(epilogue.divisor);
+      constexpr int kLeast = kResult == Result::kInt8 ? -128 : 0;
+      // The bounds are whole numbers, so it is the same whether rounding or they come first.
+      value = Isa::Bounded(value, static_cast<float>(kLeast - epilogue.zero),
+                           static_cast<float>(kLeast + 255 - epilogue.zero));
+      values[v] = Isa::Add(Isa::Rounded(value), Isa::EachInt(epilogue.zero));
+    }
+  }
+  if constexpr (kResult == Result::kInt8 || kResult == Result::kUint8) {
+    Isa::StoreBytes(to, values, kResult == Result::kInt8);
+  }
+}
+
+template <Result kResult>
+void FinishRows(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
+                int columns, void* const* to) {
+  constexpr int kSize = kResult == Result::kInt8 || kResult == Result::kUint8 ? 1 : 4;
+  for (int r = 0; r < rows; ++r) {
+    if (columns == kColumns) {
+      FinishRow<kResult>(epilogue, sums + r * kColumns, first, to[r]);
+    } else {
+      alignas(64) char whole[kColumns * kSize];
+      FinishRow<kResult>(epilogue, sums + r * kColumns, first, whole);
+      __builtin_memcpy(to[r], whole, static_cast<unsigned long>(columns) * kSize);
+    }
+  }
+}
+
+void Finish(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
+            int columns, void* const* to) {
+  switch (epilogue.result) {
+    case Result::kInt32:
+      return FinishRows<Result::kInt32>(epilogue, sums, rows, first, columns, to);
+    case Result::kFloat32:
+      return FinishRows<Result::kFloat32>(epilogue, sums, rows, first, columns, to);
+    case Result::kInt8:
+      return FinishRows<Result::kInt8>(epilogue, sums, rows, first, columns, to);
+    case Result::kUint8:
+      return FinishRows<Result::kUint8>(epilogue, sums, rows, first, columns, to);
+  }
+}
+
+constexpr Functions kFunctions{Isa::kRows,
+                               Widen<std::int8_t>,
+                               Widen<std::uint8_t>,
+                               Product<std::int8_t>,
+                               Product<std::int16_t>,
+                               Depthwise<>,
+                               Finish};

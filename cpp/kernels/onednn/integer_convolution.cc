@@ -1,0 +1,331 @@
+#include "kernels/onednn/integer_convolution.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+#include "kernels/onednn/scratchpad.h"
+#include "threads/pool.h"
+
+namespace tvm_sched::onednn {
+
+namespace {
+
+using integers::kColumns;
+
+constexpr std::int64_t kChunkBytes = 64 << 10;     // of widened lines, which stay in the cache
+constexpr std::int64_t kTaskProducts = 128 << 10;  // fewer are not worth another thread
+constexpr std::int64_t kOverread = 2 * kColumns;   // numbers behind the last line
+
+std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+void Check(bool right, const char* what) {
+  if (!right) throw std::invalid_argument(std::string("integer_convolution: ") + what);
+}
+
+/// An image (N, C, H, W) whose channels lie side by side.
+void CheckImage(const Operand& operand) {
+  Check(operand.dims.size() == 4, "images have four dimensions");
+  const auto& d = operand.dims;
+  for (std::int64_t dim : d) Check(dim >= 1 && dim < (std::int64_t{1} << 31), "a dimension");
+  const std::vector<std::int64_t> strides{d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]};
+  for (int k = 0; k < 4; ++k) {
+    Check(d[k] == 1 || operand.strides[k] == strides[k], "channels lie side by side");
+  }
+  Check(operand.within == 0, "an image is the whole tensor");
+}
+
+}  // namespace
+
+/// What a call hands on to its tasks.
+struct IntegerConvolution::Call {
+  const void* source;
+  const char* weights;
+  char* result;
+  std::int32_t zero;
+  integers::Epilogue epilogue;
+};
+
+IntegerConvolution::IntegerConvolution(const Description& description, int threads)
+    : description_(description),
+      functions_(integers::ChosenFunctions()),
+      threads_(threads),
+      depthwise_(description.algorithm == "depthwise") {
+  Check(description.operands.size() >= 3, "there are a source, weights and a result");
+  const Operand &source = description.operands[0], &weights = description.operands[1];
+  const Operand& result = description.result();
+  CheckImage(source);
+  CheckImage(result);
+  Check(source.type == DataType::kInt8 || source.type == DataType::kUint8, "the source's type");
+  source_signed_ = source.type == DataType::kInt8;
+  wide_ = weights.type == DataType::kInt16;
+  Check(wide_ || (weights.type == DataType::kInt8 && !depthwise_), "the weights' type");
+  for (const auto* list : {&description.kernel, &description.strides, &description.dilation,
+                           &description.padding_low, &description.padding_high}) {
+    Check(list->size() == 2, "a window has two dimensions");
+    for (std::int64_t value : *list) Check(value >= 0 && value < (1 << 20), "a window");
+  }
+  images_ = source.dims[0], channels_ = source.dims[1];
+  height_ = source.dims[2], width_ = source.dims[3];
+  outputs_ = result.dims[1], out_height_ = result.dims[2], out_width_ = result.dims[3];
+  const std::int64_t kernel_y = description.kernel[0], kernel_x = description.kernel[1];
+  const std::int64_t step_y = description.strides[0], step_x = description.strides[1];
+  const std::int64_t apart_y = description.dilation[0] + 1, apart_x = description.dilation[1] + 1;
+  Check(kernel_y >= 1 && kernel_x >= 1 && step_y >= 1 && step_x >= 1, "a window");
+  pad_top_ = description.padding_low[0], pad_left_ = description.padding_low[1];
+  const auto fits = [](std::int64_t size, std::int64_t low, std::int64_t high, std::int64_t reach,
+                       std::int64_t step, std::int64_t count) {
+    return (count - 1) * step + reach <= size + low + high;
+  };
+  const std::int64_t reach_y = (kernel_y - 1) * apart_y + 1;
+  const std::int64_t reach_x = (kernel_x - 1) * apart_x + 1;
+  Check(result.dims[0] == images_, "the number of images");
+  Check(fits(height_, pad_top_, description.padding_high[0], reach_y, step_y, out_height_) &&
+            fits(width_, pad_left_, description.padding_high[1], reach_x, step_x, out_width_),
+        "the result's size");
+
+  // Lines and pixels that no window reads are left out where windows are one high or wide.
+  y_step_ = kernel_y == 1 ? 1 : step_y, line_step_ = kernel_y == 1 ? step_y : 1;
+  x_step_ = kernel_x == 1 ? 1 : step_x, pixel_step_ = kernel_x == 1 ? step_x : 1;
+  line_pixels_ = (out_width_ - 1) * x_step_ + reach_x;
+  window_height_ = reach_y;
+
+  groups_ = depthwise_ ? 1 : weights.dims[0];
+  Check(groups_ >= 1 && channels_ % groups_ == 0 && outputs_ % groups_ == 0, "the groups");
+  Check(!depthwise_ || outputs_ == channels_, "a depthwise convolution has an output a channel");
+  group_channels_ = channels_ / groups_, group_outputs_ = outputs_ / groups_;
+  panels_ = CeilDiv(group_outputs_, kColumns);
+  const bool merged = !depthwise_ && groups_ == 1 && apart_x == 1;
+  for (std::int64_t y = 0; y < kernel_y; ++y) {
+    for (std::int64_t x = 0; x < (merged ? 1 : kernel_x); ++x) {
+      segments_.push_back((y * apart_y * line_pixels_ + x * apart_x) * channels_);
+    }
+  }
+  const std::int64_t length = merged ? kernel_x * channels_ : group_channels_;
+  pairs_ = CeilDiv(length, 2);
+  if (depthwise_ && segments_.size() % 2 == 1) segments_.push_back(segments_.back());
+  const auto count = static_cast<std::int64_t>(segments_.size());
+  const std::vector<std::int64_t> packed =
+      depthwise_ ? std::vector<std::int64_t>{panels_, count, kColumns}
+                 : std::vector<std::int64_t>{groups_, panels_, count, pairs_, kColumns, 2};
+  Check(weights.dims == packed && weights.within == 0, "the shape of the packed weights");
+  segment_weights_ = count * (depthwise_ ? 1 : 2 * pairs_);
+  ReadPost();
+  Cut();
+}
+
+void IntegerConvolution::ReadPost() {
+  const auto& operands = description_.operands;
+  const auto has_type = [&](int place, DataType type) { return operands[place].type == type; };
+  const int last = static_cast<int>(operands.size()) - 1;
+  const auto is_row = [&](int place) {
+    return place >= 2 && place < last &&
+           (operands[place].elements() == 1 || operands[place].elements() == outputs_);
+  };
+  if (description_.bias >= 0) {
+    Check(is_row(description_.bias) && has_type(description_.bias, DataType::kInt32), "the bias");
+    Check(operands[description_.bias].elements() == outputs_, "the bias");
+  }
+  if (description_.source_zero_input >= 0) {
+    const int place = description_.source_zero_input;
+    Check(is_row(place) && operands[place].elements() == 1 && has_type(place, operands[0].type),
+          "the zero point");
+  }
+  epilogue_.least = -std::numeric_limits<float>::infinity();
+  epilogue_.greatest = std::numeric_limits<float>::infinity();
+  int done = 0;  // steps come in one order
+  for (const PostOperation& post : description_.post) {
+    const int step = post.name == "multiply"   ? 1
+                     : post.name == "add"      ? 2
+                     : post.name == "clip"     ? 3
+                     : post.name == "quantize" ? 4
+                                               : 0;
+    Check(step > done, "its operations are multiply, add, clip, quantize, in this order");
+    done = step;
+    if (step <= 2) {
+      Check(is_row(post.input) && has_type(post.input, DataType::kFloat32), "an operand");
+      (step == 1 ? factor_ : summand_) = post.input;
+    } else if (step == 3) {
+      // JSON has no infinities.
+      constexpr float kLargest = std::numeric_limits<float>::max();
+      if (post.alpha > -kLargest) epilogue_.least = post.alpha;
+      if (post.beta < kLargest) epilogue_.greatest = post.beta;
+    } else {
+      Check(post.alpha > 0 && post.beta >= -128 && post.beta <= 255, "scale and zero point");
+      epilogue_.divisor = post.alpha, epilogue_.zero = static_cast<std::int32_t>(post.beta);
+    }
+  }
+  const DataType type = description_.result().type;
+  const bool bytes = type == DataType::kInt8 || type == DataType::kUint8;
+  Check(bytes == (done == 4), "results of 8 bits are quantised");
+  Check(type != DataType::kInt32 || done == 0, "sums of int32 have no operations");
+  epilogue_.result = type == DataType::kInt8    ? integers::Result::kInt8
+                     : type == DataType::kUint8 ? integers::Result::kUint8
+                     : type == DataType::kInt32 ? integers::Result::kInt32
+                                                : integers::Result::kFloat32;
+}
+
+void IntegerConvolution::Cut() {
+  // Lines of all images are one after the other where no window reaches over lines.
+  const std::int64_t line_bytes = line_pixels_ * y_step_ * channels_ * 2;
+  const std::int64_t products =
+      images_ * out_height_ * out_width_ * panels_ * groups_ * segment_weights_ * kColumns;
+  const std::int64_t parallel =
+      std::min<std::int64_t>(threads_, std::max<std::int64_t>(1, products / kTaskProducts));
+  // Enough pixels to read the weights for, and as few lines as lie in the cache.
+  const std::int64_t pixels = CeilDiv(8 * integers::kMostRows, out_width_);
+  std::int64_t lines = std::max(pixels, kChunkBytes / line_bytes);
+  lines = std::clamp<std::int64_t>(lines, 1, out_height_);
+  std::int64_t chunks = CeilDiv(out_height_, lines);
+  if (parallel > 1 && images_ * chunks % parallel != 0 && out_height_ > parallel * pixels) {
+    chunks = CeilDiv(chunks, parallel) * parallel;
+  }
+  lines_ = CeilDiv(out_height_, chunks);
+  chunks_ = CeilDiv(out_height_, lines_);
+  const std::int64_t all = groups_ * panels_;
+  panel_groups_ =
+      images_ * chunks_ >= parallel ? 1 : std::min(all, CeilDiv(parallel, images_ * chunks_));
+  tasks_ = images_ * chunks_ * panel_groups_;
+  if (parallel == 1) threads_ = 1;
+}
+
+IntegerConvolution::Part IntegerConvolution::PartOf(std::int64_t task) const {
+  const std::int64_t group = task % panel_groups_, rest = task / panel_groups_;
+  const std::int64_t first = rest % chunks_ * lines_, all = groups_ * panels_;
+  return {rest / chunks_, first, std::min(first + lines_, out_height_), all * group / panel_groups_,
+          all * (group + 1) / panel_groups_};
+}
+
+void IntegerConvolution::Widen(const Call& call, const Part& part, std::int16_t* lines) const {
+  const std::int64_t count = (part.end - part.first - 1) * y_step_ + window_height_;
+  const std::int64_t line_numbers = line_pixels_ * channels_;
+  const auto widen = [&](std::int64_t pixel, std::int16_t* to, std::int64_t numbers) {
+    const std::int64_t from = pixel * channels_;
+    if (source_signed_) {
+      functions_.widen_signed(static_cast<const std::int8_t*>(call.source) + from, call.zero, to,
+                              numbers);
+    } else {
+      functions_.widen_unsigned(static_cast<const std::uint8_t*>(call.source) + from, call.zero, to,
+                                numbers);
+    }
+  };
+  const std::int64_t first_line = part.first * y_step_ * line_step_ - pad_top_;
+  const std::int64_t image = part.image * height_ * width_;
+  std::fill_n(lines + count * line_numbers, kOverread, std::int16_t{0});
+  if (pad_top_ == 0 && pad_left_ == 0 && line_step_ == 1 && pixel_step_ == 1 &&
+      line_pixels_ == width_ && first_line + count <= height_) {
+    return widen(image + first_line * width_, lines, count * line_numbers);
+  }
+  for (std::int64_t k = 0; k < count; ++k, lines += line_numbers) {
+    const std::int64_t y = first_line + k * line_step_;
+    if (y < 0 || y >= height_) {
+      std::fill_n(lines, line_numbers, std::int16_t{0});
+      continue;
+    }
+    // Pixels of the padded line that lie in the image.
+    const std::int64_t low = std::min(CeilDiv(pad_left_, pixel_step_), line_pixels_);
+    const std::int64_t inside = CeilDiv(width_ + pad_left_, pixel_step_);
+    const std::int64_t high = std::clamp(inside, low, line_pixels_);
+    const std::int64_t start = image + y * width_ - pad_left_;
+    std::fill_n(lines, low * channels_, std::int16_t{0});
+    if (pixel_step_ == 1) {
+      widen(start + low, lines + low * channels_, (high - low) * channels_);
+    } else {
+      for (std::int64_t x = low; x < high; ++x) {
+        widen(start + x * pixel_step_, lines + x * channels_, channels_);
+      }
+    }
+    std::fill_n(lines + high * channels_, (line_pixels_ - high) * channels_, std::int16_t{0});
+  }
+}
+
+void IntegerConvolution::Compute(const Call& call, const Part& part) const {
+  const std::int64_t line_numbers = line_pixels_ * channels_;
+  const std::int64_t count = (part.end - part.first - 1) * y_step_ + window_height_;
+  const std::int64_t pixels = (part.end - part.first) * out_width_;
+  const std::int64_t numbers = CeilDiv(count * line_numbers + kOverread, 4) * 4;
+  auto* lines = static_cast<std::int16_t*>(Scratchpad(static_cast<std::size_t>(
+      numbers * 2 + pixels * static_cast<std::int64_t>(sizeof(std::int64_t)))));
+  auto* places = reinterpret_cast<std::int64_t*>(lines + numbers);
+  Widen(call, part, lines);
+  for (std::int64_t y = 0, place = 0; y < part.end - part.first; ++y) {
+    for (std::int64_t x = 0; x < out_width_; ++x) {
+      places[place++] = y * y_step_ * line_numbers + x * x_step_ * channels_;
+    }
+  }
+  const std::int64_t size = BytesOf(description_.result().type);
+  const std::int64_t line = (part.image * out_height_ + part.first) * out_width_;
+  const integers::Terms terms{segments_.data(), static_cast<int>(segments_.size()), pairs_};
+  const std::int64_t weight_bytes = segment_weights_ * kColumns * (wide_ ? 2 : 1);
+  alignas(64) std::int32_t sums[integers::kMostRows * kColumns];
+  const auto tile = [&](std::int64_t panel, std::int64_t pixel, int rows) {
+    const std::int64_t group = panel / panels_, first = panel % panels_ * kColumns;
+    const std::int64_t output = group * group_outputs_ + first;
+    const std::int64_t channel = depthwise_ ? first : group * group_channels_;
+    const std::int16_t* from[integers::kMostRows];
+    void* to[integers::kMostRows];
+    for (int r = 0; r < rows; ++r) {
+      from[r] = lines + places[pixel + r] + channel;
+      to[r] = call.result + ((line + pixel + r) * outputs_ + output) * size;
+    }
+    const char* weights = call.weights + panel * weight_bytes;
+    if (depthwise_) {
+      functions_.depthwise(from, rows, terms, reinterpret_cast<const std::int16_t*>(weights), sums);
+    } else if (wide_) {
+      functions_.wide_product(from, rows, terms, reinterpret_cast<const std::int16_t*>(weights),
+                              sums);
+    } else {
+      functions_.product(from, rows, terms, reinterpret_cast<const std::int8_t*>(weights), sums);
+    }
+    // Rows of groups that are no whole tiles begin at `panel * kColumns` of the padded numbers.
+    const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, group_outputs_ - first));
+    functions_.finish(call.epilogue, sums, rows, panel * kColumns, columns, to);
+  };
+  // Tiles of nearly as many rows each: a small one takes as long as its weights need to be read.
+  const std::int64_t tiles = CeilDiv(pixels, functions_.rows);
+  const std::int64_t most = CeilDiv(pixels, tiles);
+  if (depthwise_) {
+    for (std::int64_t pixel = 0; pixel < pixels; pixel += most) {
+      const int rows = static_cast<int>(std::min<std::int64_t>(most, pixels - pixel));
+      for (std::int64_t p = part.first_panel; p < part.end_panel; ++p) tile(p, pixel, rows);
+    }
+    return;
+  }
+  for (std::int64_t p = part.first_panel; p < part.end_panel; ++p) {
+    for (std::int64_t pixel = 0; pixel < pixels; pixel += most) {
+      tile(p, pixel, static_cast<int>(std::min<std::int64_t>(most, pixels - pixel)));
+    }
+  }
+}
+
+void IntegerConvolution::Run(const std::vector<void*>& data) const {
+  Call call{data[0], static_cast<const char*>(data[1]), static_cast<char*>(data.back()),
+            description_.source_zero, epilogue_};
+  if (description_.source_zero_input >= 0) {
+    const void* zero = data[description_.source_zero_input];
+    call.zero = source_signed_ ? *static_cast<const std::int8_t*>(zero)
+                               : *static_cast<const std::uint8_t*>(zero);
+  }
+  // Numbers of the outputs, each group's filled up to whole tiles.
+  const std::int64_t padded = groups_ * panels_ * kColumns;
+  std::vector<std::int32_t> bias(description_.bias >= 0 ? padded : 0);
+  std::vector<float> factor(factor_ >= 0 ? padded : 0), summand(summand_ >= 0 ? padded : 0);
+  const auto spread = [&](auto& to, int operand) {
+    if (operand < 0) return;
+    const auto* from = static_cast<const std::decay_t<decltype(to[0])>*>(data[operand]);
+    const bool one = description_.operands[operand].elements() == 1;
+    for (std::int64_t k = 0; k < outputs_; ++k) {
+      const std::int64_t group = k / group_outputs_;
+      to[group * panels_ * kColumns + k % group_outputs_] = from[one ? 0 : k];
+    }
+  };
+  spread(bias, description_.bias);
+  spread(factor, factor_);
+  spread(summand, summand_);
+  if (!bias.empty()) call.epilogue.bias = bias.data();
+  if (!factor.empty()) call.epilogue.factor = factor.data();
+  if (!summand.empty()) call.epilogue.summand = summand.data();
+  threads::Loop(threads_, static_cast<int>(tasks_), [&](int task) { Compute(call, PartOf(task)); });
+}
+
+}  // namespace tvm_sched::onednn

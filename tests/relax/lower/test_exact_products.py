@@ -1,0 +1,187 @@
+"""Kernels for products of 8-bit integers against sums of Python's and numpy's 64-bit integers, on each instruction set."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tvm_sched._library import function as library_function
+from tvm_sched.relax.lower.kernel_libraries import get_library
+from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense, window
+from tvm_sched.relax.lower.kernel_libraries.onednn.exact_products import _packed
+from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
+from tvm_sched.relax.toolchain.compile_target import CompileTarget
+from tvm_sched.runtime.tensors import to_tensor
+
+pytestmark = pytest.mark.skipif(get_library("onednn").why_not() is not None, reason="the kernel library is not here")
+PROCESSORS = {"sse4.1": "x86-64-v2", "avx2": "x86-64-v3"}
+SETS = ["portable", *(name for name, processor in PROCESSORS.items() if CompileTarget.of(processor).runs_here())]
+
+
+@pytest.fixture(params=SETS)
+def instructions(request, monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_INTEGERS", request.param)
+    return request.param
+
+
+def computed(kernel, arrays, result):
+    """What a kernel makes of its operands."""
+    document = {"version": VERSION, "kernels": {"k": {**kernel, "cores": (1, 1)}}, "threads": 2}
+    module = library_function("tvm_sched.make_onednn_module")(json.dumps(document))
+    out = to_tensor(np.full_like(result, 77))
+    module["k"](*(to_tensor(np.ascontiguousarray(a)) for a in arrays), out)
+    return out.numpy()
+
+
+def sums(x, w, zero, groups, strides, padding, dilation):
+    """The convolution of an image (N, H, W, C) less its zero point with weights (O, C, H, W), in int64."""
+    x = x.astype(np.int64) - zero
+    x = np.pad(x, ((0, 0), (padding[0], padding[2]), (padding[1], padding[3]), (0, 0)))
+    outputs, each, height, width = w.shape
+    reach = [(k - 1) * d + 1 for k, d in zip((height, width), dilation, strict=True)]
+    size = [(x.shape[1 + k] - reach[k]) // strides[k] + 1 for k in (0, 1)]
+    result = np.zeros((x.shape[0], *size, outputs), np.int64)
+    for g in range(groups):
+        mine = slice(g * (outputs // groups), (g + 1) * (outputs // groups))
+        for dy in range(height):
+            for dx in range(width):
+                ys, xs = (
+                    slice(p * d, p * d + (n - 1) * s + 1, s)
+                    for p, d, n, s in zip((dy, dx), dilation, size, strides, strict=True)
+                )
+                part = x[:, ys, xs, g * each : (g + 1) * each]
+                result[..., mine] += part @ w[mine, :, dy, dx].T.astype(np.int64)
+    return result
+
+
+def convolution(x, w, zero=0, groups=1, strides=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1)):
+    """The description of a kernel with sums for a result, its packed weights, and the right sums."""
+    right = sums(x, w, zero, groups, strides, padding, dilation)
+    assert abs(right).max(initial=0) < 1 << 31
+    geometry = {
+        **window(strides, padding, dilation, w.shape[2:], x.shape[1:3], right.shape[1:3]),
+        "kernel": list(w.shape[2:]),
+        "images": [channels_last(x.shape), channels_last(right.shape)],
+    }
+    kernel, packed = _packed(w, False, groups, geometry)
+    operands = [{**kernel["operands"][0], "type": x.dtype.name}, *kernel["operands"][1:]]
+    operands[-1] = {**operands[-1], "type": "int32"}
+    return {**kernel, "operands": operands, "source_zero": zero}, packed, right
+
+
+RANGES = {"uint8": (0, 256), "int8": (-128, 128)}
+
+
+def random_case(seed):
+    rng = np.random.default_rng(seed)
+    dtype = str(rng.choice(["uint8", "int8"]))
+    kind = rng.choice(["plain", "grouped", "depthwise", "one place"])
+    groups = {"grouped": int(rng.integers(2, 5))}.get(kind, 1)
+    channels, outputs = (groups * int(rng.integers(1, 40)) for _ in (0, 1))
+    if kind == "depthwise":
+        groups = outputs = channels
+    size = (1, 1) if kind == "one place" else tuple(int(k) for k in rng.integers(1, 5, 2))
+    dilation = tuple(int(d) for d in rng.integers(1, 3, 2))
+    reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
+    image = [int(rng.integers(max(r - 2, 1), 24)) for r in reach]
+    padding = [int(rng.integers(0, r)) for r in (*reach, *reach)]
+    padding = [p + 2 * (image[k % 2] < reach[k % 2]) for k, p in enumerate(padding)]
+    x = rng.integers(*RANGES[dtype], (int(rng.integers(1, 3)), *image, channels)).astype(dtype)
+    wide = rng.random() < 0.3
+    low, high = (-255, 256) if wide else (-128, 128)
+    w = rng.integers(low, high, (outputs, channels // groups, *size)).astype("int16" if wide else "int8")
+    zero = int(rng.integers(*RANGES[dtype]))
+    return convolution(x, w, zero, groups, tuple(int(s) for s in rng.integers(1, 4, 2)), padding, dilation), x
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_convolutions(seed, instructions):
+    (kernel, packed, right), x = random_case(seed)
+    np.testing.assert_array_equal(computed(kernel, [x, packed], right.astype("int32")), right)
+
+
+@pytest.mark.parametrize("terms", [1, 2, 3, 1023, 65000])
+@pytest.mark.parametrize(("value", "weight"), [(255, -128), (255, 127), (0, -128), (-128, -128), (-128, 127)])
+def test_extremes(terms, value, weight, instructions):
+    dtype = "int8" if value < 0 else "uint8"
+    x = np.full((1, 7, 1, terms), value, dtype)
+    kernel, packed, right = convolution(x, np.full((18, terms, 1, 1), weight, "int8"))
+    np.testing.assert_array_equal(computed(kernel, [x, packed], right.astype("int32")), right)
+
+
+def epilogue(seed, result, depthwise):
+    """A convolution with everything behind it, and its values in float32, operation by operation."""
+    rng = np.random.default_rng(seed)
+    channels, outputs = (21, 21) if depthwise else (9, 21)
+    x = rng.integers(0, 256, (2, 9, 8, channels)).astype("uint8")
+    w = rng.integers(-128, 128, (outputs, 1 if depthwise else channels, 3, 3)).astype("int8")
+    zero = np.array([rng.integers(0, 256)], "uint8")
+    kernel, packed, right = convolution(x, w, int(zero[0]), outputs if depthwise else 1, padding=(1, 1, 1, 1))
+    bias = rng.integers(-90000, 90000, outputs).astype("int32")
+    factor = rng.uniform(1e-4, 3e-3, outputs).astype("float32")
+    summand = rng.standard_normal(1).astype("float32")
+    scale, point = np.float32(0.173), int(rng.integers(*RANGES.get(result, (0, 1))))
+    value = (right + bias).astype("float32") * factor + summand
+    value = np.clip(value, np.float32(-7.25), np.float32(np.inf))
+    operands = [
+        *kernel["operands"][:2],
+        {**dense((1,)), "type": "uint8"},
+        {**dense((outputs,)), "type": "int32"},
+        dense((outputs,)),
+        dense((1,)),
+        {**kernel["operands"][2], "type": result},
+    ]
+    post = [
+        {"name": "multiply", "input": 4},
+        {"name": "add", "input": 5},
+        {"name": "clip", "alpha": -7.25, "beta": float(np.finfo("float32").max)},
+    ]
+    if result != "float32":
+        post.append({"name": "quantize", "alpha": float(scale), "beta": point})
+        low, high = RANGES[result]
+        value = np.clip(np.rint(value / scale) + point, low, high - 1).astype(result)
+    kernel = {**kernel, "operands": operands, "post": post, "bias": 3, "source_zero_input": 2, "source_zero": 0}
+    return kernel, [x, packed, zero, bias, factor, summand], value
+
+
+@pytest.mark.parametrize("depthwise", [False, True])
+@pytest.mark.parametrize("result", ["float32", "uint8", "int8"])
+@pytest.mark.parametrize("seed", range(4))
+def test_epilogue(seed, result, depthwise, instructions):
+    kernel, arrays, right = epilogue(seed, result, depthwise)
+    np.testing.assert_array_equal(computed(kernel, arrays, right), right)
+
+
+def test_halves_round_to_even(instructions):
+    x = np.arange(1, 256, 2, dtype="uint8").reshape(1, -1, 1, 1)
+    kernel, packed, right = convolution(x, np.ones((1, 1, 1, 1), "int8"))
+    operands = [*kernel["operands"][:2], {**kernel["operands"][2], "type": "uint8"}]
+    kernel = {**kernel, "operands": operands, "post": [{"name": "quantize", "alpha": 2.0, "beta": 3}]}
+    expected = (np.rint(right / 2) + 3).astype("uint8")
+    np.testing.assert_array_equal(computed(kernel, [x, packed], expected), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"strides": [9, 1]}, "the result's size"),
+        ({"kernel": [3, 1]}, "packed weights|result's size"),
+        ({"post": [{"name": "quantize", "alpha": 1.0}]}, "8 bits"),
+        ({"post": [{"name": "add", "input": 9}]}, "operands"),
+        ({"source_zero_input": 1}, "zero point"),
+    ],
+)
+def test_descriptions_that_do_not_fit(change, message):
+    x = np.zeros((1, 5, 4, 3), "uint8")
+    kernel, packed, right = convolution(x, np.ones((4, 3, 2, 2), "int8"))
+    with pytest.raises(Exception, match=message):
+        computed({**kernel, **change}, [x, packed], right.astype("int32"))
+
+
+def test_unknown_instructions(monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_INTEGERS", "mmx")
+    x = np.zeros((1, 5, 4, 3), "uint8")
+    kernel, _, _ = convolution(x, np.ones((4, 3, 2, 2), "int8"))
+    document = {"version": VERSION, "kernels": {"k": {**kernel, "cores": (1, 1)}}}
+    with pytest.raises(ValueError, match="TVM_SCHED_INTEGERS"):
+        library_function("tvm_sched.make_onednn_module")(json.dumps(document))
