@@ -148,7 +148,7 @@ test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run a list of TVM's own tests with 
 
 bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench
-	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_kernels.py benchmarks/gpu_latency.py benchmarks/gpu_runtime.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py benchmarks/frontends/onnx_fuzz.py benchmarks/opara_gpu.py benchmarks/frontends/torch_architectures.py benchmarks/frontends/torch_conformance.py benchmarks/frontends/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py benchmarks/frontends/[a-z]*.py))); do \
+	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_kernels.py benchmarks/gpu_latency.py benchmarks/gpu_runtime.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py distributions/frontends/benchmarks/onnx_fuzz.py benchmarks/opara_gpu.py distributions/frontends/benchmarks/torch_architectures.py distributions/frontends/benchmarks/torch_conformance.py distributions/frontends/benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py distributions/frontends/benchmarks/[a-z]*.py))); do \
 	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \
 	done
 
@@ -175,11 +175,11 @@ build: $(STAMPS)/library ## Make .venv, install the package and build the C++ li
 
 # What a wheel requires of other packages is left outside of it; the rest of what its libraries need has to be in it, or in
 # every Linux of the tag that auditwheel chooses.
-wheels: $(STAMPS)/library $(STAMPS)/wheel-tools ## Put the wheels of all five distributions into dist/
+wheels: $(STAMPS)/library $(STAMPS)/wheel-tools ## Put the wheels of all seven distributions into dist/
 	@rm -rf build/wheels dist
 	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w build/wheels ./distributions/runtime
 	$(PY) -m auditwheel repair --exclude libtvm_ffi.so --exclude libtbb.so.12 -w dist build/wheels/tvm_sched_runtime-*.whl
-	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist $(foreach name,check frontends cluster,./distributions/$(name))
+	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist $(foreach name,check frontends bench cluster plans,./distributions/$(name))
 	TVM_SCHED_SPLIT=1 $(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist .
 	@ls -l dist
 

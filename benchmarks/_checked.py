@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tvm_sched.pipeline import Partition, PartitionProblem
     from tvm_sched.problem import Problem
     from tvm_sched.schedule import Schedule
-    from tvm_sched_cluster import Allocation, Request, Service
+    from tvm_sched_cluster import Allocation, Service, ServiceRequest
     from tvm_sched_cluster.search.cluster_search import ClusterSearch
 
 _found: Counter[str] = Counter()
@@ -57,7 +57,7 @@ def verdict(problem: Problem, schedule: Schedule) -> str:
 
 
 def allocation_verdict(
-    search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request], allocation: Allocation
+    search: ClusterSearch, services: Sequence[Service], requests: Sequence[ServiceRequest], allocation: Allocation
 ) -> str:
     """Return the verdict on an allocation of the first requests, by `tvm_sched_check.clusters`."""
     from tvm_sched_check.clusters import check
@@ -72,7 +72,7 @@ def allocation_verdict(
 
 def partition_verdict(problem: PartitionProblem, stages: int, found: Partition) -> str:
     """Return the verdict on a partition, by `tvm_sched_check.partitions`, which knows only the simple bound."""
-    from tvm_sched.bench.kinds.throughput_kind import Pipeline, ThroughputKind
+    from tvm_sched_bench.kinds.throughput_kind import Pipeline, ThroughputKind
     from tvm_sched_check.partitions import check
 
     kind, task = ThroughputKind(), Pipeline(problem, stages)

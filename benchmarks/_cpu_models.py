@@ -101,7 +101,7 @@ def cases() -> dict[str, Case]:
 
 def _structures() -> list[Case]:
     def make(name: str) -> Made:
-        from tvm_sched.testing import models
+        from tvm_sched_bench.testing import models
 
         model = models.onnx_model(name, seed=1)
         return model, noise(**dict([models.input_shape(model)]))

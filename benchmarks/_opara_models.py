@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tvm_sched.testing.branched import Branches, _row, inception_v3, nasnet_large
+from tvm_sched_bench.testing.branched import Branches, _row, inception_v3, nasnet_large
 
 
 def _inception(inputs: int, sizes: tuple[int, int, int, int, int, int]) -> Branches:

@@ -13,7 +13,7 @@ from _grid import WARM, Case, Cell, Cells, make_problem
 from _result_page import Page, marked, pyplot, write_json
 
 from tvm_sched.errors import InputError
-from tvm_sched.testing import fair_latency
+from tvm_sched_bench.testing import fair_latency
 
 Pairs = list[tuple[Case, Cell]]
 FUSED = "anytime, fused kernels"
@@ -644,8 +644,9 @@ def _without_turns(page: Page, pairs: Pairs, servers: Sequence[str]) -> None:
         return
     slower, faster = sum(round(time, 3) > 1 for time in times), sum(round(time, 3) < 1 for time in times)
     page.text(
-        "The paper changes the executor, too: a queue for each GPU instead of each bus. `tvm_sched.testing.fair_latency`",
-        "prices the same schedules so, each bus shared evenly by all that is on it. No topology has such buses, since the",
+        "The paper changes the executor, too: a queue for each GPU instead of each bus. "
+        "`tvm_sched_bench.testing.fair_latency` prices the same schedules so,"
+        " each bus shared evenly by all that is on it. No topology has such buses, since the",
         f"executor and every bound take turns. Of {len(times)} schedules {slower} are slower so and {faster} faster,",
         f"between {min(times) - 1:+.1%} and {max(times) - 1:+.1%}. Some order of whole loads is as good as any sharing",
         "(`docs/model.md`), but a schedule need not have that order.",

@@ -28,9 +28,9 @@ from tvm_sched.problem import Problem, load_topology
 from tvm_sched.schedulers.anytime.scheduler import AnytimeOptions, turns
 from tvm_sched.schedulers.anytime.search_state import ScheduleState
 from tvm_sched.search_budget import Budget, Incumbent, Turn, improve
-from tvm_sched.testing.hios_problems import random_layered
-from tvm_sched.testing.regal import regal_like
-from tvm_sched.testing.task_graphs import task_graph
+from tvm_sched_bench.testing.hios_problems import random_layered
+from tvm_sched_bench.testing.regal import regal_like
+from tvm_sched_bench.testing.task_graphs import task_graph
 
 ALL = "all"
 screen = Console(stderr=True)
@@ -78,7 +78,7 @@ def _tasks(family: str, topology: str, loaded: bool) -> Instance:
 def _network(name: str, topology: str) -> Instance:
     def make() -> Problem:
         from tvm_sched.relax import make_problem
-        from tvm_sched.testing.models import onnx_model
+        from tvm_sched_bench.testing.models import onnx_model
 
         return make_problem(
             onnx_model(name), load_topology(topology), name=name

@@ -19,7 +19,7 @@ from tvm_sched.errors import TvmSchedError
 from tvm_sched.problem import Costs, Problem
 from tvm_sched.schedule import Schedule, simulate
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import in_pieces, in_turns, reorder_loads
+from tvm_sched_bench.testing import in_pieces, in_turns, reorder_loads
 
 PIECE = 1 << 20
 

@@ -136,7 +136,7 @@ def _case(name: str) -> Any:
 
 
 def _image(name: str, size: int) -> Any:
-    from tvm_sched.testing import branched
+    from tvm_sched_bench.testing import branched
 
     return branched.exported(getattr(branched, name)(), size)
 
@@ -219,11 +219,11 @@ def lowered(model: Any) -> Any:
 def measure(name: str, mod: Any) -> Result:
     """Let the compiler choose, then run all candidates alternately."""
     from tvm_sched.relax.ir.attributes import get_problem, get_schedule
-    from tvm_sched.relax.profiling.measured_choice import Choice, Runner
+    from tvm_sched.relax.profiling.measured_choice import MeasuredChoice, Runner
 
     problem = get_problem(mod)
     begin = time.perf_counter()
-    choice = Choice(mod, problem.topology)
+    choice = MeasuredChoice(mod, problem.topology)
     _, schedule = choice.run(problem, get_schedule(mod))
     said, seconds = schedule.notes["measured"], time.perf_counter() - begin
     runners = {candidate.name: Runner(choice.module(candidate)) for candidate in choice.tried}

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 TYPES = ("float32", "float16", "bfloat16")
-LIBRARIES, ALONE = "cuda,nvidia", "cuda"
+LIBRARIES, ALONE = "handwritten_cuda,nvidia", "handwritten_cuda"
 CALLS, REPLAYS = 20, 15
 Shapes = Sequence[tuple[int, ...]]
 

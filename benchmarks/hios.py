@@ -28,7 +28,7 @@ from tvm_sched.problem import Problem
 from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.scheduler_registry import get
-from tvm_sched.testing.hios_problems import LayeredGraph, load_layered, random_layered
+from tvm_sched_bench.testing.hios_problems import LayeredGraph, load_layered, random_layered
 
 SPREAD = "standard deviation"
 PRINTED = "ms, printed by the authors' code"

@@ -27,7 +27,7 @@ from tvm_sched.errors import TooLargeError
 from tvm_sched.problem import OpGraph, Problem, Topology, load_topology
 from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import branched
+from tvm_sched_bench.testing import branched
 
 SIZES = {"inception_v3": (299, 512, 1024, 2048), "nasnet_large": (331, 512, 1024, 2048)}
 MODELS = ("contention", "occupancy")

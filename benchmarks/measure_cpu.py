@@ -21,7 +21,7 @@ from tvm_sched.cost_model.profile import ENDINGS
 
 def networks() -> dict[str, Any]:
     """Return the real networks by the name that their latency has in the data."""
-    from tvm_sched.testing import models
+    from tvm_sched_bench.testing import models
 
     made = {name: models.onnx_model(name) for name in models.ONNX_MODELS}
     made |= {"minilm": models.minilm(), "minilm128": models.minilm(128)}

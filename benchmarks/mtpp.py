@@ -2,10 +2,10 @@
 
 Table 1 and 3 of the paper: geometric means of lower bound over the best partition found. Table 2: of partition over the
 simple bound, for ways to search orders. Figure 5: running times. Instances are REGAL-like graphs made from seeds
-(`tvm_sched.testing.regal`, which states its parameters), or files: JSON with ``nodes`` and ``edges``. With ``--resume`` a
-run goes on where an earlier one ended, and ``--minutes`` ends it; means are over the graphs measured so far, whose number
-stands beside them. ``--methods anytime`` measures that alone: with 60 s on 20 graphs for three numbers of stages it
-takes an hour.
+(`tvm_sched_bench.testing.regal`, which states its parameters), or files: JSON with ``nodes`` and ``edges``. With
+``--resume`` a run goes on where an earlier one ended, and ``--minutes`` ends it; means are over the graphs measured so far,
+whose number stands beside them. ``--methods anytime`` measures that alone: with 60 s on 20 graphs for three numbers of
+stages it takes an hour.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ OURS = "anytime"
 NOTES = """
 `bound / best` is the strongest bound of a method over the cheapest partition that any method found, `least` its worst graph;
 means are geometric, over as many graphs as the table `graphs` says. The aims for `anytime` in 60 s on 2 cores, over
-the 20 REGAL-like graphs of seeds 0 to 19 (`tvm_sched.testing.regal`): 0.98, 0.95 and 0.90 for 4, 8 and 16 stages. Seconds
-depend on what else runs on the machine; a run on a busy one has worse bounds, above all on the larger graphs.
+the 20 REGAL-like graphs of seeds 0 to 19 (`tvm_sched_bench.testing.regal`): 0.98, 0.95 and 0.90 for 4, 8 and 16 stages.
+Seconds depend on what else runs on the machine; a run on a busy one has worse bounds, above all on the larger graphs.
 """
 _SEED = "seed "
 """Begins the name of a graph made from a seed."""
@@ -129,7 +129,7 @@ def _wanted(options: argparse.Namespace) -> Iterator[tuple[str, PartitionProblem
 
 def _instances(folder: Path | None, count: int) -> Iterator[tuple[str, PartitionProblem]]:
     from tvm_sched.pipeline.instances import load_instance
-    from tvm_sched.testing.regal import regal_like
+    from tvm_sched_bench.testing.regal import regal_like
 
     if folder is None:
         for seed in range(count):
@@ -208,7 +208,7 @@ def _rows(measured: list[Measurement]) -> Iterator[Row]:
 
 def _by_family(k: int, name: str, group: list[Measurement], best: dict[tuple[str, int], float]) -> Iterator[Row]:
     """Yield bound over best of the REGAL-like graphs by kind of random graph."""
-    from tvm_sched.testing.regal import FAMILIES
+    from tvm_sched_bench.testing.regal import FAMILIES
 
     for number, family in enumerate(FAMILIES):
         ratios = [

@@ -14,8 +14,8 @@ from statistics import median
 from _common import parser
 from _result_page import Page
 
-from tvm_sched.bench import BestKnown, Suite, load_suite, prove_kept
-from tvm_sched.bench.best_known import Known
+from tvm_sched_bench import BestKnown, Suite, load_suite, prove_kept
+from tvm_sched_bench.best_known import Known
 
 SUITE = Path(__file__).parent / "instances"
 MEDIAN_AIM, OPEN, SHARE_AIM = 0.02, 0.08, 0.9

@@ -66,14 +66,14 @@ def _models(tokens: int) -> dict[str, Callable[[], OpGraph]]:
 
 def _googlenet() -> OpGraph:
     from tvm_sched.relax import make_problem
-    from tvm_sched.testing.models import onnx_model
+    from tvm_sched_bench.testing.models import onnx_model
 
     return make_problem(onnx_model("inception_v1"), TOPOLOGY).graph
 
 
 def _minilm(tokens: int) -> OpGraph:
     from tvm_sched.relax import make_problem
-    from tvm_sched.testing.models import minilm
+    from tvm_sched_bench.testing.models import minilm
 
     return make_problem(minilm(tokens), TOPOLOGY).graph
 
@@ -113,7 +113,7 @@ def _emulated(name: str) -> Iterator[Row]:
     import numpy as np
 
     from tvm_sched.relax import compile_pipeline
-    from tvm_sched.testing.models import input_shape, onnx_model
+    from tvm_sched_bench.testing.models import input_shape, onnx_model
 
     model = onnx_model(name)
     shape = input_shape(model)[1]

@@ -28,9 +28,9 @@ from tvm_sched_cluster import (
     DEMANDS,
     Allocation,
     ClusterState,
-    Request,
     Service,
     ServicePlacement,
+    ServiceRequest,
     demand_of_services,
     load_cluster,
     load_services,
@@ -400,7 +400,7 @@ def measure(kept: Kept, cells: Sequence[tuple[str, str]], sequences: int, combin
 def _measured(
     search: ClusterSearch,
     services: Sequence[Service],
-    asked: Sequence[Request],
+    asked: Sequence[ServiceRequest],
     key: tuple[str, str, int, str],
     stages: dict[str, int],
     check: bool = False,
@@ -431,7 +431,7 @@ def _scale(times: int = 7) -> Measured:
         for rack in large.racks
     )
     cluster = msgspec.structs.replace(large, racks=racks)
-    asked = [Request(f"r{n}", service.name) for n, service in enumerate(services * 10)]
+    asked = [ServiceRequest(f"r{n}", service.name) for n, service in enumerate(services * 10)]
     allocation, *ms = _run(ClusterSearch(cluster), services, asked, "anytime", {})
     return Measured(SCALE, "", 0, "anytime", (), len(allocation.placements), *ms)
 
@@ -445,7 +445,7 @@ def _combinations(count: int) -> list[dict[str, int]]:
 
 
 def _run(
-    search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request], method: str, options: Any
+    search: ClusterSearch, services: Sequence[Service], requests: Sequence[ServiceRequest], method: str, options: Any
 ) -> tuple[Allocation, float, float]:
     """Place services until the first failure; return the allocation, and mean and largest milliseconds of an attempt."""
     state = ClusterState(search.cluster, services, search)
@@ -455,7 +455,7 @@ def _run(
     return state.allocation, sum(ms) / len(ms), max(ms)
 
 
-def _attempts(state: ClusterState, requests: Sequence[Request], method: str, options: Any) -> Iterator[float]:
+def _attempts(state: ClusterState, requests: Sequence[ServiceRequest], method: str, options: Any) -> Iterator[float]:
     for request in requests:
         begin = time.perf_counter()
         placement = try_place(state, request, method, options)

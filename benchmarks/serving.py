@@ -34,7 +34,7 @@ def main() -> None:
 
 def _rows(cluster: Any, folder: Path, requests: int) -> Iterator[Row]:
     from tvm_sched.relax import compile_pipeline
-    from tvm_sched.testing.models import onnx_model
+    from tvm_sched_bench.testing.models import onnx_model
 
     model = onnx_model("squeezenet")
     for stages in (1, 2):

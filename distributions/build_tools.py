@@ -7,7 +7,9 @@ distribution              what is in it                                  wheel
 ``tvm-frontends``         `tvm_frontends`                                ``py3-none-any``
 ``tvm-sched-runtime``     the libraries, what loads and runs artifacts   ``py3-none-linux_...``
 ``tvm-sched``, split      the rest of `tvm_sched`; requires these three  ``py3-none-any``
+``tvm-sched-bench``       `tvm_sched_bench`; requires ``tvm-sched``      ``py3-none-any``
 ``tvm-sched-cluster``     `tvm_sched_cluster`; requires ``tvm-sched``    ``py3-none-any``
+``tvm-sched-plans``       `tvm_sched_plans`; requires ``tvm-sched``      ``py3-none-any``
 ``tvm-sched``, whole      all: ``pip install .`` and ``-e .``            ``py3-none-linux_...``
 ========================= ============================================== ======================
 
@@ -39,6 +41,7 @@ RUNTIME_MODULES = (
     "tvm_sched._library",
     "tvm_sched._version",
     "tvm_sched.search_budget",
+    "tvm_sched.checks",
     "tvm_sched.cores",
     "tvm_sched.errors",
     "tvm_sched.files",
@@ -62,8 +65,10 @@ _BUNDLED = ("onednn-cpu-tbb",)
 
 OWN_PACKAGES = {
     "tvm_frontends": "tvm-frontends",
+    "tvm_sched_bench": "tvm-sched-bench",
     "tvm_sched_check": "tvm-sched-check",
     "tvm_sched_cluster": "tvm-sched-cluster",
+    "tvm_sched_plans": "tvm-sched-plans",
 }
 """Import packages that are distributions of their own."""
 
@@ -205,10 +210,28 @@ class Frontends(OwnFolder):
     """``tvm-frontends``."""
 
 
+class Bench(OwnFolder):
+    """``tvm-sched-bench``."""
+
+    requires_of_ours = ("tvm-sched",)  # which brings the checker, whole or split
+
+
 class Cluster(OwnFolder):
     """``tvm-sched-cluster``."""
 
-    requires_of_ours = ("tvm-sched",)  # which brings the checker, whole or split
+    requires_of_ours = ("tvm-sched",)
+
+    def parse_config_files(self, *arguments: object, **named: object) -> None:
+        """Read ``pyproject.toml``, and offer the benchmark, which loads `benchmark_kind`."""
+        super().parse_config_files(*arguments, **named)
+        self.extras_require["bench"] = [self.of_this_version("tvm-sched-bench")]
+        self.metadata.extras_require = self.extras_require
+
+
+class Plans(OwnFolder):
+    """``tvm-sched-plans``."""
+
+    requires_of_ours = ("tvm-sched",)
 
 
 class Whole(OwnFolder):
@@ -248,6 +271,8 @@ class Split(OwnFolder):
         }
         self.require([text for text in self.install_requires if not text.startswith(_BUNDLED)])
         self.extras_require["cluster"] = [self.of_this_version("tvm-sched-cluster")]
+        self.extras_require["bench"] = [self.of_this_version("tvm-sched-bench")]
+        self.extras_require["plans"] = [self.of_this_version("tvm-sched-plans")]
         self.metadata.extras_require = self.extras_require
 
 

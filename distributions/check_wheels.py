@@ -4,9 +4,9 @@
 
 In the first environment `tvm-sched` compiles, schedules and runs. The second has the runtime alone, and what was compiled
 gives the same values there, from Python and from C++. The third has the checker alone, which proves a schedule's bound.
-Then `tvm-sched-cluster` is installed into the first, whose command line has its commands from then on. With
-``--runtime-only`` there is no first environment, which is a gigabyte: the Python that runs this, which has the checkout,
-compiles.
+Then `tvm-sched-bench`, `tvm-sched-cluster` and `tvm-sched-plans` are installed into the first, whose command line has
+their commands from then on. With ``--runtime-only`` there is no first environment, which is a gigabyte: the Python that
+runs this, which has the checkout, compiles.
 """
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the environments there")
     parser.add_argument("--runtime-only", action="store_true", help="compile with the checkout, in this environment")
     options = parser.parse_args()
-    wheels = {name: _wheel(options.dist, name) for name in ("check", "cluster", "frontends", "runtime", "tvm_sched")}
+    wheels = {
+        name: _wheel(options.dist, name)
+        for name in ("bench", "check", "cluster", "frontends", "plans", "runtime", "tvm_sched")
+    }
     with _folder(options.keep) as folder:
         compiler: Environment
         if options.runtime_only:
@@ -108,7 +111,7 @@ def main() -> None:
             end="",
         )
         if isinstance(compiler, WheelEnvironment):
-            _attach_cluster(compiler, wheels["cluster"])
+            _attach_others(compiler, wheels, folder)
     print(
         f"{len(models)} artifacts run with {Path(wheels['runtime']).name} alone as with {Path(wheels['tvm_sched']).name}"
     )
@@ -120,12 +123,23 @@ def _wheel(dist: Path, name: str) -> str:
     return str(wheel)
 
 
-def _attach_cluster(compiler: WheelEnvironment, wheel: str) -> None:
-    """The commands of clusters name their distribution before it is installed, and work afterwards."""
-    place = ("tvm-sched", "cluster", "place", "rampa-base", "--service", "service1", "--json")
-    compiler.run(*place, status=2)
-    compiler.install(wheel)
-    assert json.loads(compiler.run(*place))["placed"] == 1
+def _attach_others(compiler: WheelEnvironment, wheels: dict[str, str], folder: Path) -> None:
+    """The commands of a distribution name it before it is installed, and work afterwards."""
+    suite = folder / "suite.toml"
+    head = (
+        'format = "tvm_sched.suite"\nversion = 1\n[[family]]\nname = "regal"\nkind = "throughput"\nsource = "regal"\n'
+    )
+    suite.write_text(f"{head}[family.grid]\nseed = [0]\nstages = [4]\n")
+    commands = {
+        "bench": ("bench", "list", suite),
+        "cluster": ("cluster", "place", "rampa-base", "--service", "service1"),
+        "plans": ("plan", "llama-2-13b", "--topology", "p4d", "--for", "vllm"),
+    }
+    for name, command in commands.items():
+        compiler.run("tvm-sched", *command, "--json", status=2)
+        compiler.install(wheels[name])
+        answers = json.loads(compiler.run("tvm-sched", *command, "--json"))
+        assert answers.get("instances") or answers.get("placed") == 1 or answers.get("runtime") == "vllm", answers
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ def round_robin(problem: Problem, workload: Workload, options: RoundRobinOptions
 
 if __name__ == "__main__":
     from tvm_sched.schedulers import solve
-    from tvm_sched.testing import random_problem
+    from tvm_sched_bench.testing import random_problem
 
     for name in ("single", "round-robin", "anytime"):
         certificate = solve(random_problem(seed=7, operators=12, devices=3), method=name).certificate

@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 SUITE = """
 format = "tvm_sched.suite"

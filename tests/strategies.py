@@ -1,8 +1,8 @@
-"""Hypothesis strategies for problems and schedules, on the generators of `tvm_sched.testing`."""
+"""Hypothesis strategies for problems and schedules, on the generators of `tvm_sched_bench.testing`."""
 
 from hypothesis import strategies as st
 
-from tvm_sched.testing import random_problem, random_schedule
+from tvm_sched_bench.testing import random_problem, random_schedule
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -61,7 +61,9 @@ def test_the_front_ends_ask_for_the_same_versions():
     [
         ("tvm_frontends", "frontends", set()),
         ("tvm_sched", ".", {"tvm_frontends", "tvm_sched_check"}),
-        ("tvm_sched_cluster", "cluster", {"tvm_sched", "tvm_sched_check"}),
+        ("tvm_sched_bench", "bench", {"tvm_sched", "tvm_sched_check"}),
+        ("tvm_sched_cluster", "cluster", {"tvm_sched", "tvm_sched_bench", "tvm_sched_check"}),
+        ("tvm_sched_plans", "plans", {"tvm_sched"}),
     ],
 )
 def test_a_package_imports_nothing_that_its_distribution_does_not_require(package, folder, ours):
@@ -85,14 +87,20 @@ def test_the_checker_requires_nothing():
     assert not _project("check")["dependencies"]
 
 
-def test_the_cluster_asks_for_the_same_versions():
-    whole, cluster = _project("."), _project("cluster")
-    assert set(cluster["dependencies"]) <= {*whole["dependencies"], *whole["optional-dependencies"]["cluster"]}
+@pytest.mark.parametrize("name", ["bench", "cluster", "plans"])
+def test_an_attached_distribution_asks_for_the_same_versions(name):
+    whole, attached = _project("."), _project(name)
+    of_all = {*whole["dependencies"], *(text for texts in whole["optional-dependencies"].values() for text in texts)}
+    of_it = {
+        *attached["dependencies"],
+        *(text for texts in attached.get("optional-dependencies", {}).values() for text in texts),
+    }
+    assert of_it <= of_all
 
 
 def test_the_whole_has_the_entry_points_of_all():
     found = {}
-    for name in ("check", "cluster", "frontends"):
+    for name in ("bench", "check", "cluster", "frontends", "plans"):
         for group, entries in _entry_points(_project(name)).items():
             found.setdefault(group, {}).update(entries)
     whole = _entry_points(_project("."))
@@ -116,6 +124,8 @@ def _entry_points(project):
 
 def test_each_module_is_in_one_distribution():
     assert build_tools.distribution_of("tvm_sched_check.clusters") == "tvm-sched-check"
+    assert build_tools.distribution_of("tvm_sched_bench.testing.graphs") == "tvm-sched-bench"
+    assert build_tools.distribution_of("tvm_sched_plans.planner") == "tvm-sched-plans"
     assert build_tools.distribution_of("tvm_sched_cluster.serving") == "tvm-sched-cluster"
     assert build_tools.distribution_of("tvm_sched.runtime.executor") == "tvm-sched-runtime"
     assert build_tools.distribution_of("tvm_frontends.onnx.loop_operators") == "tvm-frontends"

@@ -27,7 +27,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_a_problem_is_loaded_solved_simulated_and_verified(tmp_path):
-    from tvm_sched.testing import random_problem
+    from tvm_sched_bench.testing import random_problem
 
     random_problem(1).save(tmp_path / "problem.json")
     problem = tvm_sched.load_problem(tmp_path / "problem.json")

@@ -13,9 +13,9 @@ from tvm_sched.pipeline.integer_programs import bottleneck_guess_bound
 from tvm_sched.problem import Workload
 from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers.solver import solve_many
-from tvm_sched.testing import random_problem
-from tvm_sched.testing.regal import regal_like
 from tvm_sched.worker_pool import distribute, have_workers, workers
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.regal import regal_like
 
 SMALL = {
     "anytime": {"work": 0.1, "seed": 2},

@@ -3,6 +3,7 @@
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/partitioner.h>
 #include <oneapi/tbb/task_arena.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -26,6 +27,31 @@ namespace {
 tbb::task_arena& ArenaOf(int threads) {
   thread_local std::map<int, tbb::task_arena> arenas;
   return arenas.try_emplace(threads, threads).first->second;
+}
+
+/// Whether TBB's workers stayed behind in a parent process. What is left of them in a forked child
+/// may be a lock that nobody releases: a worker can hold one at the moment of the fork.
+class Workers {
+ public:
+  Workers() {
+    static const int registered = pthread_atfork(nullptr, nullptr, [] { lost_ = begun_.load(); });
+    static_cast<void>(registered);
+  }
+
+  /// The number of threads that a call for `threads` of them gets.
+  int Usable(int threads) const {
+    if (lost_ || threads <= 1) return 1;
+    begun_ = true;
+    return threads;
+  }
+
+ private:
+  static inline std::atomic<bool> begun_{false}, lost_{false};
+};
+
+int UsableThreads(int threads) {
+  static const Workers workers;
+  return workers.Usable(threads);
 }
 
 /// Says to ThreadSanitizer what TBB sees to, which is not built with it: what a thread did before
@@ -67,7 +93,7 @@ class FirstException {
 }  // namespace
 
 void Enter(int threads, Callback<> work) {
-  threads = std::max(threads, 1);
+  threads = UsableThreads(threads);
   // Where the caller is in such an arena already, there is nothing to change.
   if (tbb::this_task_arena::current_thread_index() == 0 &&
       tbb::this_task_arena::max_concurrency() == threads) {
@@ -77,7 +103,7 @@ void Enter(int threads, Callback<> work) {
 }
 
 void Loop(int threads, int count, Callback<int> body) {
-  if (threads <= 1 || count <= 1) {
+  if (count <= 1 || UsableThreads(threads) == 1) {
     for (int k = 0; k < count; ++k) body(k);
     return;
   }

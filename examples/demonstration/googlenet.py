@@ -93,7 +93,7 @@ def write_model(path: Path) -> Path:
     except ImportError:
         raise TvmSchedError("the demonstration needs the package onnx: pip install 'tvm-sched[onnx]'") from None
     from tvm_sched.files import write_atomically
-    from tvm_sched.testing.random_weights import randomise_initializers
+    from tvm_sched_bench.testing.random_weights import randomise_initializers
 
     source = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / MODEL
     write_atomically(path, randomise_initializers(onnx.load(source), seed=0).SerializeToString())

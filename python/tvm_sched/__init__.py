@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .external_plans import export_plan
     from .problem import Problem, Topology, load_topology
     from .relax import compile, target
     from .runtime import load
@@ -26,7 +25,6 @@ __all__ = [
     "Topology",
     "__version__",
     "compile",
-    "export_plan",
     "load",
     "load_problem",
     "load_schedule",
@@ -38,7 +36,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "export_plan": "external_plans",
     "Problem": "problem",
     "Topology": "problem",
     "load_topology": "problem",

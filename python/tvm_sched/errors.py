@@ -69,19 +69,6 @@ class BusyError(ServingError):
     """A deployment has no room for another request now; try again later."""
 
 
-def require_at_least(options: object, **least: float) -> None:
-    """Check numbers among options: each attribute named is to be at least the number given.
-
-    Raises
-    ------
-    InputError
-        One is less, or not a number.
-    """
-    for name, smallest in least.items():
-        if not getattr(options, name) >= smallest:
-            raise InputError(f"{name} is {getattr(options, name)}; {smallest} or more is allowed")
-
-
 _LIKENESS = 0.5
 
 

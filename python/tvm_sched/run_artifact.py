@@ -61,7 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random inputs (default: 0)")
     parser.add_argument("--repeat", type=int, default=10, metavar="N", help="runs that are measured (default: 10)")
     parser.add_argument("--warm-up", type=int, default=2, metavar="N", help="runs before them (default: 2)")
-    parser.add_argument("--parameters", type=Path, metavar="FILE", help="safetensors file of the parameters")
+    parser.add_argument(
+        "--parameter-file", dest="parameters", type=Path, metavar="FILE", help="safetensors file of the parameters"
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="threads of all CPU devices together")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="write the last outputs there, as output_0.npy, ..."
@@ -112,7 +114,7 @@ def _run_pipeline(options: argparse.Namespace, given: dict[str, Array]) -> tuple
 
     if options.parameters or options.threads is not None:
         raise InputError(
-            f"{options.artifact} is a pipeline; --parameters and --threads are for artifacts of one schedule"
+            f"{options.artifact} is a pipeline; --parameter-file and --threads are for artifacts of one schedule"
         )
     pipeline = load(options.artifact)
     batch = choose_inputs([{"arguments": pipeline.arguments()}], given, options.seed)

@@ -35,7 +35,7 @@ Status = Literal["optimal", "no better found", "time limit", "interrupted"]
 """
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SearchLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a method may search.
 
     Parameters
@@ -61,7 +61,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TimedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the options of methods whose time is limited."""
 
-    def within(self, limits: Limits) -> Self:
+    def within(self, limits: SearchLimits) -> Self:
         """The options with these limits in place of their own; raises `InputError` if the method has no such limit."""
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ class TimedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Budget:
-    """Limits of a search: work, and a deadline.
+    """SearchLimits of a search: work, and a deadline.
 
     Parameters
     ----------

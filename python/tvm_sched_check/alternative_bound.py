@@ -59,7 +59,9 @@ def alternatives_of(document: dict[str, Any]) -> dict[str, dict[str, Alternative
     others, found = iter(_rows(listed, variants["costs"]) if listed else []), dict[str, dict[str, Alternative]]()
     for group in variants["groups"]:
         alternatives = {
-            group.get("graph_way", "fused"): Alternative({name: rows.pop(name) for name in group["operators"]}, [])
+            group.get("graph_alternative", "fused"): Alternative(
+                {name: rows.pop(name) for name in group["operators"]}, []
+            )
         }
         for alternative in group["alternatives"]:
             own = [next(others) for _ in alternative["operators"]]

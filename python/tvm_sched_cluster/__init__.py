@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .files.services_file import format_services, parse_services, write_services
     from .problem.cluster import Cluster, Gpu, GpuKind, Link, Pool, Rack, Server, Switch
     from .problem.placement_rules import verify, violations
-    from .problem.service import Edge, Request, Service, ServiceOperator, demand_of, operator_ns, requests_of
+    from .problem.service import Edge, Service, ServiceOperator, ServiceRequest, demand_of, operator_ns, requests_of
     from .problem.service_placement import Allocation, Circuit, Hop, ServicePlacement, ServiceStage
     from .search.cluster_state import ClusterState
 
@@ -32,7 +32,7 @@ _WHERE = {
     "Pool": "problem.cluster",
     "Rack": "problem.cluster",
     "Recovery": "controller",
-    "Request": "problem.service",
+    "ServiceRequest": "problem.service",
     "Server": "problem.cluster",
     "Service": "problem.service",
     "ServiceOperator": "problem.service",
@@ -79,11 +79,11 @@ __all__ = [
     "Pool",
     "Rack",
     "Recovery",
-    "Request",
     "Server",
     "Service",
     "ServiceOperator",
     "ServicePlacement",
+    "ServiceRequest",
     "ServiceStage",
     "Switch",
     "defragment",

@@ -11,17 +11,17 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.bench.kinds.kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 from tvm_sched.errors import InputError, SchedulerError
 from tvm_sched.files import content_digest
+from tvm_sched_bench.kinds.kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 from tvm_sched_check.clusters import check as independent_check
 
 from . import (
     Allocation,
     Cluster,
     ClusterState,
-    Request,
     Service,
+    ServiceRequest,
     demand_of_services,
     load_cluster,
     load_services,
@@ -53,7 +53,7 @@ class Demand:
 
     cluster: Cluster
     services: tuple[Service, ...]
-    requests: tuple[Request, ...]
+    requests: tuple[ServiceRequest, ...]
     tables: dict[str, ClusterSearch] = field(default_factory=dict, compare=False)
 
     @property

@@ -12,7 +12,7 @@ from tvm_sched.errors import InputError
 
 from .allocators.allocator_registry import get, try_place
 from .allocators.anytime_allocator import AnytimeOptions, best_future_use
-from .problem.service import Request
+from .problem.service import ServiceRequest
 from .problem.service_placement import ServicePlacement
 from .search.cluster_state import ClusterState
 
@@ -25,12 +25,12 @@ class Recovery:
     ----------
     replaced : tuple of ServicePlacement
         Services that run elsewhere now.
-    waiting : tuple of Request
+    waiting : tuple of ServiceRequest
         Requests without a place; they stay in `ClusterState.waiting`.
     """
 
     replaced: tuple[ServicePlacement, ...]
-    waiting: tuple[Request, ...]
+    waiting: tuple[ServiceRequest, ...]
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _mix(state: ClusterState, placement: ServicePlacement) -> list[int]:
 def _try_move(state: ClusterState, before: ServicePlacement, room: float, options: AnytimeOptions) -> Migration | None:
     """Place a service a second time and release the first placement; undo both if no room is gained."""
     asked = state.asked.copy()
-    after = try_place(state, Request(f"{before.request} (moving)", before.service), "anytime", options)
+    after = try_place(state, ServiceRequest(f"{before.request} (moving)", before.service), "anytime", options)
     state.asked = asked
     if after is None:
         return None

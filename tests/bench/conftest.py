@@ -3,7 +3,7 @@
 import pytest
 
 from bench_suite import write_suite
-from tvm_sched.bench import load_suite
+from tvm_sched_bench import load_suite
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ import time
 import msgspec
 import pytest
 
-from tvm_sched.bench import (
+from tvm_sched.errors import InputError
+from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
+from tvm_sched_bench import (
     BestKnown,
     Limits,
     Result,
@@ -20,8 +22,6 @@ from tvm_sched.bench import (
     score,
     summaries,
 )
-from tvm_sched.errors import InputError
-from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
 
 METHODS = ("single", "heft", "pipedream", "tarnawski-dp", "heuristic", "first-fit")
 

@@ -22,8 +22,8 @@ from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import random_problem, random_schedule
-from tvm_sched.testing.hios_problems import LayeredGraph, random_layered
+from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_bench.testing.hios_problems import LayeredGraph, random_layered
 
 
 @settings(max_examples=examples(60), deadline=None)

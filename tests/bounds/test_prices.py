@@ -19,7 +19,7 @@ from tvm_sched.pipeline.anytime_partitioner import _bounds, turns
 from tvm_sched.pipeline.bound_steps import LEAST_STEPS, PRICED_NODES, STEP_SECONDS, Prices, Semidefinite
 from tvm_sched.pipeline.partition_state import PartitionState
 from tvm_sched.search_budget import Budget
-from tvm_sched.testing.regal import regal_like
+from tvm_sched_bench.testing.regal import regal_like
 
 SEEDS = st.integers(0, 10_000)
 

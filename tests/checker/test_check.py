@@ -16,7 +16,7 @@ from tvm_sched.problem.merge import merge_problems
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import random_problem, random_schedule
+from tvm_sched_bench.testing import random_problem, random_schedule
 from tvm_sched_check import Refused
 
 

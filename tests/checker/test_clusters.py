@@ -11,7 +11,7 @@ from tvm_sched.errors import InputError
 from tvm_sched_check.clusters import Refused, check
 from tvm_sched_check.clusters.bound import bound_of
 from tvm_sched_check.clusters.document import Cluster, Service
-from tvm_sched_cluster import ClusterState, Request, load_cluster, load_services, requests_of, try_place
+from tvm_sched_cluster import ClusterState, ServiceRequest, load_cluster, load_services, requests_of, try_place
 from tvm_sched_cluster.bounds.mix_bound_evidence import evidence
 from tvm_sched_cluster.problem.service import Edge
 from tvm_sched_cluster.search.cluster_search import ClusterSearch
@@ -64,7 +64,7 @@ def small(seed, draw):
 )
 def test_no_prices_prove_less_than_is_placed(folder, data, method, prices):
     cluster, service = small(0, data.draw)
-    search, requests = ClusterSearch(cluster), [Request(f"r{i}", service.name) for i in range(6)]
+    search, requests = ClusterSearch(cluster), [ServiceRequest(f"r{i}", service.name) for i in range(6)]
     allocation = placed(search, [service], requests, method)
     found = evidence(search, [service], requests)
     assert checked(folder, json.loads(allocation.to_json()), json.loads(found.to_json())).all_proved
@@ -94,7 +94,7 @@ CHANGES = {
 def test_what_is_changed_is_refused(folder, what):
     cluster = small_cluster(gpus=4, fibres=4)
     service = chain_service([60, 60, 60], cycle_ns=100, latency_ns=1000)
-    search, requests = ClusterSearch(cluster), [Request(f"r{i}", service.name) for i in range(8)]
+    search, requests = ClusterSearch(cluster), [ServiceRequest(f"r{i}", service.name) for i in range(8)]
     allocation = placed(search, [service], requests, "first-fit")
     assert len(allocation.placements) >= 2
     documents = json.loads(allocation.to_json()), json.loads(evidence(search, [service], requests).to_json())
@@ -107,4 +107,4 @@ def test_what_is_changed_is_refused(folder, what):
 def test_evidence_is_of_chains(folder):
     cluster, service = small_cluster(), chain_service([5, 5, 5], edges=(Edge("op0", "op2", 1),))
     with pytest.raises(InputError, match="not a chain"):
-        evidence(ClusterSearch(cluster), [service], [Request("r", service.name)])
+        evidence(ClusterSearch(cluster), [service], [ServiceRequest("r", service.name)])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from strategies import SEEDS, problems
 from tvm_sched.errors import TvmSchedError
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import random_schedule
+from tvm_sched_bench.testing import random_schedule
 from tvm_sched_check.derivation import Derivation
 from tvm_sched_check.document import Problem, Refused
 from tvm_sched_check.replay import Replay

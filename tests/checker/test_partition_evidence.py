@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from strategies import SEEDS
 from thorough import examples
-from tvm_sched.bench.kinds.throughput_kind import Pipeline, ThroughputKind
 from tvm_sched.bounds.partitions import semidefinite_evidence as storing
 from tvm_sched.bounds.partitions.partition_evidence import partition_evidence
 from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
-from tvm_sched.testing.regal import regal_like
+from tvm_sched_bench.kinds.throughput_kind import Pipeline, ThroughputKind
+from tvm_sched_bench.testing.regal import regal_like
 from tvm_sched_check import Refused
 from tvm_sched_check.partitions import bound, check, semidefinite
 from tvm_sched_check.partitions.graph import graph_of

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from strategies import SEEDS
 from thorough import examples
-from tvm_sched.bench.kinds.throughput_kind import Pipeline, ThroughputKind
 from tvm_sched.bounds.partitions.simple import simple_bound
+from tvm_sched_bench.kinds.throughput_kind import Pipeline, ThroughputKind
 from tvm_sched_check import Refused
 from tvm_sched_check.partitions import check
 

@@ -15,7 +15,7 @@ from tvm_sched.errors import InfeasibleError, InputError, ProblemError
 from tvm_sched.pipeline import PipelinePlan, bound_steps, plan_pipeline
 from tvm_sched.pipeline.pipeline_evidence import certified, evidence
 from tvm_sched.pipeline.stage_pricing import price
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 from tvm_sched_check.document import Problem, Refused
 from tvm_sched_check.partitions.bound import can_be_cut, least_around
 from tvm_sched_check.pipelines import check

@@ -29,7 +29,7 @@ from tvm_sched.problem import (
 from tvm_sched.schedule import with_choice
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import random_problem, random_schedule, random_variants
+from tvm_sched_bench.testing import random_problem, random_schedule, random_variants
 from tvm_sched_check import Refused
 from tvm_sched_check.alternative_bound import Relaxed, resolved
 from variant_cases import gated
@@ -40,7 +40,9 @@ def with_any_choice(problem, seed):
     random = Random(seed)
     choice = {group.name: random.choice(group.alternative_names) for group in problem.variants.groups}
     choice = {
-        group.name: choice[group.name] for group in problem.variants.groups if choice[group.name] != group.graph_way
+        group.name: choice[group.name]
+        for group in problem.variants.groups
+        if choice[group.name] != group.graph_alternative
     }
     return certified(problem, with_choice(problem, random_schedule(problem.resolve(choice), seed), choice))
 

@@ -44,10 +44,17 @@ def test_a_command_of_another_distribution(installed, run):
     assert "Say a word." in run("--help").stdout
 
 
-@pytest.mark.parametrize("name", ["cluster", "serve", "status", "request", "undeploy"])
-def test_without_the_distribution_the_message_names_it(installed, fails, run, name):
+@pytest.mark.parametrize(
+    ("name", "distribution"),
+    [
+        ("bench", "tvm-sched-bench"),
+        *((name, "tvm-sched-cluster") for name in ("cluster", "serve", "status", "request", "undeploy")),
+        ("plan", "tvm-sched-plans"),
+    ],
+)
+def test_without_the_distribution_the_message_names_it(installed, fails, run, name, distribution):
     installed()
-    assert "pip install tvm-sched-cluster" in " ".join(fails(2, name).replace("│", " ").split())
+    assert f"pip install {distribution}" in " ".join(fails(2, name).replace("│", " ").split())
     assert f"│ {name} " not in run("--help").stdout
 
 
@@ -69,6 +76,6 @@ def test_commands_of_ours_look_for_no_others():
     script = (
         "import sys; from typer.testing import CliRunner; from tvm_sched.cli import app;"
         "assert CliRunner().invoke(app, ['cache', 'path']).exit_code == 0;"
-        "sys.exit('tvm_sched_cluster' in sys.modules)"
+        "sys.exit(bool({'tvm_sched_bench', 'tvm_sched_cluster', 'tvm_sched_plans'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tvm_sched.problem import Problem
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 from .conftest import run_command
 

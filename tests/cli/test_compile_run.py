@@ -165,8 +165,8 @@ def test_missing_parameters(run, fails, model_file, tmp_path):
     path = tmp_path / "m.so"
     run("compile", model_file, "-t", "cpu1", "-s", "single", "-o", path, "--parameters", "external")
     (tmp_path / "m.safetensors").rename(tmp_path / "other.safetensors")
-    assert "name it with --parameters" in fails(2, "run", path)
-    run("run", path, "--repeat", 1, "--parameters", tmp_path / "other.safetensors")
+    assert "name it with --parameter-file" in fails(2, "run", path)
+    run("run", path, "--repeat", 1, "--parameter-file", tmp_path / "other.safetensors")
 
 
 def test_run_says_what_ran(run, artifact):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tvm_sched.cli import app
 from tvm_sched.pipeline import PipelinePlan, load, verify
 from tvm_sched.pipeline.pipeline_evidence import evidence
-from tvm_sched.testing.regal import regal_like
+from tvm_sched_bench.testing.regal import regal_like
 
 run = CliRunner().invoke
 

@@ -10,7 +10,7 @@ import pytest
 
 from tvm_sched import __version__
 from tvm_sched.schedule import Schedule
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 from .conftest import write_model
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from tvm_sched.problem import Concurrency, Costs, Problem
 from tvm_sched.schedule import Certificate, Schedule, Timeline
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 from .conftest import problem_memory, run_command
 

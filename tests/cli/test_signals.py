@@ -24,7 +24,7 @@ from tvm_sched.pipeline import PipelinePlan, load_manifest
 from tvm_sched.problem import Problem, load_topology
 from tvm_sched.runtime.artifact import check_library
 from tvm_sched.schedule import Schedule, Timeline
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 from tvm_sched_cluster import Allocation
 
 from .conftest import write_model

@@ -15,9 +15,9 @@ from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched_cluster import (
     Circuit,
     ClusterState,
-    Request,
     Server,
     ServicePlacement,
+    ServiceRequest,
     ServiceStage,
     demand_of_services,
     load_cluster,
@@ -105,7 +105,7 @@ def test_placements_keep_all_rules_and_seeds_repeat(base_search, services, name)
 
 
 def test_pipeedge_takes_the_fastest_mix_of_its_stages(base, services):
-    placement = place(base, Request("r", "service4"), "pipeedge", {"stages": {"service4": 2}})
+    placement = place(base, ServiceRequest("r", "service4"), "pipeedge", {"stages": {"service4": 2}})
     kinds = [base.cluster.kinds[base.cluster.gpus[base.cluster.gpu_id[g]].kind].name for g in placement.gpus]
     assert kinds == ["L4", "L4"]
     pairs = base.search.mixes(services[3], stages=2)
@@ -114,13 +114,13 @@ def test_pipeedge_takes_the_fastest_mix_of_its_stages(base, services):
 
 @pytest.mark.parametrize("name", ["ncar", "pipeedge"])
 def test_fixed_numbers_of_stages_are_kept(base, name):
-    placement = place(base, Request("r", "service2"), name, {"stages": {"service2": 4}})
+    placement = place(base, ServiceRequest("r", "service2"), name, {"stages": {"service2": 4}})
     assert len(placement.stages) == 4
 
 
 def test_rampa_avoids_costly_gpus(base):
     """One stage on a V100 costs 14 x 32 x 40; the other GPU that serves it alone, L4, costs 30.3 x 24 x 40."""
-    placement = place(base, Request("r", "service3"), "rampa")
+    placement = place(base, ServiceRequest("r", "service3"), "rampa")
     cost = {"L4": 30.3 * 24, "V100": 14 * 32, "A30": 10.3 * 24, "T4": 8.1 * 16}
     kinds = [base.cluster.kinds[base.cluster.gpus[base.cluster.gpu_id[g]].kind].name for g in placement.gpus]
     assert sum(cost[kind] for kind in kinds) <= cost["V100"]
@@ -146,7 +146,7 @@ def test_the_bound_by_hand():
     search = ClusterSearch(cluster)
     assert sorted(map(tuple, search.mixes(service).gpus.tolist())) == [(0, 1), (2, 0)]
     assert bound_of_demand(search, [service], {"chain": 1}) == pytest.approx(3)
-    assert bound_of_requests(search, [service], [Request(f"{i}", "chain") for i in range(9)]) == 3
+    assert bound_of_requests(search, [service], [ServiceRequest(f"{i}", "chain") for i in range(9)]) == 3
 
 
 def test_the_bound_counts_circuits():
@@ -168,7 +168,7 @@ def test_a_demand_that_is_given_decides():
     either = chain_service([40], cycle_ns=45, latency_ns=400, name="either")
     fast = chain_service([80], cycle_ns=45, latency_ns=400, name="fast")
     state = ClusterState(cluster, [either, fast])
-    placement = place(state, Request("r", "either"), "anytime", {"demand": {"fast": 1, "either": 1}})
+    placement = place(state, ServiceRequest("r", "either"), "anytime", {"demand": {"fast": 1, "either": 1}})
     assert placement.gpus[0].startswith("r0")
 
 
@@ -194,7 +194,7 @@ def test_the_last_gpus_are_not_wasted(services):
 def test_what_fails_is_told(service, message):
     state = ClusterState(small_cluster(), [service])
     with pytest.raises(InfeasibleError) as caught:
-        place(state, Request("r", "chain"), "anytime")
+        place(state, ServiceRequest("r", "chain"), "anytime")
     assert message in str(caught.value)
 
 
@@ -203,7 +203,7 @@ def test_by_how_much_is_told(base, services):
     for rack in ("rack0", "rack4", "rack8", "rack12", *(f"rack{4 * i + j}" for i in range(4) for j in (1, 2))):
         base.fail(rack)
     with pytest.raises(InfeasibleError, match=r"latency: at best 50\.\d+ ms on 2 T4, 50\.000 ms are allowed"):
-        place(base, Request("r", "service3"), "rampa")
+        place(base, ServiceRequest("r", "service3"), "rampa")
 
 
 def test_missing_fibres_are_told(base, services):
@@ -217,7 +217,7 @@ def test_missing_fibres_are_told(base, services):
                 if (server, gpu) != (0, 0):
                     base.fail(f"{rack}-server{server}-gpu{gpu}")
     with pytest.raises(InfeasibleError, match=r"circuits: .* would do, but the free fibres \(0 of 128\)"):
-        place(base, Request("r", "service3"), "anytime")
+        place(base, ServiceRequest("r", "service3"), "anytime")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_missing_fibres_are_told(base, services):
 )
 def test_wrong_input_is_told(base, name, options, message):
     with pytest.raises(InputError, match=message):
-        place(base, Request("r", "service1"), name, options)
+        place(base, ServiceRequest("r", "service1"), name, options)
 
 
 def test_ten_thousand_gpus_are_placed(services):
@@ -250,7 +250,7 @@ def test_ten_thousand_gpus_are_placed(services):
     assert len(cluster.gpus) == 10_080
     state = ClusterState(cluster, services)
     for i, service in enumerate(services):
-        place(state, Request(f"r{i}", service.name), "anytime")
+        place(state, ServiceRequest(f"r{i}", service.name), "anytime")
     verify(cluster, services, state.allocation)
 
 
@@ -263,4 +263,4 @@ def test_the_status_of_a_placement_is_not_the_allocators_word(monkeypatch):
         return replace(get("anytime").function(state, service, get("anytime").options()), status="optimal")
 
     state = ClusterState(small_cluster(), [chain_service([5, 5])])
-    assert place(state, Request("r", "chain"), "boasting").status == "no better found"
+    assert place(state, ServiceRequest("r", "chain"), "boasting").status == "no better found"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cluster_cases import chain_service, small_cluster
 
-from tvm_sched_cluster import Circuit, Cluster, GpuKind, Hop, Link, Rack, Request, Server, ServiceStage, Switch
+from tvm_sched_cluster import Circuit, Cluster, GpuKind, Hop, Link, Rack, Server, ServiceRequest, ServiceStage, Switch
 from tvm_sched_cluster.bounds.gpu_cover import any_cover
 from tvm_sched_cluster.bounds.mix_bound import MixProgram, _least_tree, bound_of_demand, bound_of_requests
 from tvm_sched_cluster.problem.placement_pricing import price
@@ -97,7 +97,7 @@ def test_no_set_of_placements_beats_the_bound(block):
         most = most_at_once(cluster, service)
         search = ClusterSearch(cluster)
         assert most <= bound_of_demand(search, [service], {"chain": 1}) + 1e-9, seed
-        assert most <= bound_of_requests(search, [service], [Request(f"{i}", "chain") for i in range(5)]), seed
+        assert most <= bound_of_requests(search, [service], [ServiceRequest(f"{i}", "chain") for i in range(5)]), seed
         reached += most > 0
     assert reached > 10, "there is something to place"
 

@@ -8,7 +8,7 @@ from tvm_sched.errors import InputError, ScheduleError
 from tvm_sched_cluster import (
     Allocation,
     ClusterState,
-    Request,
+    ServiceRequest,
     defragment,
     demand_of_services,
     fail,
@@ -55,7 +55,7 @@ def test_random_events_keep_the_books_right(events):
     for event in range(events):
         kind = random.choice(5, p=[0.5, 0.38, 0.05, 0.06, 0.01])
         if kind == 0:
-            request = Request(f"r{event}", services[random.integers(3)].name)
+            request = ServiceRequest(f"r{event}", services[random.integers(3)].name)
             if try_place(state, request, "first-fit"):
                 alive.add(request.name)
         elif kind == 1 and alive:
@@ -99,12 +99,12 @@ def test_a_link_that_fails_takes_its_circuits():
     service = chain_service([40, 100], cycle_ns=55, latency_ns=400)
     state = ClusterState(cluster, [service])
     state.fail("r1-server0-gpu1")
-    place(state, Request("r", "chain"))
+    place(state, ServiceRequest("r", "chain"))
     assert len(state.running["r"].hops) == 1
     assert [request.name for request in fail(state, "s1-s0").waiting] == ["r"]
-    assert state.allocation.waiting == (Request("r", "chain"),)
+    assert state.allocation.waiting == (ServiceRequest("r", "chain"),)
     with pytest.raises(InputError, match="'r' runs or waits already"):
-        place(state, Request("r", "chain"))
+        place(state, ServiceRequest("r", "chain"))
     state.repair("s0-s1")
     assert [p.request for p in recover(state).replaced] == ["r"]
     held(state)

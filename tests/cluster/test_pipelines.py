@@ -8,7 +8,7 @@ from tvm_sched.cost_model import costs
 from tvm_sched.errors import InputError
 from tvm_sched.pipeline import verify
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor
-from tvm_sched_cluster import ClusterState, Request, place
+from tvm_sched_cluster import ClusterState, ServiceRequest, place
 from tvm_sched_cluster.placement_pipelines import plan_of_placement, segments, service_of_graph, stage_topology
 
 SIZES = {"x": 2, "w": 3, "a": 5, "b": 7, "c": 11, "d": 13, "y": 17}
@@ -25,7 +25,7 @@ def fork_and_join():
 
 
 def placed(cluster, service):
-    return place(ClusterState(cluster, [service]), Request("r0", service.name))
+    return place(ClusterState(cluster, [service]), ServiceRequest("r0", service.name))
 
 
 def test_a_graph_is_cut_where_one_activation_goes_on():

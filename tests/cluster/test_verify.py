@@ -5,7 +5,17 @@ import pytest
 from cluster_cases import chain_service, small_cluster
 
 from tvm_sched.errors import ScheduleError
-from tvm_sched_cluster import Allocation, Circuit, ClusterState, Hop, Request, ServiceStage, place, verify, violations
+from tvm_sched_cluster import (
+    Allocation,
+    Circuit,
+    ClusterState,
+    Hop,
+    ServiceRequest,
+    ServiceStage,
+    place,
+    verify,
+    violations,
+)
 from tvm_sched_cluster.problem.placement_rules import RULES
 
 replace = msgspec.structs.replace
@@ -19,7 +29,7 @@ def case():
     state = ClusterState(cluster, services)
     state.fail("r2-server0-gpu1")
     for name in ("a", "b"):
-        place(state, Request(name, "chain"), "first-fit")
+        place(state, ServiceRequest(name, "chain"), "first-fit")
     first, second = state.running.values()
     # The second one over a fibre, by hand.
     gpus = ["r1-server0-gpu0", "r2-server0-gpu0"]

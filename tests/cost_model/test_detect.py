@@ -233,7 +233,7 @@ def test_what_cannot_be_measured(four_gpus, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(InputError, match="needs cupy"):
         measure(read("dgx1_quad"))
-    with pytest.raises(InputError, match="above 0 and finite"):
+    with pytest.raises(InputError, match="finite number above 0"):
         Bandwidths({"0000:06:00.0": 0.0})
 
 

@@ -32,7 +32,7 @@ def test_the_share_of_an_a40():
     assert occupancy_share(Device("x", 1, 1.0, {"float32": 1.0}), KernelResources(1, 32)) == 1
     with pytest.raises(CostsError, match="does not fit"):
         occupancy_share(A40, KernelResources(1, 256, 32, 1 << 20))
-    with pytest.raises(CostsError, match="blocks 0"):
+    with pytest.raises(CostsError, match="blocks is 0"):
         KernelResources(0, 256)
 
 

@@ -51,7 +51,7 @@ def test_wrong_files(profile, tmp_path):
         ("3e-6", "NaN", "JSON is malformed"),
         ("0.01", "-0.01", "error is -0.01"),
         ('"m": 0.001', '"m": 0', "the latency of m is 0"),
-        ("0.00022", "0", "0.0 is not a time"),
+        ("0.00022", "0", "a time is 0.0"),
         ("1e-6", "-1e-6", "1024 bytes in -1e-06 s"),
         (SMALL, "x", "not the signature"),
     ):

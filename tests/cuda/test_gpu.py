@@ -12,7 +12,7 @@ from tvm_sched.relax import compile, compile_pipeline
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.codegen.cuda import find_nvcc
 from tvm_sched.relax.lower.kernel_libraries import get_library
-from tvm_sched.testing import random_schedule
+from tvm_sched_bench.testing import random_schedule
 
 pytestmark = pytest.mark.gpu
 

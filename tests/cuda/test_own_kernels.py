@@ -24,7 +24,7 @@ except InputError as error:
 
 
 def lowered(function, *shapes, dtype="float16"):
-    lower = passes.LowerToKernels(libraries=("cuda",), device_kind="cuda", archs=["sm_90"])
+    lower = passes.LowerToKernels(libraries=("handwritten_cuda",), device_kind="cuda", archs=["sm_90"])
     return lower(module(function, *shapes, dtype=dtype))
 
 

@@ -16,7 +16,7 @@ from thorough import THOROUGH  # noqa: E402
 from tvm_sched.relax import compile  # noqa: E402
 from tvm_sched.relax.autoload import register  # noqa: E402
 from tvm_sched.schedulers import register as register_scheduler  # noqa: E402
-from tvm_sched.testing import random_schedule  # noqa: E402
+from tvm_sched_bench.testing import random_schedule  # noqa: E402
 
 PROMPT, STEPS = (512, 16) if THOROUGH else (48, 4)
 pytestmark = pytest.mark.gpu

@@ -15,7 +15,7 @@ from tvm_sched.relax.autoload import register  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 # The kernels that TVM generates alone, or those of our libraries first: cuBLASLt, cuDNN, kernels written in CUDA C++.
-LIBRARIES = {"tvm": "", "libraries": "cuda,nvidia"}
+LIBRARIES = {"tvm": "", "libraries": "handwritten_cuda,nvidia"}
 ALWAYS = {
     ("float32", "tvm"): ("unet", "shufflenet"),
     ("float32", "libraries"): ("vit",),

@@ -13,12 +13,12 @@ from tvm_sched.relax import compile, compile_pipeline
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.autoload import register
 from tvm_sched.schedule.indexed import ScheduleIndex
-from tvm_sched.testing import random_schedule, random_streams
+from tvm_sched_bench.testing import random_schedule, random_streams
 
 register()
 pytestmark = pytest.mark.gpu
 MODELS = {"branches": (branches, (32, 64)), "image": (image, (1, 3, 16, 16))}
-LIBRARIES = ("", "cuda,nvidia")  # the kernels that TVM generates; those of libraries first
+LIBRARIES = ("", "handwritten_cuda,nvidia")  # the kernels that TVM generates; those of libraries first
 CASES = [
     pytest.param(seed, kernels, marks=[] if seed < 2 and (kernels == "") == (seed == 0) else pytest.mark.thorough)
     for seed in range(10)
@@ -83,7 +83,7 @@ def test_random_schedules(case, seed, kernels, monkeypatch):
                     close(made.run(inputs[turn % 2]), expected[turn % 2])
 
 
-@pytest.mark.parametrize("kernels", ["cuda,nvidia", pytest.param("", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("kernels", ["handwritten_cuda,nvidia", pytest.param("", marks=pytest.mark.thorough)])
 def test_pipelines(case, kernels, monkeypatch):
     monkeypatch.setenv("TVM_SCHED_KERNEL_LIBRARIES", kernels)
     mod, inputs, expected = case

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tvm_sched.testing.branched import Branches, ConvBnRelu
+from tvm_sched_bench.testing.branched import Branches, ConvBnRelu
 
 
 class Residual(nn.Module):

@@ -100,12 +100,7 @@ def preload_plans():
     """What plans and runs, without TVM and PyTorch."""
     import pytest  # noqa: F401
 
-    import tvm_sched.doctor
-    import tvm_sched.execution_plan
-    import tvm_sched.pipeline.compiled
-    import tvm_sched.runtime
-    import tvm_sched.schedulers
-    import tvm_sched.testing  # noqa: F401
+    import tvm_sched_bench.testing  # noqa: F401
     from tvm_sched._library import load_library
 
     load_library()
@@ -127,7 +122,6 @@ def preload_commands():
         import tvm  # noqa: F401
 
         import tvm_sched.cli
-        import tvm_sched.external_plans
         import tvm_sched.pipeline
         import tvm_sched.relax.api
         import tvm_sched.relax.lower.kernel_libraries.onednn
@@ -145,16 +139,10 @@ def preload_models():
     import scipy.optimize
     import scipy.sparse.csgraph  # noqa: F401
 
-    import tvm_sched.pipeline.compiled
-    import tvm_sched.relax.api
-    import tvm_sched.relax.lower.kernel_libraries.onednn
-    import tvm_sched.relax.passes
-    import tvm_sched.schedulers
-
     with contextlib.suppress(ImportError):
         import torch
 
-        import tvm_sched.testing.branched  # noqa: F401
+        import tvm_sched_bench.testing.branched  # noqa: F401
 
         torch.export.export(torch.nn.ReLU(), (torch.zeros(1),)).run_decompositions()
 

@@ -35,7 +35,6 @@ def test_a_path_exists(name):
 
 def test_every_package_is_named():
     named = {name.rstrip("/") for row in rows("Packages of `tvm_sched`") for name in re.findall(r"`([\w/]+)`", row[0])}
-    named |= {"testing"}  # beside the layers
     assert {folder.parent.name for folder in PACKAGE.glob("*/__init__.py")} <= named
     assert all((PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file() for name in named)
 

@@ -14,7 +14,7 @@ from tvm_sched.problem import HOST, Operator, OpGraph, Problem, Tensor, load_top
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedule import moved_parameters, resident_parameters, simulate, verify
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import random_problem, random_schedule
+from tvm_sched_bench.testing import random_problem, random_schedule
 
 PARTS = (0.0, 0.3, 0.7, 1.0)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvm_sched.testing import models
+from tvm_sched_bench.testing import models
 
 TOLERANCE = 1e-4
 

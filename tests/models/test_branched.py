@@ -9,7 +9,7 @@ from tvm_sched.schedule import verify
 from .conftest import TOLERANCE, relative_difference
 
 torch = pytest.importorskip("torch")
-branched = pytest.importorskip("tvm_sched.testing.branched")
+branched = pytest.importorskip("tvm_sched_bench.testing.branched")
 
 
 def normalising(module, size):

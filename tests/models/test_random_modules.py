@@ -12,7 +12,7 @@ from tvm_sched.problem import Bus, Device, Link, Topology, load_topology
 from tvm_sched.relax import compile
 from tvm_sched.relax.api import make_problem
 from tvm_sched.schedule import simulate, verify
-from tvm_sched.testing import random_schedule, random_stages, random_streams
+from tvm_sched_bench.testing import random_schedule, random_stages, random_streams
 
 from .random_modules import random_module
 

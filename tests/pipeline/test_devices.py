@@ -10,7 +10,7 @@ from tvm_sched.pipeline import plan_pipeline, verify
 from tvm_sched.pipeline.device_annealing import DeviceAnnealing
 from tvm_sched.pipeline.stage_pricing import price
 from tvm_sched.problem import FORBIDDEN
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 FAST = {"evaluations": 100}
 COUNT = 8

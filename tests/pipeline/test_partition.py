@@ -24,7 +24,7 @@ from tvm_sched.pipeline.integer_programs import bottleneck_bound, bottleneck_gue
 from tvm_sched.pipeline.partition_state import Annealing, Ideals, Neighbours, PartitionState
 from tvm_sched.pipeline.segments import least_bottleneck, least_sum
 from tvm_sched.search_budget import Budget, Turn, improve
-from tvm_sched.testing.regal import regal_like
+from tvm_sched_bench.testing.regal import regal_like
 
 SEEDS = st.integers(0, 10_000)
 FAST = {"anytime": {"time_limit": 1.0, "moves": 2000}, "slicegraph": {"evaluations": 100}}
@@ -243,7 +243,8 @@ def test_a_bound_above_the_cost_is_a_fault_that_is_told(monkeypatch):
 def test_what_highs_prints_by_itself_is_not_on_standard_output():
     """It does for this program, though told to be silent; into a pipe that comes out when the process ends."""
     code = (
-        "from tvm_sched.pipeline.integer_programs import exact_program\nfrom tvm_sched.testing.regal import regal_like\n"
+        "from tvm_sched.pipeline.integer_programs import exact_program\n"
+        "from tvm_sched_bench.testing.regal import regal_like\n"
         "exact_program(regal_like(0, 12), 3, seconds=60)\nprint('result')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

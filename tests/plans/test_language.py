@@ -7,12 +7,12 @@ import pytest
 from plan_cases import config_file, machine
 
 from tvm_sched.errors import InputError
-from tvm_sched.external_plans.architecture import read_architecture
-from tvm_sched.external_plans.language import Serving, by_layer, language_model
-from tvm_sched.external_plans.places import Machine, device_place
-from tvm_sched.external_plans.token_workload import FORMATS, Workload
-from tvm_sched.external_plans.unit_chain import Chain
 from tvm_sched.problem.decoder_config import PRESETS
+from tvm_sched_plans.architecture import read_architecture
+from tvm_sched_plans.language import Serving, by_layer, language_model
+from tvm_sched_plans.places import Machine, device_place
+from tvm_sched_plans.token_workload import FORMATS, Workload
+from tvm_sched_plans.unit_chain import Chain
 
 
 def chain(name, serving=None, **workload):

@@ -13,12 +13,12 @@ import pytest
 from plan_cases import config_file, machine
 
 from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.external_plans import RUNTIMES, Runtime, export_plan, get_runtime, runtime_names
-from tvm_sched.external_plans.architecture import read_architecture
-from tvm_sched.external_plans.runtimes import Request
-from tvm_sched.external_plans.runtimes.llama_cpp import by_free_memory
-from tvm_sched.external_plans.runtimes.vllm import even_layers
-from tvm_sched.external_plans.token_workload import Workload
+from tvm_sched_plans import RUNTIMES, Runtime, export_plan, get_runtime, runtime_names
+from tvm_sched_plans.architecture import read_architecture
+from tvm_sched_plans.runtimes import Request
+from tvm_sched_plans.runtimes.llama_cpp import by_free_memory
+from tvm_sched_plans.runtimes.vllm import even_layers
+from tvm_sched_plans.token_workload import Workload
 
 GIB = 1 << 30
 UNEQUAL = machine(24e9, 16e9, 12e9, speed=(2.0, 1.0, 0.5))
@@ -55,7 +55,7 @@ def test_a_runtime_of_others_that_lacks_something_is_told_so(monkeypatch):
     with pytest.raises(InputError, match=r"'half' \(.*Half\) lacks defaults, write, file, which"):
         get_runtime("half")
     monkeypatch.setitem(RUNTIMES.entries, "none", print)
-    with pytest.raises(InputError, match=r"not a subclass of tvm_sched\.external_plans\.Runtime"):
+    with pytest.raises(InputError, match=r"not a subclass of tvm_sched_plans\.Runtime"):
         get_runtime("none")
 
 
@@ -149,7 +149,7 @@ def test_llama_cpp_puts_layers_where_the_plan_has_them(model, memory, workload):
     runtime = get_runtime("llama.cpp")
     case = runtime.cases(request)[0]
     placement = case.best()
-    from tvm_sched.external_plans.runtimes import Split
+    from tvm_sched_plans.runtimes import Split
 
     settings = runtime.settings(request, Split("ours", case, placement))
     layers = request.architecture.config.layers
@@ -197,7 +197,7 @@ def tiny_model(folder, **changes):
 @pytest.mark.parametrize("share", [(1.0, 1.0), (0.3, 0.3, 0.9), (0.55, 0.2, 0.6), (0.4, 0.3)])
 def test_the_automatic_map_is_that_of_transformers(tmp_path, share):
     pytest.importorskip("accelerate", reason="the package accelerate is not installed")
-    from tvm_sched.external_plans.runtimes import accelerate as own
+    from tvm_sched_plans.runtimes import accelerate as own
 
     model = tiny_model(tmp_path)
     from transformers.integrations.accelerate import _get_device_map

@@ -26,8 +26,8 @@ from tvm_sched.schedule import model_latencies, simulate
 from tvm_sched.schedule.verifier import verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.submodels import split
-from tvm_sched.testing import random_problem
-from tvm_sched.testing.variant_problems import random_variants
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
 
 MACHINE = cases.topology(
     cases.device("d0", "bus0"), cases.device("d1", "bus1"), buses=(cases.bus("bus0"), cases.bus("bus1"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tvm_sched.errors import GraphError
 from tvm_sched.problem import Operator, OpGraph, Tensor
-from tvm_sched.testing import random_graph
+from tvm_sched_bench.testing import random_graph
 
 
 def chain(*operators, tensors=("a", "b", "c"), outputs=("c",)):

@@ -23,8 +23,8 @@ from tvm_sched.problem import (
 )
 from tvm_sched.schedule import requests_of_part, simulate
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import random_problem
-from tvm_sched.testing.variant_problems import random_variants
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
 
 
 def chain(name, nanoseconds, topology="a40x2"):

@@ -17,7 +17,7 @@ from tvm_sched.problem import (
     merge_problems,
     problem_of,
 )
-from tvm_sched.testing import random_problem, random_variants
+from tvm_sched_bench.testing import random_problem, random_variants
 from variant_cases import CHOICE, gated
 
 
@@ -111,7 +111,7 @@ def changed(**fields):
         ({"operators": ("gone",)}, "'gone', which the graph does not have"),
         ({"operators": ()}, "no operators"),
         ({"alternatives": ()}, "no alternatives"),
-        ({"graph_way": "apart"}, "a name of its own"),
+        ({"graph_alternative": "apart"}, "a name of its own"),
         ({"alternative": {"operators": ()}}, r"costs of the variants are \(2, 2\)"),
         ({"alternative": {"operators": (Operator("p"), Operator("q"))}}, r"does not make \['y'\]"),
         (

@@ -31,7 +31,7 @@ def test_a_workload_checks_itself(fields, message):
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_request_checks_its_weight(weight):
-    with pytest.raises(InputError, match=r"weight .*; a number above 0 is allowed"):
+    with pytest.raises(InputError, match=r"weight .*; a finite number above 0 is allowed"):
         Request((), weight)
 
 

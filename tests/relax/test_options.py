@@ -17,7 +17,7 @@ from tvm_sched.relax.passes import decision_passes, emit_passes, problem_passes
 from tvm_sched.relax.targets import read_target
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import allocate_streams, best_launch_order, best_streams, order_launches
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 CHANGED = {
     "scheduler": "single", "options": {"device": "cpu1"}, "cost_model": "roofline", "backend": "emulated",

@@ -5,7 +5,7 @@ import pytest
 
 from tvm_sched.pipeline import PipelinePlan
 from tvm_sched.relax import compile, compile_pipeline
-from tvm_sched.testing.models import onnx_model
+from tvm_sched_bench.testing.models import onnx_model
 
 pytest.importorskip("onnx")
 FAST = {"evaluations": 100}

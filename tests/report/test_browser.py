@@ -15,8 +15,8 @@ from tvm_sched.report.html import Entry, write_report
 from tvm_sched.report.pipeline_report import write_pipeline_report
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import random_problem
-from tvm_sched_cluster import ClusterState, Request, fail, load_cluster, load_services, place
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_cluster import ClusterState, ServiceRequest, fail, load_cluster, load_services, place
 from tvm_sched_cluster.cluster_report import write_cluster_report
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -44,7 +44,7 @@ def pages(tmp_path_factory, problem, single):
     write_pipeline_report(folder / "pipeline.html", chain, plan, pipeline_simulate(chain, plan, 12))
     state = ClusterState(load_cluster("rampa-base"), load_services())
     for name in ("a", "b", "c"):
-        place(state, Request(name, "service5"), "first-fit")
+        place(state, ServiceRequest(name, "service5"), "first-fit")
     fail(state, state.running["b"].gpus[0], "first-fit")
     write_cluster_report(folder / "cluster.html", state)
     return folder

@@ -12,7 +12,7 @@ from tvm_sched.report.html import Entry, write_report
 from tvm_sched.schedule import Placement, Schedule, Timeline, requests_of
 from tvm_sched.schedule.simulator import memory_profile, simulate
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 from variant_cases import CHOICE, gated
 
 

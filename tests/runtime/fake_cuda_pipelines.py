@@ -18,7 +18,7 @@ from tvm_sched.pipeline.stage_problem import stage_problem
 from tvm_sched.problem import Costs, Problem
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 
 def pipeline(

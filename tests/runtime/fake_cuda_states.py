@@ -15,7 +15,7 @@ from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.execution_plan import ShapesOnly, check_states, emit_plan
 from tvm_sched.problem import FORBIDDEN, Costs, Problem
 from tvm_sched.runtime import ScheduledModule, make_module
-from tvm_sched.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
+from tvm_sched_bench.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 
 SIZE = 64
 

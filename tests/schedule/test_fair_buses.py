@@ -11,7 +11,7 @@ from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Link
 from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import fair_latency, random_problem
+from tvm_sched_bench.testing import fair_latency, random_problem
 
 
 def two_on_a_bus():

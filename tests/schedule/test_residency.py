@@ -35,8 +35,8 @@ from tvm_sched.schedule import (
 from tvm_sched.schedulers.common.greedy import list_schedule, priorities
 from tvm_sched.schedulers.common.partial import PartialSchedule
 from tvm_sched.schedulers.solve_latency import certificate
-from tvm_sched.testing import random_problem, random_schedule
-from tvm_sched.testing.variant_problems import random_variants
+from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_bench.testing.variant_problems import random_variants
 
 from . import cases
 

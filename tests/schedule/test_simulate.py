@@ -10,7 +10,7 @@ from strategies import scheduled_problems
 from thorough import examples
 from tvm_sched.errors import ScheduleError
 from tvm_sched.schedule import ScheduleIndex, memory_profile, simulate
-from tvm_sched.testing import random_problem, random_schedule
+from tvm_sched_bench.testing import random_problem, random_schedule
 
 
 @settings(max_examples=examples(300), deadline=None)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from schedulers.exhaustive import TooLarge, least_latency
 from thorough import examples
 from tvm_sched.bounds import lower_bound
-from tvm_sched.bounds.variant_relaxation import without_variants
+from tvm_sched.bounds.variant_relaxation import relaxed
 from tvm_sched.errors import ProblemError, ScheduleError
 from tvm_sched.problem import (
     FORBIDDEN,
@@ -36,7 +36,7 @@ from tvm_sched.schedulers.anytime import race, scheduler
 from tvm_sched.schedulers.anytime.promising_choices import _ChoicePrices
 from tvm_sched.schedulers.common.choice_search import ChoiceSearch
 from tvm_sched.search_budget import Budget, Incumbent, Turn, improve
-from tvm_sched.testing import random_problem, random_schedule, random_variants
+from tvm_sched_bench.testing import random_problem, random_schedule, random_variants
 from variant_cases import CHOICE, gated
 
 
@@ -82,9 +82,9 @@ def test_a_choice_of_a_problem_without_variants_is_refused():
 
 def test_the_relaxed_problem_by_hand():
     """A head of 95 ns, and a tail of the 5 ns that it leaves of the fused kernel: at least ``up`` and the tail."""
-    relaxed = without_variants(gated())
-    assert relaxed.costs.operator_ns[:, 0].tolist() == [100, 95, 5]
-    assert relaxed.graph.operators[1].inputs == ("x",)
+    problem = relaxed(gated()).problem
+    assert problem.costs.operator_ns[:, 0].tolist() == [100, 95, 5]
+    assert problem.graph.operators[1].inputs == ("x",)
     assert 105 <= lower_bound(gated()).ns <= 115
     assert lower_bound(gated().resolve({})).ns == 200
 
@@ -408,7 +408,7 @@ def test_no_byte_of_weights_is_lost_where_ways_divide_two_products_differently()
     graph = OpGraph("two products", operators, of_graph, ("y",))
     costs = Costs(np.full((2, 2), 100)), Costs(np.full((7, 2), 50))
     problem = Problem(graph, topology, costs[0], Variants([Group("both", ("first", "second"), (parts,))], costs[1]))
-    read = without_variants(problem).graph
+    read = relaxed(problem).problem.graph
     assert sum(tensor.size for tensor in read.tensors if tensor.kind == "parameter") == 4000
 
 

@@ -15,7 +15,7 @@ from strategies import SEEDS, problems, scheduled_problems
 from thorough import examples
 from tvm_sched.errors import InputError, ScheduleError
 from tvm_sched.schedule import RULES, Certificate, ScheduleIndex, verify, violations
-from tvm_sched.testing import random_problem, random_schedule
+from tvm_sched_bench.testing import random_problem, random_schedule
 
 
 def small():

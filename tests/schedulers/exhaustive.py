@@ -6,7 +6,7 @@ from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, HOST, Problem
 from tvm_sched.schedulers.common import partial
 from tvm_sched.schedulers.common.greedy import list_schedule, priorities
-from tvm_sched.testing.hios_problems import LayeredGraph
+from tvm_sched_bench.testing.hios_problems import LayeredGraph
 
 from .reference_partial import Event, Move, PartialSchedule, Run
 

@@ -9,7 +9,7 @@ from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, HOST, Bus, Costs, Device, Link, Problem, Topology
 from tvm_sched.schedule import verify
 from tvm_sched.schedulers import names, solve
-from tvm_sched.testing import random_graph, random_problem
+from tvm_sched_bench.testing import random_graph, random_problem
 
 QUICK = {
     "anytime": {"work": 0.02},

@@ -23,8 +23,8 @@ from tvm_sched.schedulers.common.partial import PartialSchedule
 from tvm_sched.schedulers.common.submodels import split
 from tvm_sched.schedulers.sortinghat import heuristic_schedule
 from tvm_sched.search_budget import Budget
-from tvm_sched.testing import random_problem
-from tvm_sched.testing.variant_problems import random_variants
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
 
 from .exhaustive import TooLarge, least_latency
 

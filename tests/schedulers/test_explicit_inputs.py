@@ -10,9 +10,9 @@ from tvm_sched.problem import Workload, merge_problems
 from tvm_sched.schedule import requests_of, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.submodels import split
-from tvm_sched.search_budget import Limits
-from tvm_sched.testing import random_problem
-from tvm_sched.testing.variant_problems import random_variants
+from tvm_sched.search_budget import SearchLimits
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
 
 OPTIONS = {"anytime": {"work": 0.01, "time_limit": 1e6, "seed": 3}, "sortinghat": {"total_time_limit": 0}}
 METHODS = ("anytime", "heft", "sortinghat")
@@ -99,16 +99,16 @@ def test_the_schedule_names_problem_and_workload():
 def test_a_budget_takes_the_place_of_the_limits_of_a_method():
     problem = large()
     by_options = solve(problem, None, "anytime", {"work": 0.02})
-    by_budget = solve(problem, None, "anytime", {"work": 5.0, "time_limit": 9.0}, Limits(work=0.02))
+    by_budget = solve(problem, None, "anytime", {"work": 5.0, "time_limit": 9.0}, SearchLimits(work=0.02))
     assert answer(by_budget) == answer(by_options)
     assert by_budget.options["work"] == 0.02
-    limited = solve(problem, None, "sortinghat", None, Limits(time_limit=0))
+    limited = solve(problem, None, "sortinghat", None, SearchLimits(time_limit=0))
     assert limited.options["total_time_limit"] == 0
-    solve(problem, None, "heft", None, Limits(time_limit=1))  # it ends by itself
+    solve(problem, None, "heft", None, SearchLimits(time_limit=1))  # it ends by itself
     with pytest.raises(InputError, match=r"work is 1.0; methods that solve programs take a time_limit"):
-        solve(problem, None, "sortinghat", None, Limits(work=1.0))
+        solve(problem, None, "sortinghat", None, SearchLimits(work=1.0))
     with pytest.raises(InputError, match=r"time_limit is -1; a number of seconds from 0 is allowed"):
-        Limits(time_limit=-1)
+        SearchLimits(time_limit=-1)
 
 
 def test_a_method_in_the_place_of_the_workload_is_refused():

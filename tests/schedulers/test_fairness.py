@@ -13,9 +13,9 @@ from tvm_sched.problem import Scenario, Workload, merge_problems
 from tvm_sched.schedule import ScheduleIndex, model_latencies, requests_of, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.compiled_methods import Effort, anneal, list_order
-from tvm_sched.schedulers.common.search import Choice, Searches
+from tvm_sched.schedulers.common.search import PlacementChoice, Searches
 from tvm_sched.schedulers.fairness import SCHEDULERS, _lags, slowdown_bound, solve_fairly
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 OPTIONS = {"anytime": {"work": 0.1}}
 
@@ -151,7 +151,7 @@ def test_list_scheduling_and_local_search_count_lags(seed, operators, devices, l
     problem = Scenario(two_models(seed, operators, devices), lags_ns=(0, lag))
     searches = Searches(problem)
     count = len(problem.graph.operators)
-    found = searches.construct([Choice(range(devices))], [0] * count)
+    found = searches.construct([PlacementChoice(range(devices))], [0] * count)
     if found is None:
         return
     sequence, latency = found

@@ -17,7 +17,7 @@ from tvm_sched.schedule import Schedule, simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.starts import quick_methods
 from tvm_sched.schedulers.solver import solve_many
-from tvm_sched.testing.hios_problems import LayeredGraph, random_layered
+from tvm_sched_bench.testing.hios_problems import LayeredGraph, random_layered
 
 MS = 10**6
 

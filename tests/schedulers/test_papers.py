@@ -22,7 +22,7 @@ from tvm_sched.schedulers.scheduler_registry import critical_path
 from tvm_sched.schedulers.sortinghat import program
 from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
 from tvm_sched.schedulers.sortinghat.handover import State
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 from .test_anytime import diamonds, two_gpus
 

@@ -8,7 +8,7 @@ from tvm_sched.errors import InputError, SchedulerError
 from tvm_sched.schedule import Certificate, Schedule
 from tvm_sched.schedulers import get, names, register, solve
 from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 
 @pytest.fixture(autouse=True)

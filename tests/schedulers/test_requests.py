@@ -13,10 +13,10 @@ from tvm_sched.problem import Link, Request, Scenario, Workload
 from tvm_sched.schedule import Schedule, ScheduleIndex, evaluate, requests_of, simulate, verify
 from tvm_sched.schedulers import NoOptions, get, names, register, solve
 from tvm_sched.schedulers.common.events import sequence_of
-from tvm_sched.schedulers.common.search import Choice, Searches
+from tvm_sched.schedulers.common.search import PlacementChoice, Searches
 from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
-from tvm_sched.testing import random_problem
-from tvm_sched.testing.variant_problems import random_variants
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
 
 from .test_all import QUICK
 
@@ -145,7 +145,7 @@ def test_local_search_counts_the_mean_of_all_runs(seed, operators, devices):
 
 def test_runs_of_another_graph_are_refused():
     problem, other = random_problem(1, 3, 2), random_problem(2, 5, 2)
-    start = Searches(problem).construct([Choice([0, 1])], [0, 0, 0])[0]
+    start = Searches(problem).construct([PlacementChoice([0, 1])], [0, 0, 0])[0]
     with pytest.raises(ValueError, match="of one graph"):
         Searches(problem).improve(start, 1.0, 0, 0, [(other, 0.5)])
 

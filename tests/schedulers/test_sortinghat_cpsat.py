@@ -20,8 +20,8 @@ from tvm_sched.schedulers.sortinghat.cpsat.variables import Variables
 from tvm_sched.schedulers.sortinghat.heuristic import best_assignment
 from tvm_sched.schedulers.sortinghat.submodel import evaluate
 from tvm_sched.schedulers.sortinghat.symmetry import equal_buses, relabelled
-from tvm_sched.testing import random_problem
-from tvm_sched.testing.variant_problems import random_variants
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
 
 from .test_sortinghat_constraints import chain, random_submodel
 

@@ -34,7 +34,7 @@ def test_commands_give_the_same(nodes, tmp_path):
     from typer.testing import CliRunner
 
     from tvm_sched.cli import app
-    from tvm_sched.testing import random_problem
+    from tvm_sched_bench.testing import random_problem
 
     for seed, name in ((7, "problem.json"), (11, "other.json")):
         random_problem(seed, operators=12, devices=2, memory="generous").save(tmp_path / name)

@@ -111,7 +111,7 @@ class _Finder:
         index, runs = self.problem.graph.index, self.relaxed.runs[group.name]
         end = {alternative: operators.get(group.operators[0], "") for alternative, operators in runs.items()}
         rows = [index.operator_id[name] for name in group.operators]
-        yield _Alternative([self.problem.graph.operators[row] for row in rows], rows, (), end[group.graph_way])
+        yield _Alternative([self.problem.graph.operators[row] for row in rows], rows, (), end[group.graph_alternative])
         for alternative in group.alternatives:
             begin, self.count = self.count, self.count + len(alternative.operators)
             yield _Alternative(

@@ -85,7 +85,7 @@ def work_delays(
         left -= len(members)
         ns = best.get((u, v), 0.0)
         if members and left >= 0:
-            region = Region(problem, u, members, work, delays)
+            region = WorkRegion(problem, u, members, work, delays)
             if region.key not in times:
                 times[region.key] = region.least_time()
             ns = max(ns, times[region.key])
@@ -109,7 +109,7 @@ class Delays:
         self.of[delay.first].append(delay)
 
 
-class Region:
+class WorkRegion:
     """Operators between two others, the last included, in topological order.
 
     Attributes

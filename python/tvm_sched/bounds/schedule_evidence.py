@@ -25,7 +25,7 @@ from .dominated_regions import regions_between
 from .group_delays import GroupDelay, group_delays
 from .path_and_bus import SCALE, path_and_bus_bound
 from .region_placement import MOST_DEVICES, Delay, enumerated_members
-from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Delays, Region
+from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Delays, WorkRegion
 from .relaxation import Relaxation
 from .variant_relaxation import Relaxed, relaxed
 
@@ -283,7 +283,7 @@ class _Recorder:
         inside = Delays()
         for k in self._inside(i):
             inside.add(relaxation.delays[k])
-        region = Region(relaxation.problem, delay.first, members, relaxation.work, inside)
+        region = WorkRegion(relaxation.problem, delay.first, members, relaxation.work, inside)
         if _explains(float((region.end + region.after).max()), delay.ns):
             return None
         if region.key not in self.arguments:

@@ -42,11 +42,6 @@ class Relaxed(NamedTuple):
     runs: dict[str, dict[str, dict[str, str]]]
 
 
-def without_variants(problem: Problem) -> Problem:
-    """Return the relaxed problem; the problem itself if it has no variants."""
-    return problem if problem.variants is None else relaxed(problem).problem
-
-
 def relaxed(problem: Problem) -> Relaxed:
     """Return the relaxed problem of a problem with variants, and the map from its operators to those of each alternative."""
     assert problem.variants is not None

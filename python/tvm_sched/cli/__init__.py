@@ -18,11 +18,9 @@ from . import (  # noqa: F401 - each registers its commands
     generation_command,
     inspect,
     pipeline_command,
-    plan_command,
     schedule_commands,
 )
 from .attached_commands import MACHINE, RESEARCH
-from .bench import app as bench
 from .cache import app as cache
 from .machine_commands import topology
 from .registration import app, command, epilog, own_process
@@ -62,7 +60,6 @@ def _root(
 command(app, "schema", panel=RESEARCH)(schema)  # registration imports that module, so it cannot use registration
 app.add_typer(topology, rich_help_panel=MACHINE)
 app.add_typer(cache, rich_help_panel=MACHINE)
-app.add_typer(bench, rich_help_panel=RESEARCH)
 
 
 def main() -> None:

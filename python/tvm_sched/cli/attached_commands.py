@@ -17,7 +17,11 @@ DEPLOY, PLAN, SERVE, RESEARCH, MACHINE = PANELS = ("Deploy", "Plan", "Serve", "R
 """Panels of ``tvm-sched --help``, by the purpose of the commands."""
 FIRST = ("doctor", "inspect", "schedule", "compile", "run")
 """Commands that are listed first in their panel."""
-DISTRIBUTIONS = dict.fromkeys(("cluster", "serve", "status", "request", "undeploy"), "tvm-sched-cluster")
+DISTRIBUTIONS = {
+    **dict.fromkeys(("cluster", "serve", "status", "request", "undeploy"), "tvm-sched-cluster"),
+    "bench": "tvm-sched-bench",
+    "plan": "tvm-sched-plans",
+}
 """Distribution of each command of our other distributions, for the message if it is not installed."""
 
 

@@ -229,7 +229,7 @@ def run(
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Runs that are measured.")] = 10,
     warm_up: Annotated[int, typer.Option("--warm-up", metavar="N", help="Runs before them.")] = 2,
     parameters: Annotated[
-        Path | None, typer.Option("--parameters", metavar="FILE", help="Safetensors file of the parameters.")
+        Path | None, typer.Option("--parameter-file", metavar="FILE", help="Safetensors file of the parameters.")
     ] = None,
     timeline: TimelineFile = None,
     trace: TraceFile = None,
@@ -250,7 +250,7 @@ def run(
     if artifact.is_dir():
         from .pipeline_command import run_artifact
 
-        own = {"parameters": parameters, "timeline": timeline, **settings, **vars(emulation)}
+        own = {"parameter_file": parameters, "timeline": timeline, **settings, **vars(emulation)}
         if given_here := [name for name, value in own.items() if value not in (None, False)]:
             option = f"--{given_here[0].replace('_', '-')}"
             raise InputError(f"{artifact} is a pipeline; {option} is for artifacts of one schedule")

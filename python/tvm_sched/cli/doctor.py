@@ -39,7 +39,8 @@ def doctor(
         ),
     ] = None,
     parameters: Annotated[
-        Path | None, typer.Option("--parameters", metavar="FILE", help="Safetensors file of the artifact's parameters.")
+        Path | None,
+        typer.Option("--parameter-file", metavar="FILE", help="Safetensors file of the artifact's parameters."),
     ] = None,
     gpus: Annotated[
         str | None,

@@ -17,7 +17,7 @@ from ..problem import Costs, OpGraph, Topology, load_topology
 from ..problem.cpu import cpu_count_of
 from .database import CostWarning, Database
 from .device_properties import DeviceProperties, properties
-from .features import Workload
+from .features import KernelWork
 from .learned_model import Prediction, load_learned
 from .predicted import Predict, costs_of, database_key, refined
 from .profile import Machine, Measurement, Profile, this_machine
@@ -102,7 +102,7 @@ def costs_of_rows(
     return costs_of(graph, topology, predict, NAME, exact)
 
 
-def _unknown(work: Workload, device: DeviceProperties) -> Prediction:
+def _unknown(work: KernelWork, device: DeviceProperties) -> Prediction:
     """No prediction: a measurement takes the place of each."""
     ones = np.ones(len(work))
     return Prediction(ones, ones, ones, np.zeros(len(work)), np.zeros(len(work), bool))

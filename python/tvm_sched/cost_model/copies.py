@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ..checks import require_not_negative, require_positive
 from ..errors import InputError
 from ..progress import Progress
 
@@ -45,14 +46,9 @@ class Bandwidths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         for table in (self.from_host, self.at_once):
             for address, rate in table.items():
-                if not 0 < rate < float("inf"):
-                    raise InputError(f"GPU {address}: copies at {rate} bytes a second; above 0 and finite is allowed")
+                require_positive(f"GPU {address}: bandwidth of copies", rate)
         for peer in self.peers:
-            if not 0 <= peer.bandwidth < float("inf"):
-                raise InputError(
-                    f"copies from {peer.source} to {peer.target} at {peer.bandwidth} bytes a second; 0 (it cannot) or more "
-                    "is allowed"
-                )
+            require_not_negative(f"bandwidth of copies from {peer.source} to {peer.target}", peer.bandwidth)
 
 
 def import_cupy() -> Any:

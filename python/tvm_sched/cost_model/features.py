@@ -63,7 +63,7 @@ It is the median excess of two threads' time over half of one's, of library kern
 
 
 @dataclass(frozen=True)
-class Workload:
+class KernelWork:
     """Operators as numbers; each field is an array with one entry for each operator.
 
     Matrix products are ``batch`` products of (m, k) and (k, n). A convolution counts as one with ``m`` pixels, ``n``
@@ -135,39 +135,39 @@ class Workload:
         """Bytes read and written."""
         return self.read + self.parameters + self.written
 
-    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Workload:
+    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> KernelWork:
         """Return some of the operators."""
-        return Workload(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
+        return KernelWork(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
     @staticmethod
-    def of(family: str, dtype: str, **columns: npt.ArrayLike) -> Workload:
+    def of(family: str, dtype: str, **columns: npt.ArrayLike) -> KernelWork:
         """Return operators of one family and dtype; missing sizes are 1, other missing columns 0.
 
         Columns are arrays of one length, or numbers for all operators; at least ``flops`` is an array.
         """
         count = len(np.atleast_1d(columns["flops"]))
-        names = [field.name for field in dataclasses.fields(Workload)][2:]
+        names = [field.name for field in dataclasses.fields(KernelWork)][2:]
         known = {**dict.fromkeys(("batch", "m", "n", "k", "window"), 1.0), **columns}
         filled = [np.broadcast_to(np.asarray(known.get(name, 0.0), np.float64), (count,)) for name in names]
-        return Workload(np.full(count, FAMILIES.index(family)), np.full(count, dtype), *filled)
+        return KernelWork(np.full(count, FAMILIES.index(family)), np.full(count, dtype), *filled)
 
     @staticmethod
-    def concatenate(parts: Sequence[Workload]) -> Workload:
+    def concatenate(parts: Sequence[KernelWork]) -> KernelWork:
         """Return all operators of several workloads."""
-        names = [field.name for field in dataclasses.fields(Workload)]
-        return Workload(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        names = [field.name for field in dataclasses.fields(KernelWork)]
+        return KernelWork(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def matrix_products(m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, dtype: str, bits: int) -> Workload:
+def matrix_products(m: npt.ArrayLike, n: npt.ArrayLike, k: npt.ArrayLike, dtype: str, bits: int) -> KernelWork:
     """Return products of an activation (m, k) with a parameter (k, n) of a dtype; results have at least 16 bits."""
     m, n, k = (np.asarray(each, dtype=np.float64) for each in (m, n, k))
     size, result = bits / 8, max(bits, 16) / 8
     sizes = {"m": m, "n": n, "k": k, "flops": 2 * m * n * k}
     moved = {"read": size * m * k, "parameters": size * k * n, "written": result * m * n}
-    return Workload.of("matmul", dtype, **sizes, **moved, library=1)
+    return KernelWork.of("matmul", dtype, **sizes, **moved, library=1)
 
 
-def describe(graph: OpGraph, footprint: npt.ArrayLike | None = None) -> Workload:
+def describe(graph: OpGraph, footprint: npt.ArrayLike | None = None) -> KernelWork:
     """Return the operators of a graph, in its order.
 
     Shapes are those of the tensors: the second input of an operator with weights holds them, and the last dimension of a
@@ -193,16 +193,16 @@ def describe(graph: OpGraph, footprint: npt.ArrayLike | None = None) -> Workload
             rows.append(_row(operator.kind, operator.flops, read, made))
         position[o] = seen[key]
     if not rows:
-        return Workload.of("elementwise", "", flops=np.zeros(0))
+        return KernelWork.of("elementwise", "", flops=np.zeros(0))
     columns = list(zip(*rows, strict=True))
     numbers = [np.array(column, np.float64) for column in (*columns[2:], [0.0] * len(rows))]
-    distinct = Workload(np.array(columns[0], np.int64), np.array(columns[1], np.str_), *numbers)
+    distinct = KernelWork(np.array(columns[0], np.int64), np.array(columns[1], np.str_), *numbers)
     work = distinct.take(position)
     total = footprint_of(graph, work) if footprint is None else np.asarray(footprint, np.float64)
     return dataclasses.replace(work, footprint=np.broadcast_to(total, position.shape))
 
 
-def footprint_of(graph: OpGraph, work: Workload) -> float:
+def footprint_of(graph: OpGraph, work: KernelWork) -> float:
     """Return the bytes of parameters that a run of a graph reads; a parameter of several operators counts once.
 
     A lookup reads only some rows of its table, so the operator's bytes count.
@@ -276,7 +276,7 @@ def _extents(
     return batch, elements / max(batch * n, 1.0), n, k, 1.0
 
 
-def roofline_seconds(work: Workload, device: DeviceProperties) -> Floats:
+def roofline_seconds(work: KernelWork, device: DeviceProperties) -> Floats:
     """Return the roofline: the longer of arithmetic and memory traffic, plus the time of an empty kernel.
 
     Only kernels of libraries use more than one CPU thread.
@@ -284,17 +284,17 @@ def roofline_seconds(work: Workload, device: DeviceProperties) -> Floats:
     return np.maximum(*_parts(work, device)) + FLOOR_SECONDS[device.kind]
 
 
-def join_seconds(work: Workload, device: DeviceProperties) -> Floats:
+def join_seconds(work: KernelWork, device: DeviceProperties) -> Floats:
     """Return the overhead of operators whose work several CPU threads share."""
     shared = device.kind == "cpu" and device.processors > 1
     return JOIN_SECONDS * work.library if shared else np.zeros(len(work))
 
 
-def _parts(work: Workload, device: DeviceProperties) -> tuple[Floats, Floats]:
+def _parts(work: KernelWork, device: DeviceProperties) -> tuple[Floats, Floats]:
     return work.flops / _peak(work, device), work.bytes / device.bandwidth
 
 
-def _peak(work: Workload, device: DeviceProperties) -> Floats:
+def _peak(work: KernelWork, device: DeviceProperties) -> Floats:
     names, code = work.dtypes
     rates = np.array([device.peak(str(name)) for name in names], np.float64)[code]
     return rates / np.where(work.library > 0, 1, device.processors) if device.kind == "cpu" else rates
@@ -310,7 +310,7 @@ NAMES = (
 """Columns of `features`."""
 
 
-def features(work: Workload, device: DeviceProperties) -> npt.NDArray[np.float32]:
+def features(work: KernelWork, device: DeviceProperties) -> npt.NDArray[np.float32]:
     """Return the features of the model; sizes are logarithms to base 2.
 
     Ratios of zero or unknown bytes to the cache are NaN: as numbers they would tell the cache's size and so the device.
@@ -343,7 +343,7 @@ class _OwnColumns(NamedTuple):
     last: Floats
 
     @staticmethod
-    def of(work: Workload) -> _OwnColumns:
+    def of(work: KernelWork) -> _OwnColumns:
         names, code = work.dtypes
         first: list[npt.ArrayLike] = [work.family, np.array([dtype_bits(str(name)) for name in names])[code]]
         first += [_log(getattr(work, n)) for n in ("flops", "read", "parameters", "written", "batch", "m", "n", "k")]
@@ -356,7 +356,7 @@ class _OwnColumns(NamedTuple):
         return _OwnColumns(np.stack(first, axis=1).astype(np.float32), np.stack(moved, axis=1), np.stack(last, axis=1))
 
 
-def _tiles(work: Workload, rows: int, columns: int, processors: int) -> list[Floats]:
+def _tiles(work: KernelWork, rows: int, columns: int, processors: int) -> list[Floats]:
     """Return waves of the output's tiles over the processors, fullness of the last wave, and fullness of the tiles."""
     tiles = work.batch * np.ceil(work.m / rows) * np.ceil(work.n / columns)
     waves = tiles / processors

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ..errors import FormatError, InputError
 from ..files import check_envelope, convert, read_bytes, write_atomically
 from .device_properties import DeviceProperties
-from .features import FAMILIES, NAMES, Floats, Workload, features, join_seconds, roofline_seconds
+from .features import FAMILIES, NAMES, Floats, KernelWork, features, join_seconds, roofline_seconds
 
 FORMAT, VERSION = "tvm_sched.cost_model", 1
 COVERAGE = 0.9
@@ -121,7 +121,7 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
         """Return whether a device is in the training data."""
         return any(similar_devices(device, other) for other in self.devices)
 
-    def predict(self, work: Workload, device: DeviceProperties) -> Prediction:
+    def predict(self, work: KernelWork, device: DeviceProperties) -> Prediction:
         """Return the seconds of each operator with their intervals."""
         columns = features(work, device)
         far = self._far(columns)
@@ -192,7 +192,7 @@ class LearnedModel(msgspec.Struct, frozen=True):
     parts: dict[str, KindModel]
     about: dict[str, str] = {}
 
-    def predict(self, work: Workload, device: DeviceProperties) -> Prediction:
+    def predict(self, work: KernelWork, device: DeviceProperties) -> Prediction:
         """Return the seconds of each operator with their intervals; the roofline for an unmeasured kind of devices."""
         part = self.parts.get(device.kind)
         if part is None:

@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Topology, Uncertainty
 from .database import CostWarning, Database
 from .device_properties import DeviceProperties, properties
-from .features import Workload, describe
+from .features import KernelWork, describe
 from .interference import concurrency_of
 from .learned_model import LearnedModel, Prediction, load_learned, similar_devices
 from .profile import Measurement, Profile, describe_measured, this_machine
@@ -22,7 +22,7 @@ from .signature import signatures
 
 _LISTED = 20  # names of operators in a warning
 
-Predict = Callable[[Workload, DeviceProperties], Prediction]
+Predict = Callable[[KernelWork, DeviceProperties], Prediction]
 
 
 def learned(graph: OpGraph, topology: Topology) -> Costs:
@@ -118,7 +118,7 @@ def refined(model: LearnedModel, profile: Profile, rows: Mapping[str, Measuremen
     seconds = np.array([row.seconds for row in rows.values()])
     refinement = refine(work, profile.device, seconds, model.predict(work, profile.device))
 
-    def predict(asked: Workload, device: DeviceProperties) -> Prediction:
+    def predict(asked: KernelWork, device: DeviceProperties) -> Prediction:
         plain = model.predict(asked, device)
         same = device.kind == profile.device.kind and similar_devices(device, profile.device)
         return refinement(asked, device, plain) if same else plain
@@ -197,7 +197,7 @@ def _measured_direct(names: list[str], rows: Mapping[str, Measurement]) -> npt.N
     return np.array([round(rows[name].direct * 1e9) if name in rows else 0 for name in names], dtype=np.int64)
 
 
-def _distinct(work: Workload) -> tuple[Workload, npt.NDArray[np.int64]]:
+def _distinct(work: KernelWork) -> tuple[KernelWork, npt.NDArray[np.int64]]:
     """Operators without repetitions, and the position of each operator among them."""
     columns = [getattr(work, field.name) for field in dataclasses.fields(work) if field.name != "dtype"]
     numbers = np.stack([np.unique(work.dtype, return_inverse=True)[1], *columns], axis=1).astype(np.float64)

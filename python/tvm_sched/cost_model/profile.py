@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 
+from ..checks import require_not_negative, require_positive
 from ..cores import cores
 from ..errors import FormatError, InputError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from ..problem import KernelResources
 from .data import Samples
 from .device_properties import DeviceProperties, guess_processors
-from .features import Workload, describe
+from .features import KernelWork, describe
 from .signature import graph_of
 
 FORMAT, VERSION = "tvm_sched.profile", 1
@@ -88,13 +89,8 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("in_run", "warm", "cold", "direct"):
-            value = getattr(self, name)
-            if not 0 <= value < float("inf"):
-                raise InputError(f"{self.signature}: {name} is {value}; seconds from 0 (not measured) are allowed")
-        for name in ("error", "footprint", "load"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InputError(f"{self.signature}: {name} is {getattr(self, name)}; 0 or more is allowed")
+        for name in ("in_run", "warm", "cold", "direct", "error", "footprint", "load"):
+            require_not_negative(f"{self.signature}: {name}", getattr(self, name))
 
     @property
     def key(self) -> str:
@@ -133,13 +129,10 @@ class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.load < float("inf"):
-            raise InputError(f"{self.first} beside {self.second}: load is {self.load}; 0 or more cores are allowed")
+        where = f"{self.first} beside {self.second}"
+        require_not_negative(f"{where}: load", self.load)
         for value in (*self.alone, *self.beside):
-            if not 0 < value < float("inf"):
-                raise InputError(
-                    f"{self.first} beside {self.second}: {value} is not a time; seconds above 0 are allowed"
-                )
+            require_positive(f"{where}: a time", value)
 
     @property
     def together(self) -> float:
@@ -198,8 +191,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         for name, seconds in self.latencies.items():
-            if not 0 < seconds < float("inf"):
-                raise InputError(f"the latency of {name} is {seconds} s; above 0 and finite is allowed")
+            require_positive(f"the latency of {name}", seconds)
 
     def samples(self) -> Samples:
         """Return training samples for the learned model, grouped by model for cross-validation."""
@@ -248,7 +240,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return found
 
 
-def describe_measured(rows: Sequence[Measurement]) -> Workload:
+def describe_measured(rows: Sequence[Measurement]) -> KernelWork:
     """Return the measured kernels as operators of the learned model."""
     return describe(graph_of([row.signature for row in rows]), [row.footprint for row in rows])
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .device_properties import DeviceProperties
-from .features import NAMES, Floats, Workload, features
+from .features import NAMES, Floats, KernelWork, features
 from .learned_model import Prediction
 
 _SHAPE = [NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k")]
@@ -35,7 +35,7 @@ class Refinement:
     weights: Floats
     inverse: Floats
 
-    def __call__(self, work: Workload, device: DeviceProperties, predicted: Prediction) -> Prediction:
+    def __call__(self, work: KernelWork, device: DeviceProperties, predicted: Prediction) -> Prediction:
         """The prediction corrected; its intervals shrink where like operators were measured."""
         across = _covariance(features(work, device), self.columns)
         factor = np.exp(across @ self.weights)
@@ -48,12 +48,12 @@ class Refinement:
         return Prediction(seconds, low, high, predicted.shared, predicted.far & (width > 0.5))
 
 
-def refine(work: Workload, device: DeviceProperties, measured: Floats, predicted: Prediction) -> Refinement:
+def refine(work: KernelWork, device: DeviceProperties, measured: Floats, predicted: Prediction) -> Refinement:
     """Learn from measurements on one device.
 
     Parameters
     ----------
-    work : Workload
+    work : KernelWork
         The operators measured; of more than 1,500 a part, evenly spread.
     measured : array of float
         Seconds.

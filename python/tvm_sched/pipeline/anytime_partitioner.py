@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import msgspec
 
-from ..errors import InputError, require_at_least
+from ..checks import require_at_least
+from ..errors import InputError
 from ..problem.partition_problem import PartitionProblem
 from ..search_budget import Budget, Status, Turn, budget_of, improve
 from .bound_steps import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Prices, Semidefinite

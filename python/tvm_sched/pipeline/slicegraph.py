@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ..errors import InputError
+from ..checks import require_at_least
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..worker_pool import distribute
 from .partitioner_registry import Partition, register
@@ -53,10 +53,7 @@ def slicegraph(problem: PartitionProblem, stages: int, options: SliceGraphOption
     Section 4 and Appendix C.1 of the paper: ``brkga-100`` and ``brkga-10000`` are ``evaluations`` 100 and 10,000.
     O(nodes² stages + edges) for each order at worst; about O(nodes²) with the pruning by the best cost so far.
     """
-    if options.evaluations < 1:
-        raise InputError(f"evaluations is {options.evaluations}; 1 or more are allowed")
-    if options.populations < 1:
-        raise InputError(f"populations is {options.populations}; 1 or more are allowed")
+    require_at_least(options, evaluations=1, populations=1)
     seeds = [options.seed + _SEEDS_APART * i for i in range(options.populations)]
     orders = distribute(_population, [(problem, stages, options, seed) for seed in seeds])
     best = min(orders, key=lambda order: problem.slice(order, stages)[0])

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from ..checks import require_at_least
 from ..errors import CostsError
 from .topology import Device
 
@@ -42,9 +43,7 @@ class KernelResources(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         least = {"blocks": 1, "threads": 1, "registers": 0, "shared_memory": 0, "dynamic_shared_memory": 0}
-        for name, number in least.items():
-            if getattr(self, name) < number:
-                raise CostsError(f"a kernel has {name} {getattr(self, name)}; {number} or more is allowed")
+        require_at_least(self, where="a kernel's ", error=CostsError, **least)
         if self.dynamic_shared_memory > self.shared_memory:
             raise CostsError(
                 f"a kernel has {self.dynamic_shared_memory} bytes of dynamic shared memory, more than its "

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from ..checks import require_name, require_unique
 from ..errors import GraphError
 from .demand import Demand
 
@@ -47,8 +48,7 @@ class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str = ""
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise GraphError("a tensor has an empty name")
+        require_name("a tensor", self.name, GraphError)
         if self.size < 0:
             raise GraphError(f"tensor {self.name!r} has size {self.size}; a size is 0 or more bytes")
         if self.size > MOST_BYTES:
@@ -91,8 +91,7 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     demand: Demand | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise GraphError("an operator has an empty name")
+        require_name("an operator", self.name, GraphError)
         for tensor, size in (self.read_bytes or {}).items():
             if tensor not in self.inputs:
                 raise GraphError(f"operator {self.name!r}: read_bytes names {tensor!r}, which is not one of its inputs")
@@ -126,8 +125,8 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     models: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _unique("operator", [operator.name for operator in self.operators])
-        _unique("tensor", [tensor.name for tensor in self.tensors])
+        require_unique("operator name", [operator.name for operator in self.operators], GraphError)
+        require_unique("tensor name", [tensor.name for tensor in self.tensors], GraphError)
         known = {tensor.name: tensor.kind for tensor in self.tensors}
         size_of = {tensor.name: tensor.size for tensor in self.tensors}
         made_by: dict[str, str] = {}
@@ -152,7 +151,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         for name in self.outputs:
             if name not in known:
                 raise GraphError(f"output {name!r} is not a tensor of the graph")
-        _unique("model", list(self.models))
+        require_unique("model name", self.models, GraphError)
         _ = self.index.order  # finds cycles
         _ = self.models_in_turn  # finds operators of no model, and models in a wrong order
 
@@ -279,14 +278,6 @@ class GraphIndex:
             order=_topological_order(graph, predecessors, successors),
             graph_outputs=tuple(dict.fromkeys(tensor_id[n] for n in graph.outputs)),
         )
-
-
-def _unique(what: str, names: list[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise GraphError(f"{what} name {name!r} occurs twice; names must be unique")
-        seen.add(name)
 
 
 def _topological_order(graph: OpGraph, predecessors: list[list[int]], successors: list[list[int]]) -> list[int]:

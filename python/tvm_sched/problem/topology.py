@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ..checks import require_name, require_not_negative, require_positive, require_unique
 from ..errors import TopologyError
 
 HOST = -1
@@ -72,19 +72,19 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         where = f"device {self.name!r}"
-        _name("device", self.name)
-        _positive(where, "memory", self.memory)
+        require_name("a device", self.name, TopologyError)
+        require_positive(f"{where}: memory", self.memory, TopologyError)
         if self.memory > MOST_MEMORY:
             raise TopologyError(f"{where}: memory is {self.memory} bytes; at most {MOST_MEMORY} are allowed")
         if self.kind not in KINDS:
             raise TopologyError(f"{where}: kind is {self.kind!r}; allowed are {' and '.join(map(repr, KINDS))}")
-        _positive(where, "memory_bandwidth", self.memory_bandwidth)
+        require_positive(f"{where}: memory_bandwidth", self.memory_bandwidth, TopologyError)
         for field in ("launch_overhead", *STREAM_FIELDS):
-            _not_negative(where, field, getattr(self, field))
+            require_not_negative(f"{where}: {field}", getattr(self, field), TopologyError)
         if "float32" not in self.peak_flops:
             raise TopologyError(f"{where}: peak_flops lists {sorted(self.peak_flops)}; 'float32' must be among them")
         for dtype, rate in self.peak_flops.items():
-            _positive(where, f"peak_flops.{dtype}", rate)
+            require_positive(f"{where}: peak_flops.{dtype}", rate, TopologyError)
 
     @property
     def shares_host_memory(self) -> bool:
@@ -104,9 +104,9 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     duplex: bool = True
 
     def __post_init__(self) -> None:
-        _name("bus", self.name)
-        _positive(f"bus {self.name!r}", "bandwidth", self.bandwidth)
-        _not_negative(f"bus {self.name!r}", "latency", self.latency)
+        require_name("a bus", self.name, TopologyError)
+        require_positive(f"bus {self.name!r}: bandwidth", self.bandwidth, TopologyError)
+        require_not_negative(f"bus {self.name!r}: latency", self.latency, TopologyError)
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,9 +125,9 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         where = f"link {self.devices[0]!r}-{self.devices[1]!r}"
         if self.devices[0] == self.devices[1]:
             raise TopologyError(f"{where} joins a device to itself")
-        _positive(where, "bandwidth", self.bandwidth)
-        _not_negative(where, "latency", self.latency)
-        _positive(where, "ways", self.ways)
+        require_positive(f"{where}: bandwidth", self.bandwidth, TopologyError)
+        require_not_negative(f"{where}: latency", self.latency, TopologyError)
+        require_positive(f"{where}: ways", self.ways, TopologyError)
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,9 +145,9 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     contention: bool = True
 
     def __post_init__(self) -> None:
-        _name("switch", self.name)
-        _positive(f"switch {self.name!r}", "bandwidth", self.bandwidth)
-        _not_negative(f"switch {self.name!r}", "latency", self.latency)
+        require_name("a switch", self.name, TopologyError)
+        require_positive(f"switch {self.name!r}: bandwidth", self.bandwidth, TopologyError)
+        require_not_negative(f"switch {self.name!r}: latency", self.latency, TopologyError)
 
 
 @dataclass(frozen=True)
@@ -198,12 +198,12 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     source: str = ""
 
     def __post_init__(self) -> None:
-        _name("topology", self.name)
+        require_name("a topology", self.name, TopologyError)
         if not self.devices:
             raise TopologyError(f"topology {self.name!r} has no devices; at least one is needed")
-        _unique("device", [device.name for device in self.devices])
-        _unique("bus", [bus.name for bus in self.buses])
-        _unique("switch", [switch.name for switch in self.switches])
+        require_unique("device", [device.name for device in self.devices], TopologyError)
+        require_unique("bus", [bus.name for bus in self.buses], TopologyError)
+        require_unique("switch", [switch.name for switch in self.switches], TopologyError)
         known, buses = {device.name for device in self.devices}, {bus.name for bus in self.buses}
         for device in self.devices:
             if device.bus and device.bus not in buses:
@@ -215,9 +215,9 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             for name in names:
                 if name not in known:
                     raise TopologyError(f"{where} names device {name!r}; the devices are {sorted(known)}")
-        _unique("link", ["-".join(sorted(link.devices)) for link in self.links])
+        require_unique("link", ["-".join(sorted(link.devices)) for link in self.links], TopologyError)
         for switch in self.switches:
-            _unique(f"device of switch {switch.name!r}", switch.devices)
+            require_unique(f"device of switch {switch.name!r}", switch.devices, TopologyError)
 
     @cached_property
     def device_id(self) -> dict[str, int]:
@@ -290,26 +290,3 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         A device that shares host memory reads host tensors in place: it has no route from `HOST` and needs none.
         """
         return self._routes.get((source, target))
-
-
-def _name(what: str, name: str) -> None:
-    if not name:
-        raise TopologyError(f"a {what} has an empty name")
-
-
-def _positive(where: str, field: str, value: float) -> None:
-    if not 0 < value < float("inf"):
-        raise TopologyError(f"{where}: {field} is {value}; it must be above 0 and finite")
-
-
-def _not_negative(where: str, field: str, value: float) -> None:
-    if not 0 <= value < float("inf"):
-        raise TopologyError(f"{where}: {field} is {value}; it must be 0 or more and finite")
-
-
-def _unique(what: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise TopologyError(f"{what} {name!r} occurs twice; names must be unique")
-        seen.add(name)

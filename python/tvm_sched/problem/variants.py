@@ -42,28 +42,28 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operators : tuple of str
         Operators of the graph; no other group has them.
     alternatives : tuple of Alternative
-    graph_way : str
+    graph_alternative : str
         Name of the form in the graph.
     """
 
     name: str
     operators: tuple[str, ...]
     alternatives: tuple[Alternative, ...]
-    graph_way: str = "fused"
+    graph_alternative: str = "fused"
 
     def __post_init__(self) -> None:
-        names = [self.graph_way, *(alternative.name for alternative in self.alternatives)]
+        names = [self.graph_alternative, *(alternative.name for alternative in self.alternatives)]
         if not self.operators or not self.alternatives:
             raise ProblemError(
                 f"group {self.name!r} has no operators or no alternatives; it needs one of each at least"
             )
         if len(set(names)) < len(names) or not all(names):
-            raise ProblemError(f"the ways of group {self.name!r} are {names}; each has a name of its own")
+            raise ProblemError(f"the alternatives of group {self.name!r} are named {names}; each has a name of its own")
 
     @property
     def alternative_names(self) -> tuple[str, ...]:
         """Names of the form in the graph and then of the alternatives, in their order."""
-        return (self.graph_way, *(alternative.name for alternative in self.alternatives))
+        return (self.graph_alternative, *(alternative.name for alternative in self.alternatives))
 
 
 class Variants:
@@ -203,10 +203,10 @@ def _chosen_positions(groups: Sequence[Group], choice: Mapping[str, str]) -> lis
             raise ProblemError(f"the choice names group {name!r}; {_list_known(known)}")
         if alternative not in known[name].alternative_names:
             raise ProblemError(
-                f"the choice names {alternative!r} for group {name!r}, of whose ways "
+                f"the choice names {alternative!r} for group {name!r}, whose alternatives are: "
                 f"{_list_known(known[name].alternative_names)}"
             )
-    return [group.alternative_names.index(choice.get(group.name, group.graph_way)) for group in groups]
+    return [group.alternative_names.index(choice.get(group.name, group.graph_alternative)) for group in groups]
 
 
 def all_alternatives(graph: OpGraph, groups: Iterable[Group]) -> OpGraph:

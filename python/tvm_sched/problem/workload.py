@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
@@ -11,6 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ..checks import require_positive
 from ..errors import InputError
 from ..files import content_digest, convert, decode_document, encode_document
 from .costs import Costs
@@ -54,8 +54,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight < math.inf:
-            raise InputError(f"a request has weight {self.weight}; a number above 0 is allowed")
+        require_positive("the weight of a request", self.weight)
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -193,7 +193,7 @@ def remarks(problem: Problem, schedule: Schedule) -> list[str]:
     sentences, notes = [], schedule.notes
     if problem.variants is not None:
         groups = problem.variants.groups
-        chosen = Counter(schedule.choice.get(group.name, group.graph_way) for group in groups)
+        chosen = Counter(schedule.choice.get(group.name, group.graph_alternative) for group in groups)
         counts = ", ".join(f"{count} {way}" for way, count in chosen.items())
         sentences.append(f"{len(groups)} groups of operators can be computed in several ways; chosen: {counts}")
     if "instead" in notes:

@@ -87,7 +87,8 @@ def require_parameters(artifact: Path, parameters: Sequence[Mapping[str, Any]]) 
     if missing:
         raise InputError(
             f"{artifact}: {len(missing)} parameters have no values ({missing[0]!r}, ...): there is no file "
-            f"{artifact.with_suffix('.safetensors')}, which `compile` wrote beside the artifact; name it with --parameters"
+            f"{artifact.with_suffix('.safetensors')}, which `compile` wrote beside the artifact; name "
+            "it with --parameter-file"
         )
 
 

@@ -93,6 +93,6 @@ def objective_ns(problem: Problem, schedule: Schedule, workload: Workload = COLD
 def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) -> Schedule:
     """Turn a schedule of the problem resolved by ``choice`` into one of the problem itself; inverse of `resolved`."""
     assert problem.variants is not None
-    first = {group.name: group.graph_way for group in problem.variants.groups}
+    first = {group.name: group.graph_alternative for group in problem.variants.groups}
     named = {group: name for group, name in choice.items() if name != first[group]}
     return schedule.replace(problem=problem.digest, choice=named)

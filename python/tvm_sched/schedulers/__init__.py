@@ -2,7 +2,7 @@
 
 from ..progress import report_progress
 from ..registry import NoOptions
-from ..search_budget import Limits
+from ..search_budget import SearchLimits
 from . import anytime, deepplan, efficient_mip, heft, hios, ios, pipelined, single, sortinghat
 from .common.events import Move, Run
 from .common.partial import Extension, PartialSchedule
@@ -12,11 +12,11 @@ from .solver import solve
 __all__ = [
     "REFERENCES",
     "Extension",
-    "Limits",
     "Move",
     "NoOptions",
     "PartialSchedule",
     "Run",
+    "SearchLimits",
     "anytime",
     "deepplan",
     "efficient_mip",

@@ -12,7 +12,7 @@ from ..problem import Problem, Request, Scenario, Workload, merge_problems, merg
 from ..progress import Progress
 from ..schedule import Schedule, model_latencies, requests_of_part
 from ..schedule.schedule import weighted_mean
-from ..search_budget import Limits, TimedOptions
+from ..search_budget import SearchLimits, TimedOptions
 from .scheduler_registry import get
 from .solve_latency import Options, minimise_latency
 
@@ -63,7 +63,7 @@ def solve_fairly(
     workload: Workload,
     method: str = "anytime",
     options: Options = None,
-    budget: Limits | None = None,
+    budget: SearchLimits | None = None,
     progress: Progress | None = None,
 ) -> tuple[Schedule, Fairness]:
     """Minimise the largest weighted slowdown of several models.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ..errors import InfeasibleError, TooLargeError, require_at_least
+from ..checks import require_at_least
+from ..errors import InfeasibleError, TooLargeError
 from ..problem import FORBIDDEN, Problem, Workload
 from ..schedule import Schedule
 from .common import compiled_methods

@@ -16,7 +16,7 @@ from ..schedule import Certificate, Schedule, evaluate
 from ..schedule._compiled import compiled
 from ..schedule.schedule import weighted_mean
 from ..schedule.verifier import verify
-from ..search_budget import Limits, TimedOptions
+from ..search_budget import SearchLimits, TimedOptions
 from .common.requests import schedule_each_request, schedule_for_requests
 from .scheduler_registry import SchedulerFunction, get
 
@@ -29,7 +29,7 @@ def minimise_latency(
     workload: Workload = COLD,
     method: str = "anytime",
     options: Options = None,
-    budget: Limits | None = None,
+    budget: SearchLimits | None = None,
     progress: Progress | None = None,
 ) -> Schedule:
     """The schedule of a method for a workload, checked and certified; see `tvm_sched.schedulers.solve`.

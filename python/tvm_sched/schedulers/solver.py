@@ -9,7 +9,7 @@ from ..errors import InputError, TvmSchedError
 from ..problem import COLD, Problem, Workload
 from ..progress import Progress
 from ..schedule import Schedule
-from ..search_budget import Limits
+from ..search_budget import SearchLimits
 from ..worker_pool import distribute
 from .fairness import solve_fairly
 from .solve_latency import Options, minimise_latency
@@ -23,7 +23,7 @@ def solve(
     workload: Workload | None = None,
     method: str = "anytime",
     options: Options = None,
-    budget: Limits | None = None,
+    budget: SearchLimits | None = None,
     progress: Progress | None = None,
 ) -> Schedule:
     """Schedule a problem for a workload, check the answer and add its certificate.
@@ -39,7 +39,7 @@ def solve(
         A registered scheduler.
     options : mapping or options struct, optional
         Options of the method; strings are converted, so that command-line values can be given as they are.
-    budget : Limits, optional
+    budget : SearchLimits, optional
         Time and work; they replace the limits among the options. Methods without limits end by themselves.
     progress : callable, optional
 

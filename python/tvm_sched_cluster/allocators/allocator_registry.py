@@ -12,7 +12,7 @@ from tvm_sched.errors import InfeasibleError, InputError, ScheduleError
 from tvm_sched.registry import Methods
 
 from ..problem.placement_rules import placement_violations
-from ..problem.service import Request, Service
+from ..problem.service import Service, ServiceRequest
 from ..problem.service_placement import ServicePlacement
 from ..search.cluster_search import Embedding
 from ..search.cluster_state import ClusterState
@@ -30,7 +30,7 @@ register, names, get = ALLOCATORS.register, ALLOCATORS.names, ALLOCATORS.get
 
 def try_place(
     state: ClusterState,
-    request: Request,
+    request: ServiceRequest,
     allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> ServicePlacement | None:
@@ -56,7 +56,7 @@ def try_place(
 
 def place(
     state: ClusterState,
-    request: Request,
+    request: ServiceRequest,
     allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> ServicePlacement:

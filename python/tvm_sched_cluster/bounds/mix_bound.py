@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tvm_sched.errors import InputError, SchedulerError
 
-from ..problem.service import Request, Service, by_name
+from ..problem.service import Service, ServiceRequest, by_name
 from ..search.cluster_search import ClusterSearch, Integers
 from .gpu_cover import Cover, any_cover, mixes_cover
 
@@ -289,7 +289,7 @@ def bound_of_demand(search: ClusterSearch, services: Sequence[Service], demand: 
     return float(MixProgram(search, services, any_cover).proved(demand, search.kind_gpus, fibres))
 
 
-def bound_of_requests(search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request]) -> int:
+def bound_of_requests(search: ClusterSearch, services: Sequence[Service], requests: Sequence[ServiceRequest]) -> int:
     """Return an upper bound on how many of these requests any allocator places before its first failure.
 
     The bound also holds for an allocator that knows all requests in advance.

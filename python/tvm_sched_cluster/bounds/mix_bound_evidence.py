@@ -12,7 +12,7 @@ import numpy as np
 from tvm_sched.errors import InputError
 from tvm_sched.files import encode_document, write_atomically
 
-from ..problem.service import Request, Service
+from ..problem.service import Service, ServiceRequest
 from ..search.cluster_search import ClusterSearch
 from .gpu_cover import any_cover
 from .mix_bound import MixProgram, bound_of_requests
@@ -52,7 +52,7 @@ class ClusterEvidence(NamedTuple):
         write_atomically(path, self.to_json())
 
 
-def evidence(search: ClusterSearch, services: Sequence[Service], requests: Sequence[Request]) -> ClusterEvidence:
+def evidence(search: ClusterSearch, services: Sequence[Service], requests: Sequence[ServiceRequest]) -> ClusterEvidence:
     """Return the evidence of `bound_of_requests`: prices at which one more request costs more than the whole cluster.
 
     Raises

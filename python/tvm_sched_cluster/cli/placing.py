@@ -29,7 +29,7 @@ from .cluster_options import (
 )
 
 if TYPE_CHECKING:
-    from .. import ClusterState, Request, ServicePlacement
+    from .. import ClusterState, ServicePlacement, ServiceRequest
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Demand:
     count: Annotated[int, typer.Option("--count", metavar="N", help="Random requests at most.")] = 1000
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of the random requests and of the allocator.")] = 0
 
-    def sequence(self, state: ClusterState) -> list[Request]:
+    def sequence(self, state: ClusterState) -> list[ServiceRequest]:
         """Return the requests; their names differ from those of the running services."""
         from ..search.request_sequence import request_sequence
 

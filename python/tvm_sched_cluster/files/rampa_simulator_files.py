@@ -17,7 +17,7 @@ from tvm_sched.errors import FormatError, InputError
 from tvm_sched.files import read_bytes
 
 from ..problem.cluster import Cluster, GpuKind, Link, Rack, Server, Switch
-from ..problem.service import Request, Service, ServiceOperator
+from ..problem.service import Service, ServiceOperator, ServiceRequest
 
 SERVER_GPUS = 8
 """GPUs of a server, which the format does not tell: RAMPA, Section V-A."""
@@ -124,7 +124,7 @@ def read_model(path: str | os.PathLike[str]) -> Service:
         raise FormatError(f"{where}: {error}") from None
 
 
-def read_requests(path: str | os.PathLike[str]) -> list[Request]:
+def read_requests(path: str | os.PathLike[str]) -> list[ServiceRequest]:
     """The requests of a sequence file: rows of time, ``allocate``, ID of the service, lifetime.
 
     Raises
@@ -133,7 +133,7 @@ def read_requests(path: str | os.PathLike[str]) -> list[Request]:
         A malformed row; the message names line and field.
     """
     where = os.fspath(path)
-    requests: list[Request] = []
+    requests: list[ServiceRequest] = []
     for row in _split(where):
         time = row.number(1, float, "a time")
         if len(row.fields) < 2 or row.fields[1] != "allocate":
@@ -142,7 +142,7 @@ def read_requests(path: str | os.PathLike[str]) -> list[Request]:
         lifetime = row.number(4, float, "a lifetime")
         if len(row.fields) > 4:
             raise row.wrong(5, "no more fields")
-        requests.append(Request(f"r{len(requests)}", f"service{service}", time, lifetime))
+        requests.append(ServiceRequest(f"r{len(requests)}", f"service{service}", time, lifetime))
     return requests
 
 

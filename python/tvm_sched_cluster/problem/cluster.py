@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from tvm_sched.checks import require_not_negative, require_positive
 from tvm_sched.errors import TopologyError
 from tvm_sched.files import content_digest
 
@@ -114,7 +114,26 @@ class Pool(NamedTuple):
     gpus: tuple[int, ...]
 
 
-class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+class Digested(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """Base of the inputs of a placement, which are told apart by the digest of their content."""
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """Everything that placements depend on."""
+        raise NotImplementedError
+
+    @property
+    def text(self) -> str:
+        """`content` as JSON."""
+        return msgspec.json.encode(msgspec.to_builtins(self.content)).decode()
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of `text`."""
+        return content_digest(self.text.encode())
+
+
+class Cluster(Digested, frozen=True, forbid_unknown_fields=True):
     """GPUs of several kinds in racks, joined by circuit switches.
 
     Parameters
@@ -143,16 +162,10 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     def __post_init__(self) -> None:
         _check(self)
 
-    @cached_property
-    def digest(self) -> str:
-        """Hash of `text`."""
-        return content_digest(self.text.encode())
-
     @property
-    def text(self) -> str:
-        """Everything that placements depend on, as JSON: not name and source."""
-        body = msgspec.to_builtins((self.kinds, self.switches, self.racks, self.links))
-        return msgspec.json.encode(body).decode()
+    def content(self) -> tuple[Any, ...]:
+        """Everything that placements depend on: not name and source."""
+        return self.kinds, self.switches, self.racks, self.links
 
     @cached_property
     def kind_id(self) -> dict[str, int]:
@@ -223,35 +236,30 @@ def _check(cluster: Cluster) -> None:
         raise TopologyError(f"cluster {cluster.name!r} has no GPUs")
     for kind in cluster.kinds:
         for field in ("flops", "memory", "memory_bandwidth"):
-            _number(f"{field} of GPU kind {kind.name!r}", getattr(kind, field), True)
-        _number(f"transfer_delay of GPU kind {kind.name!r}", kind.transfer_delay, False)
+            require_positive(f"{field} of GPU kind {kind.name!r}", getattr(kind, field), TopologyError)
+        require_not_negative(f"transfer_delay of GPU kind {kind.name!r}", kind.transfer_delay, TopologyError)
     for switch in cluster.switches:
-        _number(f"delay of switch {switch.name!r}", switch.delay, False)
+        require_not_negative(f"delay of switch {switch.name!r}", switch.delay, TopologyError)
     for link in cluster.links:
         for end in link.switches:
             _known("switch", end, cluster.switch_id, f"link {link.name!r}")
         if link.switches[0] == link.switches[1]:
             raise TopologyError(f"link {link.name!r} joins a switch with itself")
         _path(f"link {link.name!r}", link.bandwidth, link.delay)
-        _number(f"fibres of link {link.name!r}", link.fibres, True)
+        require_positive(f"fibres of link {link.name!r}", link.fibres, TopologyError)
     for rack in cluster.racks:
         _known("switch", rack.switch, cluster.switch_id, f"rack {rack.name!r}")
         _path(f"rack {rack.name!r}", rack.bandwidth, rack.delay)
         for server in rack.servers:
             _known("kind of GPU", server.kind, cluster.kind_id, f"server {server.name!r}")
-            _number(f"gpus of server {server.name!r}", server.gpus, True)
+            require_positive(f"gpus of server {server.name!r}", server.gpus, TopologyError)
 
 
 def _path(where: str, bandwidth: float, delay: float) -> None:
-    _number(f"bandwidth of {where}", bandwidth, True)
+    require_positive(f"bandwidth of {where}", bandwidth, TopologyError)
     if bandwidth < 1:
         raise TopologyError(f"bandwidth of {where} is {bandwidth!r} bytes a second; 1 or more is allowed")
-    _number(f"delay of {where}", delay, False)
-
-
-def _number(what: str, value: float, positive: bool) -> None:
-    if not (value > 0 if positive else value >= 0) or math.isinf(value):
-        raise TopologyError(f"{what} is {value!r}; a finite number {'above 0' if positive else 'from 0'} is allowed")
+    require_not_negative(f"delay of {where}", delay, TopologyError)
 
 
 def _known(what: str, name: str, known: dict[str, int], where: str) -> None:

@@ -1,4 +1,4 @@
-"""`Service`: the operators of a model with the required throughput and latency; `Request`: a request to run one."""
+"""`Service`: the operators of a model with the required throughput and latency; `ServiceRequest`: a request to run one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from tvm_sched.checks import require_not_negative, require_positive
 from tvm_sched.errors import GraphError, InputError
-from tvm_sched.files import content_digest
 from tvm_sched.problem.costs import LONGEST_NS
 
-from .cluster import GpuKind
+from .cluster import Digested, GpuKind
 
 
 class ServiceOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,7 +50,7 @@ class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes: int
 
 
-class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+class Service(Digested, frozen=True, forbid_unknown_fields=True):
     """A model to serve, with its requirements.
 
     Parameters
@@ -87,21 +88,15 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     model: str = ""
     source: str = ""
     model_file: str = ""
-    input_shapes: dict[str, tuple[int, ...]] = {}
+    input_shapes: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check(self)
 
-    @cached_property
-    def digest(self) -> str:
-        """Hash of `text`."""
-        return content_digest(self.text.encode())
-
     @property
-    def text(self) -> str:
-        """Everything that placements depend on, as JSON."""
-        body = msgspec.to_builtins((self.operators, self.throughput, self.latency, self.all_edges))
-        return msgspec.json.encode(body).decode()
+    def content(self) -> tuple[Any, ...]:
+        """Everything that placements depend on."""
+        return self.operators, self.throughput, self.latency, self.all_edges
 
     @property
     def memory(self) -> int:
@@ -157,7 +152,7 @@ class Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         return sum(edge.bytes for edge in self.all_edges if self._crosses(edge, place))
 
 
-class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ServiceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request to deploy a service.
 
     Parameters
@@ -183,7 +178,7 @@ def operator_ns(operator: ServiceOperator, kind: GpuKind) -> int:
     return math.ceil(seconds * 1e9 - 1e-3)  # what is a whole number of ns but for floating-point error stays one
 
 
-def requests_of(demand: Mapping[str, float], count: int, seed: int = 0) -> list[Request]:
+def requests_of(demand: Mapping[str, float], count: int, seed: int = 0) -> list[ServiceRequest]:
     """Random requests, one a second, each for a service with the probability that ``demand`` gives it.
 
     Raises
@@ -196,10 +191,10 @@ def requests_of(demand: Mapping[str, float], count: int, seed: int = 0) -> list[
     if not names or not (weights >= 0).all() or not weights.sum() > 0:
         raise InputError(f"a demand needs probabilities from 0, one at least above it; found {dict(demand)}")
     chosen = np.random.default_rng(seed).choice(len(names), size=count, p=weights / weights.sum())
-    return [Request(f"r{i}", names[c], time=float(i)) for i, c in enumerate(chosen)]
+    return [ServiceRequest(f"r{i}", names[c], time=float(i)) for i, c in enumerate(chosen)]
 
 
-def demand_of(requests: Iterable[Request]) -> dict[str, float]:
+def demand_of(requests: Iterable[ServiceRequest]) -> dict[str, float]:
     """How often each service is asked for, as a part of all requests."""
     counts = Counter(request.service for request in requests)
     total = counts.total()
@@ -224,23 +219,17 @@ def _check(service: Service) -> None:
         if count > 1 or not name:
             raise GraphError(f"{where}: operator {name!r} stands there {count} times; each needs a name of its own")
     for what, value in (("throughput", service.throughput), ("latency", service.latency)):
-        if not 0 < value < math.inf:
-            raise InputError(f"{where}: {what} is {value!r}; a finite number above 0 is allowed")
+        require_positive(f"{where}: {what}", value)
     for what, seconds in (("throughput", 1 / service.throughput), ("latency", service.latency)):
         if seconds * 1e9 > LONGEST_NS:  # times are counted in 64 bits
             raise InputError(f"{where}: {what} asks for {seconds:.3g} s; at most {LONGEST_NS / 1e9:.3g} s are allowed")
     for operator in service.operators:
         for field in ("flops", "memory", "output"):
-            _size(f"{where}: {field} of operator {operator.name!r}", getattr(operator, field))
+            require_not_negative(f"{where}: {field} of operator {operator.name!r}", getattr(operator, field))
         for kind, seconds in operator.latency.items():
-            _size(f"{where}: latency of operator {operator.name!r} on {kind!r}", seconds)
+            require_not_negative(f"{where}: latency of operator {operator.name!r} on {kind!r}", seconds)
     for edge in service.edges or ():
         for end in (edge.source, edge.target):
             if end not in counts:
                 raise GraphError(f"{where}: an edge names operator {end!r}, which is not there")
-        _size(f"{where}: bytes of the edge from {edge.source!r} to {edge.target!r}", edge.bytes)
-
-
-def _size(what: str, value: float) -> None:
-    if not 0 <= value < math.inf:
-        raise InputError(f"{what} is {value!r}; a finite number from 0 is allowed")
+        require_not_negative(f"{where}: bytes of the edge from {edge.source!r} to {edge.target!r}", edge.bytes)

@@ -10,7 +10,7 @@ import msgspec
 from tvm_sched.files import convert, decode_document, encode_document, read_bytes, write_atomically
 from tvm_sched.search_budget import Status
 
-from .service import Request
+from .service import ServiceRequest
 
 FORMAT, VERSION = "tvm_sched.allocation", 1
 
@@ -98,14 +98,14 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     placements : tuple of ServicePlacement
     failed : tuple of str
         GPUs and links that have failed and hold nothing.
-    waiting : tuple of Request
+    waiting : tuple of ServiceRequest
         Services that a failure ended and that have found no place since.
     """
 
     cluster: str
     placements: tuple[ServicePlacement, ...]
     failed: tuple[str, ...] = ()
-    waiting: tuple[Request, ...] = ()
+    waiting: tuple[ServiceRequest, ...] = ()
 
     def to_json(self) -> bytes:
         """The allocation as a JSON document, see ``docs/formats/cluster.md``."""

@@ -13,7 +13,7 @@ from tvm_sched.errors import InputError, ScheduleError
 
 from ..problem.cluster import Cluster
 from ..problem.placement_rules import verify
-from ..problem.service import Request, Service, by_name
+from ..problem.service import Service, ServiceRequest, by_name
 from ..problem.service_placement import Allocation, Circuit, Hop, ServicePlacement, ServiceStage
 from .cluster_search import ClusterSearch, Embedding
 
@@ -35,7 +35,7 @@ class ClusterState:
         Free GPUs of each pool, free fibres of each link.
     running : dict of str to ServicePlacement
         By request.
-    waiting : dict of str to Request
+    waiting : dict of str to ServiceRequest
         Requests by name whose service a failure ended and that have no place since.
     asked : Counter
         How often each service was requested so far, whether it was placed or not.
@@ -45,7 +45,7 @@ class ClusterState:
         self.cluster, self.services = cluster, by_name(services)
         self.search = search or ClusterSearch(cluster)
         self.running: dict[str, ServicePlacement] = {}
-        self.waiting: dict[str, Request] = {}
+        self.waiting: dict[str, ServiceRequest] = {}
         self.asked: Counter[str] = Counter()
         self._failed: set[str] = set()
         self._free = [list(pool.gpus) for pool in cluster.pools]
@@ -89,7 +89,7 @@ class ClusterState:
         return self.services[name]
 
     def draft(
-        self, request: Request, embedding: Embedding, allocator: str = "", seconds: float = 0.0
+        self, request: ServiceRequest, embedding: Embedding, allocator: str = "", seconds: float = 0.0
     ) -> ServicePlacement:
         """Return the placement of an embedding on free GPUs and fibres, without reserving them.
 
@@ -104,7 +104,7 @@ class ClusterState:
             raise ScheduleError("it takes more than is free") from None
 
     def _draft(
-        self, request: Request, service: Service, embedding: Embedding, allocator: str, seconds: float
+        self, request: ServiceRequest, service: Service, embedding: Embedding, allocator: str, seconds: float
     ) -> ServicePlacement:
         taken, used = Counter[int](), Counter[int]()
         stages, first = [], 0
@@ -229,7 +229,7 @@ class ClusterState:
         ]
         for placement in affected:
             self.release(placement.request)
-            self.waiting[placement.request] = Request(placement.request, placement.service)
+            self.waiting[placement.request] = ServiceRequest(placement.request, placement.service)
         self._failed |= gone
         for part in gone:
             if part in self.cluster.gpu_id:

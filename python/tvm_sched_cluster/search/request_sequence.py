@@ -11,13 +11,13 @@ from tvm_sched.errors import InputError
 
 from ..files.named_files import demand_of_services
 from ..files.rampa_simulator_files import read_requests
-from ..problem.service import Request, requests_of
+from ..problem.service import ServiceRequest, requests_of
 from .cluster_state import ClusterState
 
 
 def request_sequence(
     state: ClusterState, file: Path | None, demand: str | None, services: Sequence[str], count: int, seed: int
-) -> list[Request]:
+) -> list[ServiceRequest]:
     """Make the requests in one of three ways, with names that no running or waiting service has.
 
     Parameters
@@ -45,7 +45,7 @@ def request_sequence(
     elif demand is not None:
         made = requests_of(demand_of_services(demand, list(state.services.values())), count, seed)
     else:
-        made = [Request(f"r{i}", one) for i, one in enumerate(services)]
+        made = [ServiceRequest(f"r{i}", one) for i, one in enumerate(services)]
     for request in made:
         state.service(request.service)
     taken = state.running | state.waiting

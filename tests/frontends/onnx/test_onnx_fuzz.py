@@ -1,4 +1,4 @@
-"""Random ONNX graphs against ONNX Runtime; `benchmarks/frontends/onnx_fuzz.py` runs thousands."""
+"""Random ONNX graphs against ONNX Runtime; `distributions/frontends/benchmarks/onnx_fuzz.py` runs thousands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random torch modules against torch; `benchmarks/frontends/torch_fuzz.py` runs hundreds."""
+"""Random torch modules against torch; `distributions/frontends/benchmarks/torch_fuzz.py` runs hundreds."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tvm_sched.relax.ir.attributes import PROBLEM, get_problem, leave
 from tvm_sched.schedule import Schedule, memory_profile, native_problem, simulate, verify
 from tvm_sched.schedule import indexed as schedule_index
 from tvm_sched.schedulers import solve
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 
 def counted(monkeypatch, owner, name):

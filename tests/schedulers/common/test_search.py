@@ -10,8 +10,8 @@ from tvm_sched.schedule import ScheduleIndex, simulate
 from tvm_sched.schedulers.anytime.group_moves import BlockSearch, RuleSchedule
 from tvm_sched.schedulers.anytime.list_rules import device_groups, list_schedules, rules
 from tvm_sched.schedulers.common.events import DIRECT, MOVE, RUN, Move, Run, events_of, sequence_of
-from tvm_sched.schedulers.common.search import Choice, Searches
-from tvm_sched.testing import random_problem, random_schedule
+from tvm_sched.schedulers.common.search import PlacementChoice, Searches
+from tvm_sched_bench.testing import random_problem, random_schedule
 
 from ..test_anytime import diamonds, two_gpus
 
@@ -32,7 +32,7 @@ def simulated(problem, sequence):
 
 
 def anywhere(problem):
-    everywhere = Choice(range(len(problem.topology.devices)))
+    everywhere = PlacementChoice(range(len(problem.topology.devices)))
     return Searches(problem).construct([everywhere], [0] * len(problem.graph.operators))
 
 
@@ -133,8 +133,10 @@ def test_parts_on_both_islands_load_over_both_buses():
 def test_blocks_move_between_groups_and_nothing_gets_worse():
     problem, rule = islands(), next(rules(islands()))
     searches = Searches(problem)
-    sequence, latency = searches.construct([Choice([0])], [0] * 6)
-    search = BlockSearch(problem, searches, RuleSchedule(latency, sequence, type(rule)([Choice([0])], [0] * 6)))
+    sequence, latency = searches.construct([PlacementChoice([0])], [0] * 6)
+    search = BlockSearch(
+        problem, searches, RuleSchedule(latency, sequence, type(rule)([PlacementChoice([0])], [0] * 6))
+    )
     for _ in range(300):
         search.step()
     assert search.best.latency_ns < latency

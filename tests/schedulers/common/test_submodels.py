@@ -11,7 +11,7 @@ from tvm_sched.problem import Problem, Scenario, Workload, merge_problems
 from tvm_sched.schedule import ModelLatency, model_latencies, requests_of
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.submodels import split
-from tvm_sched.testing import random_problem
+from tvm_sched_bench.testing import random_problem
 
 QUICK = {"time_limit": 0.0, "total_time_limit": 0.0}
 """The heuristic alone."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...errors import InputError
 from ..device_properties import GPUS
-from ..features import Workload, matrix_products
+from ..features import KernelWork, matrix_products
 from .samples import Samples
 
 SYSTEMS = {
@@ -100,12 +100,12 @@ def attention(
     heads: npt.NDArray[np.float64],
     pairs: npt.NDArray[np.float64],
     head: npt.NDArray[np.float64],
-) -> Workload:
+) -> KernelWork:
     """Causal attention in bfloat16: ``queries`` last of ``keys`` positions, ``pairs`` heads of keys and values."""
     seen = np.where(queries > 1, (2 * keys - queries + 1) / 2, keys)  # keys that a query looks at, in the mean
     flops = 4 * batch * heads * queries * seen * head
     outputs = 2 * batch * heads * queries * head
-    return Workload.of(
+    return KernelWork.of(
         family, "bfloat16", flops=flops, read=outputs + 4 * batch * pairs * keys * head, written=outputs,
         batch=batch * heads, m=queries, n=keys, k=head, library=1,
     )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...errors import InputError
 from ..device_properties import DeviceProperties
-from ..features import NAMES, Floats, Workload, features, join_seconds, roofline_seconds
+from ..features import NAMES, Floats, KernelWork, features, join_seconds, roofline_seconds
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
@@ -22,7 +22,7 @@ class Samples:
 
     Attributes
     ----------
-    work : Workload
+    work : KernelWork
     seconds : array of float
         Above 0 and finite.
     devices : tuple of DeviceProperties
@@ -32,7 +32,7 @@ class Samples:
         What is held out together when accuracy is measured: the weights' shape, or the model that a kernel comes from.
     """
 
-    work: Workload
+    work: KernelWork
     seconds: Floats
     devices: tuple[DeviceProperties, ...]
     device: npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ class Samples:
 
     @staticmethod
     def on(
-        device: DeviceProperties, work: Workload, seconds: npt.ArrayLike, group: Sequence[str] | npt.NDArray[np.str_]
+        device: DeviceProperties, work: KernelWork, seconds: npt.ArrayLike, group: Sequence[str] | npt.NDArray[np.str_]
     ) -> Samples:
         """Measurements on one device."""
         values = np.asarray(seconds, dtype=np.float64)
@@ -80,7 +80,7 @@ class Samples:
             raise InputError("there are no measurements to learn from; give a profile, or install tvm-sched[data]")
         first = np.cumsum([0, *(len(part.devices) for part in parts[:-1])])
         return Samples(
-            Workload.concatenate([part.work for part in parts]),
+            KernelWork.concatenate([part.work for part in parts]),
             np.concatenate([part.seconds for part in parts]),
             tuple(device for part in parts for device in part.devices),
             np.concatenate([part.device + offset for part, offset in zip(parts, first, strict=True)]),
@@ -99,7 +99,7 @@ class Samples:
         """`join_seconds` of each operator on its device."""
         return self._on_devices(join_seconds, np.empty(len(self)))
 
-    def _on_devices(self, describe: Callable[[Workload, DeviceProperties], Array], result: Array) -> Array:
+    def _on_devices(self, describe: Callable[[KernelWork, DeviceProperties], Array], result: Array) -> Array:
         """Fill ``result`` with values computed for the operators of each device."""
         for d, device in enumerate(self.devices):
             rows = np.flatnonzero(self.device == d)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import InputError
 from ..device_properties import GPUS
-from ..features import Workload, matrix_products
+from ..features import KernelWork, matrix_products
 from .samples import Samples
 
 SYSTEMS = {"a40": "A40", "a100": "A100", "h100": "H100"}
@@ -47,7 +47,7 @@ def _read_file(root: Path, file: Path) -> Samples:
         parts = [_operator(name, describe, rows) for name, describe in OPERATORS.items()]
     except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{file}: not a file of vidur's layer times ({error!r})") from None
-    work = Workload.concatenate([work for work, _ in parts])
+    work = KernelWork.concatenate([work for work, _ in parts])
     seconds = np.concatenate([times for _, times in parts])
     return Samples.on(GPUS[SYSTEMS[gpu]], work, seconds, np.full(len(work), model))
 
@@ -56,29 +56,29 @@ def _number(text: str) -> float:
     return {"True": 1.0, "False": 0.0}.get(text) if text in ("True", "False") else float(text or "nan")  # type: ignore[return-value]
 
 
-def _operator(name: str, describe: Callable[[Row], Workload], rows: list[Row]) -> tuple[Workload, np.ndarray]:
+def _operator(name: str, describe: Callable[[Row], KernelWork], rows: list[Row]) -> tuple[KernelWork, np.ndarray]:
     """One operator of every row that has a time for it."""
     timed = [
         (row, row[f"time_stats.{name}.median"] / 1e3) for row in rows if row.get(f"time_stats.{name}.median", 0) > 0
     ]
     if not timed:
         return matrix_products([], [], [], "float16", 16), np.zeros(0)
-    return Workload.concatenate([describe(row) for row, _ in timed]), np.array([seconds for _, seconds in timed])
+    return KernelWork.concatenate([describe(row) for row, _ in timed]), np.array([seconds for _, seconds in timed])
 
 
-def _product(n: Callable[[Row], float], k: Callable[[Row], float]) -> Callable[[Row], Workload]:
+def _product(n: Callable[[Row], float], k: Callable[[Row], float]) -> Callable[[Row], KernelWork]:
     return lambda row: matrix_products([row["num_tokens"]], [n(row)], [k(row)], "float16", 16)
 
 
 def _rowwise(
     family: str, flops: int, reads: Callable[[Row], float], writes: Callable[[Row], float]
-) -> Callable[[Row], Workload]:
+) -> Callable[[Row], KernelWork]:
     """An operator on each token, of this many numbers read and written for it."""
 
-    def describe(row: Row) -> Workload:
+    def describe(row: Row) -> KernelWork:
         tokens, read, written = row["num_tokens"], reads(row), writes(row)
         moved = {"read": _BYTES * tokens * read, "written": _BYTES * tokens * written}
-        return Workload.of(
+        return KernelWork.of(
             family, "float16", flops=np.array([flops * tokens * written]), m=tokens, n=written, library=1, **moved
         )
 
@@ -106,7 +106,7 @@ def _heads(row: Row) -> float:
     return _width(row) / row["n_head"] * (row["n_head"] + 2 * row["n_kv_head"]) / _share(row)
 
 
-OPERATORS: dict[str, Callable[[Row], Workload]] = {
+OPERATORS: dict[str, Callable[[Row], KernelWork]] = {
     "attn_pre_proj": _product(_heads, _width),
     "attn_post_proj": _product(_width, lambda row: _width(row) / _share(row)),
     "mlp_up_proj": _product(lambda row: _gates(row) * _expanded(row), _width),

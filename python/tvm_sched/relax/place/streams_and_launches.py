@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tvm
 
+from ...problem import Problem
+from ...schedule import Schedule
 from ...streams import BEST, choose_launch_order, choose_streams
 from ..ir.attributes import SCHEDULE, get_problem, get_schedule, leave
 
@@ -33,9 +37,7 @@ class AllocateStreams:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        schedule = get_schedule(mod)
-        chosen = choose_streams(get_problem(mod), schedule, self.method)
-        return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)
+        return _reschedule(mod, choose_streams, self.method)
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.OrderLaunches")
@@ -64,6 +66,11 @@ class OrderLaunches:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        schedule = get_schedule(mod)
-        chosen = choose_launch_order(get_problem(mod), schedule, self.method)
-        return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)
+        return _reschedule(mod, choose_launch_order, self.method)
+
+
+def _reschedule(mod: tvm.IRModule, choose: Callable[[Problem, Schedule, str], Schedule], method: str) -> tvm.IRModule:
+    """Replace the module's schedule by the one that ``choose`` makes of it."""
+    schedule = get_schedule(mod)
+    chosen = choose(get_problem(mod), schedule, method)
+    return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)

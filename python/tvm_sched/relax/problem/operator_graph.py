@@ -25,7 +25,7 @@ from ..lower.kernel_libraries import kernel_flops
 from ..variants.read_alternatives import (
     AlternativeBinding,
     AlternativeCollector,
-    Choice,
+    OfferedVariants,
     alternative_bindings,
     as_choice,
     graph_bindings,
@@ -34,7 +34,7 @@ from .read_bytes import count_read_bytes
 
 
 @dataclass(frozen=True)
-class Part:
+class ParameterPart:
     """The part of a parameter from ``begin`` up to ``end`` along an axis."""
 
     parameter: str
@@ -67,7 +67,7 @@ class Extraction:
         Groups of operators that have alternatives.
     alternative_calls : tuple of KernelCall
         One for each operator of their alternatives.
-    parts : dict of str to Part
+    parts : dict of str to ParameterPart
         Tensors that are parts of parameters.
     """
 
@@ -78,7 +78,7 @@ class Extraction:
     result: Any
     groups: tuple[Group, ...] = ()
     alternative_calls: tuple[KernelCall, ...] = ()
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, ParameterPart] = field(default_factory=dict)
 
     def resolve(self, choice: Mapping[str, str]) -> Extraction:
         """Return the extraction for a choice, without groups; a group that it does not name stays as in the graph."""
@@ -139,10 +139,10 @@ class _Extractor:
     flops: dict[str, int] = field(default_factory=dict)
     read_bytes: dict[str, Mapping[int, int]] = field(default_factory=dict)
     members: dict[relax.Var, AlternativeBinding] = field(default_factory=dict)
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, ParameterPart] = field(default_factory=dict)
     member: AlternativeBinding | None = None  # of the current binding
-    owned: dict[relax.Var, Choice] = field(default_factory=dict)
-    owner: Choice | None = None  # of the current binding, if no alternative of the choice needs it
+    owned: dict[relax.Var, OfferedVariants] = field(default_factory=dict)
+    owner: OfferedVariants | None = None  # of the current binding, if no alternative of the choice needs it
     alternatives: AlternativeCollector = field(default_factory=AlternativeCollector)
 
     def run(self) -> Extraction:
@@ -268,7 +268,7 @@ class _Extractor:
         name = self._unique_tensor(f"{whole}/{axis}/{begin}:{end}")
         self._add_tensor(name, call.ty, "parameter", where)
         self.parameters[name] = self.parameters[whole]
-        self.parts[name] = Part(whole, axis, begin, end)
+        self.parts[name] = ParameterPart(whole, axis, begin, end)
         return name
 
     def _maker(self, member: AlternativeBinding) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...cost_model.device_properties import DeviceProperties
-from ...cost_model.features import Workload
+from ...cost_model.features import KernelWork
 from ...cost_model.profile import QUIET_LOAD, Pair
 from .other_load import OtherLoad
 from .single_kernels import SingleKernel
@@ -26,7 +26,7 @@ _ATTEMPTS = 3
 
 
 def choose_pairs(
-    work: Workload, device: DeviceProperties, seconds: npt.NDArray[np.float64], count: int
+    work: KernelWork, device: DeviceProperties, seconds: npt.NDArray[np.float64], count: int
 ) -> list[tuple[int, int]]:
     """Choose at most ``count`` informative pairs of kernels for interference; return positions, best first.
 

@@ -144,7 +144,7 @@ def choose_fastest(
     if known is not None:
         return _restore(known, problem)
     load = OtherLoad()
-    choice = Choice(mod, problem.topology, seconds, progress or (lambda *_: None))
+    choice = MeasuredChoice(mod, problem.topology, seconds, progress or (lambda *_: None))
     chosen = choice.run(problem, schedule, streams, launch_order)
     if load.share() <= QUIET_LOAD:
         cache.keep({key: msgspec.json.encode([each.to_json().decode() for each in chosen])})
@@ -168,7 +168,7 @@ def _key(mod: tvm.IRModule, problem: Problem, schedule: Schedule, asked: tuple[A
     return hashlib.sha256("\n".join(map(str, content)).encode()).hexdigest()
 
 
-class Choice:
+class MeasuredChoice:
     """The work of `choose_fastest`, for a module that is lowered for CPUs.
 
     Attributes

@@ -69,7 +69,7 @@ class Cutting:
 
 
 @dataclass
-class Region:
+class TensorParallelRegion:
     """Calls that can be computed in parts; the parts of the last call are terms of a sum."""
 
     variables: tuple[relax.Var, ...]  # of the calls, in the order of ``main``
@@ -89,7 +89,7 @@ class Region:
 
 def find_regions(
     mod: tvm.IRModule, roots: Mapping[relax.Var, Core], counts: Sequence[int], is_weights: Callable[[Any], bool]
-) -> dict[relax.Var, Region]:
+) -> dict[relax.Var, TensorParallelRegion]:
     """Find the regions that end with given heavy calls; return them by the variable of the last call.
 
     No two regions have a call in common. A region grows backwards from its last call. A call joins if all readers of its
@@ -110,7 +110,7 @@ def find_regions(
         Whether an operand can be cut in advance.
     """
     search = _Search(mod, is_weights)
-    regions: dict[relax.Var, Region] = {}
+    regions: dict[relax.Var, TensorParallelRegion] = {}
     taken: set[relax.Var] = set()
     for variable in reversed(list(roots)):
         if variable in taken:
@@ -129,16 +129,18 @@ class _Search:
         self._slices: dict[Any, Slice | None] = {}
         self._terms: dict[Any, list[int]] = {}
 
-    def region(self, variable: relax.Var, core: Core, counts: Sequence[int], taken: set[relax.Var]) -> Region | None:
+    def region(
+        self, variable: relax.Var, core: Core, counts: Sequence[int], taken: set[relax.Var]
+    ) -> TensorParallelRegion | None:
         """Return the region that ends with a call, or None."""
-        region: Region | None = None
+        region: TensorParallelRegion | None = None
         for count in counts:
             for units in self._units(core, count):
                 growth = self._grow(variable, core, units, taken)
                 if growth is None or not any(map(self.calls.is_heavy, growth.inside - {variable})):
                     continue
                 variables = tuple(sorted(growth.inside, key=self.calls.place.__getitem__))
-                region = region or Region(variables, core)
+                region = region or TensorParallelRegion(variables, core)
                 if variables == region.variables:
                     parts = (range(k * units // count, (k + 1) * units // count) for k in range(count))
                     region.cuttings[count] = Cutting(tuple(parts), units, tuple(reversed(growth.members)))

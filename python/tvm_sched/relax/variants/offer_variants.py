@@ -23,7 +23,7 @@ from ...problem import Topology
 from ..ir.tensor_types import dtype_of, known_shape
 from ..lower.kernel_libraries.rewrite import Rewriter
 from .cut_products import Channels, Product, addition, as_channels, as_product, concatenation, part_of
-from .find_tensor_parallel import Region, find_regions
+from .find_tensor_parallel import TensorParallelRegion, find_regions
 from .kernel_parts import Interval
 from .read_alternatives import CALL
 from .read_fused_functions import HEAVY, Core, core_of, fuse, heavy_binding, kernel_calls, needs, pattern, with_type
@@ -103,7 +103,7 @@ class _Offers(Rewriter):
         self.groups: dict[relax.Var, tuple[relax.Var, ...]] = {}  # the calls of each group, by the last
         self.splits: dict[relax.Var, _Split] = {}
         self.products: dict[relax.Var, _Pieces] = {}
-        self.regions: dict[relax.Var, Region] = {}
+        self.regions: dict[relax.Var, TensorParallelRegion] = {}
         self.rows: dict[relax.Var, RowRegion] = {}
         self._pieces, self._unbound = pieces, unbound
         self._parameters = frozenset(self.function.params[number_of_inputs(self.function) :])
@@ -256,7 +256,7 @@ class _Offers(Rewriter):
         """Return the kernel that concatenates tensors along an axis."""
         return self._kernel("concatenate", lambda: concatenation(types, axis), ("concatenate", str(types), axis))
 
-    def _tensor_parallel(self, region: Region, count: int, value: relax.Call) -> Any:
+    def _tensor_parallel(self, region: TensorParallelRegion, count: int, value: relax.Call) -> Any:
         """Emit the parts of a region, each with its part of all weights, and the sum of their results."""
         core, cutting = region.core, region.cuttings[count]
         results = []

@@ -17,7 +17,7 @@ CALL = "tvm_sched.variants"
 
 
 @dataclass(frozen=True)
-class Choice:
+class OfferedVariants:
     """A choice in ``main``: the names and result variables of the graph's kernels and of the alternatives."""
 
     names: tuple[str, ...]
@@ -28,7 +28,7 @@ class Choice:
 class AlternativeBinding:
     """A binding that only an alternative needs."""
 
-    choice: Choice
+    choice: OfferedVariants
     number: int  # position of the alternative in the choice, from 1
     last: bool  # it computes the alternative's result
 
@@ -39,11 +39,11 @@ class AlternativeCollector:
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     _of_graph: dict[relax.Var, list[str]] = field(default_factory=dict)
-    _choices: dict[str, Choice] = field(default_factory=dict)
+    _choices: dict[str, OfferedVariants] = field(default_factory=dict)
     _operators: dict[tuple[str, int], list[tuple[Operator, KernelCall]]] = field(default_factory=dict)
     _own: dict[tuple[str, int], list[Tensor]] = field(default_factory=dict)
 
-    def add_of_graph(self, choice: Choice, operator: str) -> None:
+    def add_of_graph(self, choice: OfferedVariants, operator: str) -> None:
         """Add an operator of the graph that no alternative of a choice needs."""
         self._of_graph.setdefault(choice.results[0], []).append(operator)
 
@@ -71,14 +71,14 @@ class AlternativeCollector:
         return tuple(groups), tuple(calls)
 
 
-def as_choice(value: Any) -> Choice | None:
+def as_choice(value: Any) -> OfferedVariants | None:
     """Return the choice that a call stands for, or None."""
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return None
     if value.op.name != "relax.call_pure_packed" or str(getattr(value.args[0], "global_symbol", "")) != CALL:
         return None
     names = tuple("".join(str(a.value)) for a in value.args[1:] if isinstance(a, tvm.ir.StringImm))
-    return Choice(names, tuple(value.args[1 : 1 + len(names)]))
+    return OfferedVariants(names, tuple(value.args[1 : 1 + len(names)]))
 
 
 def alternative_bindings(bindings: Sequence[relax.Binding], result: relax.Expr) -> dict[relax.Var, AlternativeBinding]:
@@ -96,7 +96,7 @@ def alternative_bindings(bindings: Sequence[relax.Binding], result: relax.Expr) 
     return members
 
 
-def graph_bindings(bindings: Sequence[relax.Binding], result: relax.Expr) -> dict[relax.Var, Choice]:
+def graph_bindings(bindings: Sequence[relax.Binding], result: relax.Expr) -> dict[relax.Var, OfferedVariants]:
     """Return the bindings of the graph that no alternative of a choice needs, by the variable that they bind."""
     choices = {c.results[0]: (binding.var, c) for binding in bindings if (c := as_choice(binding.value)) is not None}
     users: dict[relax.Var, list[relax.Var | None]] = {}
@@ -105,7 +105,7 @@ def graph_bindings(bindings: Sequence[relax.Binding], result: relax.Expr) -> dic
             users.setdefault(used, []).append(binding.var)
     for used in relax.analysis.free_vars(result):
         users.setdefault(used, []).append(None)
-    owned: dict[relax.Var, Choice] = {}
+    owned: dict[relax.Var, OfferedVariants] = {}
     for binding in reversed(bindings):
         after = users.get(binding.var, [])
         if binding.var in choices and all(user is not None and user.same_as(choices[binding.var][0]) for user in after):

@@ -16,7 +16,7 @@ from ...bounds.relaxation import Relaxation
 from ...bounds.resident_relaxation import without_resident
 from ...problem import FORBIDDEN, Costs, Problem, Scenario
 from ...search_budget import Budget
-from ..common.search import Choice, Searches
+from ..common.search import PlacementChoice, Searches
 from .improvers import EVENTS_PER_SECOND, PLACES_PER_SECOND
 from .search_state import ScheduleState
 
@@ -47,7 +47,7 @@ class DirectReads:
         places = len(state.scenario.graph.operators) * len(state.scenario.topology.devices)
         budget.spend(events / EVENTS_PER_SECOND + places / PLACES_PER_SECOND)
         searches, scale = Searches(with_direct_reads(state.scenario, self._left.pop(0))), state.memory_scale
-        everywhere = Choice(range(len(state.scenario.topology.devices)))
+        everywhere = PlacementChoice(range(len(state.scenario.topology.devices)))
         listed = searches.construct([everywhere], [0] * len(state.scenario.graph.operators), scale)
         if listed is not None:
             search = searches.improve(listed[0], scale, state.seed, state.run_goal)

@@ -8,7 +8,7 @@ from random import Random
 from ...problem import Scenario
 from ..common.events import Array
 from ..common.greedy import priorities
-from ..common.search import Choice, Searches
+from ..common.search import PlacementChoice, Searches
 from .list_rules import Rule, device_groups
 
 HISTORY = 20
@@ -54,7 +54,7 @@ class BlockSearch:
         known = {(c.devices, c.direct) for c in choices}
         for devices in (*device_groups(scenario), everywhere):
             if (frozenset(devices), False) not in known:
-                choices.append(Choice(devices, direct=False))
+                choices.append(PlacementChoice(devices, direct=False))
         self._choices = choices
         self._history = [start.latency_ns] * HISTORY
         self._tries = 0

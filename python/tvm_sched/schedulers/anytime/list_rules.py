@@ -13,7 +13,7 @@ from itertools import pairwise
 from ...problem import HOST, Scenario
 from ..common.events import Array
 from ..common.greedy import priorities
-from ..common.search import Choice, Searches
+from ..common.search import PlacementChoice, Searches
 
 ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of rounds in which the model's parts alternate between the groups of devices."""
@@ -32,7 +32,7 @@ FEW_PLACES = MOST_PLACES // 20
 class Rule:
     """Rule of a list schedule: for each operator a position in ``choices``, the devices that it may use."""
 
-    choices: list[Choice]
+    choices: list[PlacementChoice]
     choice: list[int]
 
 
@@ -62,7 +62,7 @@ def rules(scenario: Scenario) -> Iterator[Rule]:
     distinct = [list(s) for s in dict.fromkeys(tuple(s) for s in sets) if s]
     for direct in (False, True):
         for devices in distinct:
-            yield Rule([Choice(devices, direct)], [0] * count)
+            yield Rule([PlacementChoice(devices, direct)], [0] * count)
     if len(together) > 1:
         yield from _parts(scenario, together)
 
@@ -83,7 +83,7 @@ def _parts(scenario: Scenario, together: list[list[int]]) -> Iterator[Rule]:
     else:
         patterns = [[(1 / n, g) for g in range(n)] for n in range(2, len(together) + 1)]
         patterns.append([(len(group) / sum(map(len, together)), g) for g, group in enumerate(together)])
-    choices = [Choice(group, direct=most == 1) for group in together]
+    choices = [PlacementChoice(group, direct=most == 1) for group in together]
     for pattern in patterns:
         for rounds in ROUNDS:
             for order in (pattern, pattern[::-1]):

@@ -11,7 +11,7 @@ from ...errors import InfeasibleError
 from ...problem import Scenario
 from ...progress import report_progress
 from ...search_budget import Budget
-from ..common.choice_search import Choice, ChoiceSearch
+from ..common.choice_search import AlternativeChoice, ChoiceSearch
 from ..common.compiled_methods import fit_into_memory, list_order
 from ..common.search import Searches
 from .improvers import PLACES_PER_SECOND
@@ -44,7 +44,7 @@ class _ChoicePrices:
     budget: Budget
     known: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
 
-    def of(self, choice: Choice) -> float:
+    def of(self, choice: AlternativeChoice) -> float:
         """Latency in nanoseconds of the best quick schedule: by the first rules of list scheduling, HEFT and PEFT."""
         key = tuple(sorted(choice.items()))
         if key not in self.known:
@@ -62,11 +62,11 @@ class _ChoicePrices:
             self.known[key] = min(latencies, default=math.inf)
         return self.known[key]
 
-    def best(self) -> list[Choice]:
+    def best(self) -> list[AlternativeChoice]:
         """The choices of least price that differ from each other, the graph's own among them; at least one."""
         groups = self.scenario.variants.groups if self.scenario.variants else ()
         ranked = sorted(self.known, key=lambda key: self.known[key])
-        best: list[Choice] = []
+        best: list[AlternativeChoice] = []
         for choice in map(dict, ranked):
             apart = not choice or all(_differing_groups(choice, other) >= APART * len(groups) for other in best)
             if apart and math.isfinite(self.of(choice)):
@@ -75,12 +75,12 @@ class _ChoicePrices:
         return [*best[: MOST_CHOICES - len(own)], *own] or [{}]
 
 
-def _differing_groups(one: Choice, other: Choice) -> int:
+def _differing_groups(one: AlternativeChoice, other: AlternativeChoice) -> int:
     """Count the groups in which two choices differ."""
     return sum(one.get(group) != other.get(group) for group in one.keys() | other.keys())
 
 
-def promising_choices(scenario: Scenario, budget: Budget, seed: int) -> tuple[list[Choice], bool]:
+def promising_choices(scenario: Scenario, budget: Budget, seed: int) -> tuple[list[AlternativeChoice], bool]:
     """Return the choices to search with, the most promising first, and whether Ctrl-C ended the selection."""
     prices = _ChoicePrices(scenario, budget)
     search = ChoiceSearch(scenario, prices.of, seed)

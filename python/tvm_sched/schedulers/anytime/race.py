@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...search_budget import Budget, Status, Turn, improve
-from ..common.choice_search import Choice
+from ..common.choice_search import AlternativeChoice
 from .search_state import ScheduleState
 
 RACE = 0.4
@@ -21,7 +21,7 @@ LEAST_WORK = 0.02
 class Racer:
     """A choice, and the state of the search on it."""
 
-    choice: Choice
+    choice: AlternativeChoice
     state: ScheduleState
 
     @property

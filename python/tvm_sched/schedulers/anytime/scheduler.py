@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...errors import require_at_least
+from ...checks import require_at_least
 from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
-from ...search_budget import Budget, Limits, TimedOptions, Turn, budget_of, improve
+from ...search_budget import Budget, SearchLimits, TimedOptions, Turn, budget_of, improve
 from ..common.compiled_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
 from ..scheduler_registry import register
@@ -70,7 +70,7 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
         require_at_least(self, stage=1, seed=0)
         self.budget()
 
-    def within(self, limits: Limits) -> AnytimeOptions:
+    def within(self, limits: SearchLimits) -> AnytimeOptions:
         """The options with these limits."""
         return msgspec.structs.replace(self, time_limit=limits.time_limit, work=limits.work)
 

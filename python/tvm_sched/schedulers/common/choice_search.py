@@ -10,8 +10,8 @@ from ...errors import InfeasibleError
 from ...problem import Scenario
 from ...schedule import Schedule, ScheduleIndex, with_choice
 
-Choice = dict[str, str]
-Price = Callable[[Choice], float]
+AlternativeChoice = dict[str, str]
+Price = Callable[[AlternativeChoice], float]
 """Cost of a choice; infinite if there is no schedule."""
 
 
@@ -43,7 +43,7 @@ class ChoiceSearch:
             kind = operators[index.operator_id[group.operators[0]]].kind
             classes.setdefault((kind, *group.alternative_names), []).append(group.name)
         self._classes = list(classes.values())
-        self.best: Choice = {}
+        self.best: AlternativeChoice = {}
         self.cost = price(self.best)
         self._systematic = self._by_class()
 
@@ -70,7 +70,7 @@ class ChoiceSearch:
                 self._try(dict.fromkeys(groups, alternative))
                 yield True
 
-    def _try(self, change: Choice) -> bool:
+    def _try(self, change: AlternativeChoice) -> bool:
         choice = {**self.best, **change}
         choice = {group: name for group, name in choice.items() if name != self._names[group][0]}
         if choice == self.best:
@@ -103,7 +103,7 @@ def over_variants(scenario: Scenario, method: Callable[[Scenario], Schedule]) ->
     best: tuple[int, Schedule] | None = None
     refusals: list[InfeasibleError] = []
 
-    def price(choice: Choice) -> float:
+    def price(choice: AlternativeChoice) -> float:
         nonlocal best
         resolved = scenario.resolve(choice)
         try:

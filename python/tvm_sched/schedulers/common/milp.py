@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from ...errors import InputError, require_at_least
-from ...search_budget import Limits, TimedOptions
+from ...checks import require_at_least
+from ...errors import InputError
+from ...search_budget import SearchLimits, TimedOptions
 from .console import stdout_aside
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class SubmodelOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
         except ValueError:
             raise InputError(f"weights are {self.weights!r}; numbers separated by commas are allowed") from None
 
-    def within(self: OptionsT, limits: Limits) -> OptionsT:
+    def within(self: OptionsT, limits: SearchLimits) -> OptionsT:
         """The options with this time in all; work is not counted here."""
         if limits.work is not None:
             raise InputError(f"work is {limits.work}; methods that solve programs take a time_limit, and no work")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...schedule.native_problem import NativeLocalSearch
 
 
-class Choice:
+class PlacementChoice:
     """Where and how operators may be placed.
 
     Parameters
@@ -38,7 +38,7 @@ class Searches:
         self._native = compiled(self.scenario)
 
     def construct(
-        self, choices: Sequence[Choice], choice: Sequence[int], memory_scale: float = 1.0
+        self, choices: Sequence[PlacementChoice], choice: Sequence[int], memory_scale: float = 1.0
     ) -> tuple[Array, int] | None:
         """List scheduling: the operator of highest rank first, where it ends first.
 
@@ -46,7 +46,7 @@ class Searches:
 
         Parameters
         ----------
-        choices : sequence of Choice
+        choices : sequence of PlacementChoice
         choice : sequence of int, (operators,)
             Position in ``choices`` for each operator.
         memory_scale : float

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...errors import InfeasibleError, InputError, require_at_least
+from ...checks import require_at_least
+from ...errors import InfeasibleError, InputError
 from ...problem import Problem, Scenario, Workload
 from ...progress import report_progress
 from ...registry import NoOptions

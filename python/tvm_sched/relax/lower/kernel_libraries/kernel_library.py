@@ -58,7 +58,7 @@ LIBRARIES: Registry[KernelLibrary] = Registry(
     "tvm_sched.kernel_libraries",
     {
         "onednn": f"{__package__}.onednn:LIBRARY",
-        "cuda": f"{__package__}.handwritten_cuda:LIBRARY",
+        "handwritten_cuda": f"{__package__}.handwritten_cuda:LIBRARY",
         "nvidia": f"{__package__}.nvidia:LIBRARY",
     },
 )

@@ -70,4 +70,4 @@ def header(name: str) -> str:
     return re.sub(r'#include "(.*)"\n', lambda match: header(match[1]), text)
 
 
-LIBRARY = KernelLibrary("cuda", "cuda", _unavailable_reason, _claim, _make_module)
+LIBRARY = KernelLibrary("handwritten_cuda", "cuda", _unavailable_reason, _claim, _make_module)

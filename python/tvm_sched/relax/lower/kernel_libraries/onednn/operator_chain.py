@@ -11,7 +11,7 @@ from tvm import relax
 
 from ....ir.tensor_types import static_shape
 from ..rewrite import Rewriter, constant_value, is_float32, operation
-from .regions import Region, find_region
+from .regions import UnaryRegion, find_region
 
 COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 BINARY = (*COMMUTATIVE, "subtract", "divide")
@@ -118,7 +118,7 @@ class ChainFinder:
         chain.end = users[0]
         return True
 
-    def _folds(self, region: Region) -> bool:
+    def _folds(self, region: UnaryRegion) -> bool:
         """Whether a region is an addition or multiplication that can be folded into bias or weights."""
         if self.chain.post or region.inside or any(name != "linear" for name, _, _ in region.steps):
             return False

@@ -54,7 +54,7 @@ def _number(expr: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Region:
+class UnaryRegion:
     """Operators that compute a function of one value.
 
     Attributes
@@ -72,7 +72,7 @@ class Region:
     steps: list[Step]
 
 
-def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> Region | None:
+def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> UnaryRegion | None:
     """Return the longest region that oneDNN can compute and that has all users of ``start``, or None.
 
     ``taken`` tells whether another kernel computes a variable.
@@ -86,7 +86,7 @@ def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) ->
             continue
         steps = recognise(lambda x, end=end: _evaluate(rewriter, start, end, x))  # type: ignore[misc]
         if steps is not None:
-            best = Region(end, [v for v in inside if v in needed], steps)
+            best = UnaryRegion(end, [v for v in inside if v in needed], steps)
     return best
 
 

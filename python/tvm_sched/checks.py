@@ -1,0 +1,44 @@
+"""Checks of the fields of data classes: each raises the given error, which says the field, its value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from .errors import InputError, TvmSchedError
+
+
+def require_name(what: str, name: str, error: type[TvmSchedError] = InputError) -> None:
+    """Check that a name is not empty."""
+    if not name:
+        raise error(f"{what} has an empty name")
+
+
+def require_unique(what: str, names: Iterable[str], error: type[TvmSchedError] = InputError) -> None:
+    """Check that no name occurs twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise error(f"{what} {name!r} occurs twice; names must be unique")
+        seen.add(name)
+
+
+def require_positive(what: str, value: float, error: type[TvmSchedError] = InputError) -> None:
+    """Check that a number is above 0 and finite."""
+    if not 0 < value < math.inf:
+        raise error(f"{what} is {value}; a finite number above 0 is allowed")
+
+
+def require_not_negative(what: str, value: float, error: type[TvmSchedError] = InputError) -> None:
+    """Check that a number is 0 or more and finite."""
+    if not 0 <= value < math.inf:
+        raise error(f"{what} is {value}; a finite number from 0 is allowed")
+
+
+def require_at_least(
+    options: object, *, where: str = "", error: type[TvmSchedError] = InputError, **least: float
+) -> None:
+    """Check that each field named is a number not below the one given."""
+    for name, smallest in least.items():
+        if not getattr(options, name) >= smallest:
+            raise error(f"{where}{name} is {getattr(options, name)}; {smallest} or more is allowed")

@@ -1,0 +1,118 @@
+"""Sources of instances: seeded generators, and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvm_sched.cost_model import default_cost_model, get_cost_model
+from tvm_sched.errors import InputError, did_you_mean
+from tvm_sched.pipeline.instances import load_graph
+from tvm_sched.pipeline.partition_relaxation import relax
+from tvm_sched.problem import Problem, Scenario, load_topology, problem_of
+from tvm_sched.registry import Registry
+from tvm_sched.schedulers.efficient_mip import Instance, read_workload
+
+from .kinds.throughput_kind import Pipeline
+from .moirai_files import read_moirai
+from .tarnawski_files import read_throughput
+from .testing.hios_problems import random_layered
+from .testing.regal import regal_like
+from .testing.task_graphs import FAMILIES, task_graph
+
+
+def _tasks(graph: str, topology: str, seed: int = 0) -> Scenario:
+    """A graph of `task_graphs.FAMILIES` on a preset topology, times by its default cost model."""
+    if graph not in FAMILIES:
+        raise InputError(
+            f"there is no task graph {graph!r}{did_you_mean(graph, FAMILIES)}; there are {', '.join(FAMILIES)}"
+        )
+    machine = load_topology(topology)
+    return Scenario(problem_of(task_graph(graph, seed), (), machine, get_cost_model(default_cost_model(machine))))
+
+
+def _hios(devices: int, seed: int, stages: bool = False) -> Scenario:
+    """HIOS's random layered graphs on equal devices; ``stages``: operators may run together."""
+    return Scenario(random_layered(seed).problem(devices, concurrency=stages))
+
+
+def _problem(path: Path, run: str = "cold") -> Scenario:
+    """A problem file; of a ``warm`` run all parameters are resident."""
+    problem = Problem.load(path)
+    if run not in ("cold", "warm"):
+        raise InputError(f"run is {run!r}; 'cold' and 'warm' are allowed")
+    if run == "cold":
+        return Scenario(problem)
+    return Scenario(problem, frozenset(tensor.name for tensor in problem.graph.tensors if tensor.kind == "parameter"))
+
+
+def _decoder(model: str, shape: str, topology: str) -> Scenario:
+    """A language model on a preset topology, as SortingHat's grid has it: fused kernels, no variants."""
+    from tvm_sched.problem.decoder_config import PRESETS
+
+    batch, _, tokens = shape.partition("x")
+    if model not in PRESETS:
+        raise InputError(
+            f"there is no language model {model!r}{did_you_mean(model, PRESETS)}; there are {', '.join(PRESETS)}"
+        )
+    if not batch.isdecimal() or not tokens.isdecimal():
+        raise InputError(f"shape is {shape!r}; BATCHxTOKENS is allowed, e.g. 1x32")
+    from tvm_sched.relax.decoders import decoder_graph  # imports tvm
+
+    machine = load_topology(topology)
+    graph = decoder_graph(PRESETS[model], int(batch), int(tokens))
+    return Scenario(problem_of(graph, (), machine, get_cost_model(default_cost_model(machine))))
+
+
+def _moirai(path: Path) -> Scenario:
+    """A sample graph of Moirai on its devices."""
+    return Scenario(read_moirai(path))
+
+
+def _regal(seed: int, stages: int) -> Pipeline:
+    """A random graph by the parameters of REGAL's set."""
+    return Pipeline(regal_like(seed), stages)
+
+
+def _graph(path: Path, stages: int) -> Pipeline:
+    """A graph of nodes and edges in JSON, or a CostGraphDef in text (``.pbtxt``)."""
+    return Pipeline(load_graph(path), stages)
+
+
+def _throughput(path: Path, stages: int) -> Pipeline:
+    """A throughput workload of Tarnawski et al."""
+    return Pipeline(read_throughput(path), stages)
+
+
+def _model(path: Path, stages: int) -> Pipeline:
+    """The model of a problem file as a pipeline on the equal devices of its machine; costs in nanoseconds."""
+    problem = Problem.load(path).resolve({})
+    return Pipeline(relax(problem, np.arange(len(problem.topology.devices)).tolist()), stages)
+
+
+def _workload(path: Path) -> Instance:
+    """A latency workload of Tarnawski et al."""
+    return read_workload(path)
+
+
+SOURCES: Registry[Callable[..., Any]] = Registry(
+    "source",
+    "tvm_sched.benchmark_sources",
+    entries={
+        "tasks": _tasks,
+        "hios": _hios,
+        "problem": _problem,
+        "decoder": _decoder,
+        "moirai": _moirai,
+        "regal": _regal,
+        "graph": _graph,
+        "throughput": _throughput,
+        "model": _model,
+        "workload": _workload,
+    },
+    elsewhere={"requests": "tvm-sched-cluster"},
+)
+"""What makes an instance of its arguments, by name; entry points of other distributions name further ones."""

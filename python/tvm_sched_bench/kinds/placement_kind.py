@@ -1,0 +1,82 @@
+"""Instances of placement: the workloads of Tarnawski et al. for one sample's latency, in their cost model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched.files import content_digest, convert, decode_document, encode_document
+from tvm_sched.schedulers.common.milp import Effort
+from tvm_sched.schedulers.efficient_mip import Instance, SolvedPlacement, place
+from tvm_sched.schedulers.efficient_mip.instance import evaluate
+from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
+
+from .kind import Answer, Kind, Proof
+
+FORMAT, VERSION = "tvm_sched.placement", 1
+ANNEALING = 20_000
+"""Placements that one annealing run looks at; there are as many runs as time allows."""
+
+
+class Placed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A solution: the instance's digest, and by operator its accelerator's subgraph, from 1; 0 is a CPU."""
+
+    instance: str
+    subgraph: tuple[int, ...]
+
+
+class PlacementKind(Kind[Instance]):
+    """Placements of least latency on accelerators that meet in host memory."""
+
+    name, unit = "placement", "ms"
+
+    def methods(self) -> Sequence[str]:
+        """What `efficient_mip` is made of: heuristic alone, with annealing, and with the published program."""
+        return ("annealed", "heuristic", "integer-program")
+
+    def is_random(self, method: str) -> bool:
+        """All begin with random orders."""
+        return True
+
+    def digest(self, task: Instance) -> str:
+        """Of all fields."""
+        return content_digest(msgspec.json.encode(msgspec.to_builtins(task)))
+
+    def solve(self, task: Instance, method: str, seconds: float, seed: int) -> Answer:
+        """The method with all of the time: annealing from other seeds, or the solver, as long as it lasts."""
+        begin = time.monotonic()
+        if method == "integer-program":
+            found = place(task, Effort("highs", seconds / 2, 0, seed), seed=seed, seconds=seconds / 2)
+        else:
+            found = self._repeated(task, ANNEALING if method == "annealed" else 0, begin + seconds, seed)
+        body = Placed(self.digest(task), tuple(found.subgraph))
+        return Answer(found.latency, encode_document(body, FORMAT, VERSION), time.monotonic() - begin)
+
+    def _repeated(self, task: Instance, annealing: int, end: float, seed: int) -> SolvedPlacement:
+        best, longest, run = None, 0.0, 0
+        while best is None or time.monotonic() + longest < end:
+            begin = time.monotonic()
+            found = place(task, None, seed=1000 * seed + run, annealing=annealing, seconds=end - begin)
+            best = found if best is None or found.latency < best.latency else best
+            longest, run = max(longest, time.monotonic() - begin), run + 1
+        return best
+
+    def worth(self, task: Instance, solution: bytes, where: str) -> float:
+        """Latency in milliseconds, by `evaluate`."""
+        found = convert(decode_document(solution, FORMAT, VERSION, where), Placed, where)
+        if found.instance != self.digest(task):
+            raise InputError(f"{where}: a placement of instance {found.instance!r}; this one is {self.digest(task)!r}")
+        allowed = len(task.subgraphs)
+        if len(found.subgraph) != len(task.cpu) or not all(0 <= j <= allowed for j in found.subgraph):
+            raise InputError(f"{where}: {len(task.cpu)} numbers from 0 to {allowed} are allowed, one for each operator")
+        ends = evaluate(task, found.subgraph)
+        if ends is None:
+            raise InfeasibleError(f"{where}: memory, contiguity or operators that belong together are not respected")
+        return ends.latency
+
+    def proof(self, task: Instance) -> Proof:
+        """Paths, cut into stretches that fit into accelerators (`path_bound`)."""
+        return Proof(lower_bound(task), "paths")

@@ -1,0 +1,129 @@
+"""Instances of throughput: a `PartitionProblem` and a number of stages; methods are partitioners."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from tvm_sched.bounds.partitions.partition_evidence import partition_evidence
+from tvm_sched.bounds.partitions.semidefinite_evidence import Effort
+from tvm_sched.bounds.partitions.simple import simple_bound
+from tvm_sched.errors import FormatError, InputError, SchedulerError
+from tvm_sched.files import content_digest, convert, decode_document, encode_document
+from tvm_sched.pipeline import Partition, PartitionProblem
+from tvm_sched.pipeline.partitioner_registry import PARTITIONERS, partition
+from tvm_sched_check.partitions import check as independent_check
+
+from .kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
+
+FORMAT, VERSION = "tvm_sched.partition", 1
+
+_NAMES = {"average": "simple", "operator": "node"}
+"""Of bounds, by the rule of evidence, where these differ."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A graph, and the most stages that it may be cut into."""
+
+    graph: PartitionProblem
+    stages: int
+
+
+class Partitioned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A solution: the instance's digest, and the nodes of each stage in the order in which it runs them."""
+
+    instance: str
+    stages: tuple[tuple[str, ...], ...]
+
+
+class ThroughputKind(Kind[Pipeline]):
+    """Partitions whose bottleneck stage is as cheap as possible, on equal devices."""
+
+    name, unit = "throughput", "cost"
+
+    def methods(self) -> Sequence[str]:
+        """The registered partitioners."""
+        return PARTITIONERS.names()
+
+    def is_random(self, method: str) -> bool:
+        """Whether it has a seed."""
+        return has_seed(PARTITIONERS, method)
+
+    def digest(self, task: Pipeline) -> str:
+        """Of nodes, tensors, memory and stages."""
+        return content_digest(self.document(task))
+
+    def solve(self, task: Pipeline, method: str, seconds: float, seed: int) -> Answer:
+        """`tvm_sched.pipeline.partition` in this time."""
+        _, options = limited(PARTITIONERS, method, seconds, seed)
+        found = partition(task.graph, task.stages, method, options)
+        return Answer(found.cost, self.solution(task, found), found.seconds, Proof(found.bound, found.bound_name))
+
+    def solution(self, task: Pipeline, found: Partition) -> bytes:
+        """The document of a partition."""
+        lists = task.graph.stage_lists(found.stage_of, found.order)
+        body = Partitioned(self.digest(task), tuple(tuple(task.graph.names[v] for v in nodes) for nodes in lists))
+        return encode_document(body, FORMAT, VERSION)
+
+    def worth(self, task: Pipeline, solution: bytes, where: str) -> float:
+        """The cost of the bottleneck stage; each node in one stage, each edge within a stage or to a later one."""
+        found = convert(decode_document(solution, FORMAT, VERSION, where), Partitioned, where)
+        if found.instance != self.digest(task):
+            raise InputError(f"{where}: a partition of instance {found.instance!r}; this one is {self.digest(task)!r}")
+        if len(found.stages) > task.stages:
+            raise InputError(f"{where}: {len(found.stages)} stages; at most {task.stages} are allowed")
+        number = {name: v for v, name in enumerate(task.graph.names)}
+        listed = [name for stage in found.stages for name in stage]
+        if sorted(listed) != sorted(number):
+            raise InputError(f"{where}: the stages do not hold each node of the graph once")
+        stage_of = np.zeros(task.graph.size, dtype=np.int64)
+        for s, stage in enumerate(found.stages):
+            stage_of[[number[name] for name in stage]] = s
+        return task.graph.bottleneck(stage_of, [number[name] for name in listed])
+
+    def proof(self, task: Pipeline) -> Proof:
+        """The simple bound; methods that prove more say so in their results."""
+        return Proof(simple_bound(task.graph, task.stages), "simple")
+
+    def prove(self, task: Pipeline, value: float, known: Proof, iterations: int) -> Proof:
+        """The strongest argument that can be stored: a formula, a node, ideals where these gave the bound, multipliers."""
+        ideals = known.bound if known.by == "ideals" else 0.0
+        found = partition_evidence(task.graph, task.stages, value, ideals=ideals, multipliers=Effort(iterations))
+        return Proof(found.bound, _NAMES.get(found.rule, found.rule), found.to_json(self.digest(task)))
+
+    def check(
+        self, task: Pipeline, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
+    ) -> Checked:
+        """Cost and evidence by `tvm_sched_check.partitions`; without evidence it proves the simple bound."""
+        contents = {"instance": self.document(task), "solution": solution}
+        contents |= {"evidence": proof.evidence} if proof.evidence is not None else {}
+        found = checked_in_files(independent_check, contents, where, files)
+        if not math.isclose(found.cost, self.worth(task, solution, where), rel_tol=1e-9):
+            raise SchedulerError(f"{where}: package and tvm_sched_check.partitions differ: please report this")
+        return Checked("tvm_sched_check.partitions", float(found.proved))
+
+    def document(self, task: Pipeline) -> bytes:
+        """Nodes and tensors, as `PartitionProblem` has them."""
+        graph = task.graph
+        if len(set(graph.names)) < graph.size:
+            raise FormatError("names of the graph's nodes stand twice; solutions could not name them")
+        body = {
+            "stages": task.stages,
+            "memory": None if np.isinf(graph.memory) else graph.memory,
+            "overflow_time": graph.overflow_time,
+            "nodes": [
+                {"name": name, "work": work, "parameters": parameters}
+                for name, work, parameters in zip(
+                    graph.names, graph.work.tolist(), graph.parameters.tolist(), strict=True
+                )
+            ],
+            "tensors": [
+                [t.producer, list(t.readers), t.transfer, t.size, t.leaves] for t in graph.tensors
+            ],
+        }  # fmt: skip
+        return encode_document(body, "tvm_sched.partition_problem", 1)

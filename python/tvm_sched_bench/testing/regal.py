@@ -1,0 +1,76 @@
+"""Random graphs for throughput partitioning, like the REGAL set of Archer et al. (ICML 2024), Appendix C.2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tvm_sched.pipeline import PartitionProblem, StageTensor
+
+EDGE_PROBABILITY = 0.05
+"""Of the Erdős–Rényi graphs."""
+ATTACHED = 2
+"""Edges of each new node of the Barabási–Albert graphs."""
+NEIGHBOURS, REWIRED = 4, 0.3
+"""Degree of the ring and share of its edges that lead elsewhere, in the Watts–Strogatz graphs."""
+SIZE_MEAN, SIZE_DEVIATION = 50.0, 10.0
+"""Of the tensors: N(50, 10), from the paper."""
+WORK_DEVIATION = 0.1
+"""Of the random part of a node's cost, as a fraction of all tensors: N(0, 0.1), from the paper."""
+FAMILIES = ("Erdős–Rényi", "Barabási–Albert", "Watts–Strogatz")
+"""Of the base graphs, by ``seed % 3``."""
+
+
+def regal_like(seed: int, nodes: int | None = None) -> PartitionProblem:
+    """A graph of 50 to 200 nodes, made directed by a random order.
+
+    The paper names the base graphs by reference only; here they are, by ``seed % 3``, those of `FAMILIES`, with the
+    parameters above. A node costs what its tensors cost, in and out, and a random fraction of
+    all tensors' sizes, negative fractions cut off at 0. Bandwidth is 1. The paper's filter, graphs on which its
+    memory scheduler finds it hard to be good, is left out.
+    """
+    random = np.random.default_rng(seed)
+    n = int(random.integers(50, 201)) if nodes is None else nodes
+    kind = (_erdos_renyi, _barabasi_albert, _watts_strogatz)[seed % 3]
+    order = random.permutation(n)
+    readers: list[set[int]] = [set() for _ in range(n)]
+    for a, b in kind(n, random):
+        source, target = sorted((int(order[a]), int(order[b])))
+        readers[source].add(target)
+    size = np.maximum(random.normal(SIZE_MEAN, SIZE_DEVIATION, n), 0)
+    extra = np.maximum(random.normal(0, WORK_DEVIATION, n), 0) * size.sum()
+    work = size + extra
+    for source, targets in enumerate(readers):
+        for target in targets:
+            work[target] += size[source]
+    tensors = [StageTensor(v, tuple(sorted(readers[v])), float(size[v]), float(size[v])) for v in range(n)]
+    return PartitionProblem([str(v) for v in range(n)], work, np.zeros(n), tensors)
+
+
+def _erdos_renyi(n: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
+    first, second = np.triu_indices(n, 1)
+    for i in np.flatnonzero(random.random(len(first)) < EDGE_PROBABILITY):
+        yield int(first[i]), int(second[i])
+
+
+def _barabasi_albert(n: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
+    """Each new node is joined to others in proportion to their degrees."""
+    ends = list(range(min(ATTACHED, n)))
+    for v in range(ATTACHED, n):
+        chosen: set[int] = set()
+        while len(chosen) < ATTACHED:
+            chosen.add(ends[int(random.integers(len(ends)))])
+        for u in sorted(chosen):
+            yield u, v
+            ends += [u, v]
+
+
+def _watts_strogatz(n: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
+    for v in range(n):
+        for distance in range(1, NEIGHBOURS // 2 + 1):
+            other = (v + distance) % n
+            if random.random() < REWIRED:
+                other = int(random.integers(n))
+            if other != v:
+                yield v, other

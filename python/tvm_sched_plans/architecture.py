@@ -1,0 +1,97 @@
+"""Architectures of language models: presets, and ``config.json`` files of Llama, Mistral, Qwen and GPT-2."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tvm_sched.errors import InputError
+from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig, is_config, read_config
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
+"""Values of ``model_type`` whose layers have the shapes that are computed with here."""
+
+
+@dataclass(frozen=True)
+class ModuleNames:
+    """Names of the parts of a model in transformers."""
+
+    table: tuple[str, ...]
+    layers: str
+    norm: str
+    head: str = "lm_head"
+
+    def layer(self, number: int) -> str:
+        """Name of a layer."""
+        return f"{self.layers}.{number}"
+
+
+_GPT2 = ModuleNames(("transformer.wte", "transformer.wpe", "transformer.drop"), "transformer.h", "transformer.ln_f")
+_LLAMA = ModuleNames(("model.embed_tokens", "model.rotary_emb"), "model.layers", "model.norm")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A language model without its weights.
+
+    Attributes
+    ----------
+    config : DecoderConfig
+    family : str
+        One of `FAMILIES`.
+    positions : int
+        Longest context that it was made for; 0: not known.
+    """
+
+    config: DecoderConfig
+    family: str = "llama"
+    positions: int = 0
+
+    @property
+    def modules(self) -> ModuleNames:
+        """Names of its parts in transformers."""
+        return _GPT2 if self.family == "gpt2" else _LLAMA
+
+    @property
+    def bias_of_queries(self) -> bool:
+        """Whether queries, keys and values have a bias."""
+        return self.config.bias or self.family == "qwen2"
+
+
+class _Extra(msgspec.Struct):
+    model_type: str = ""
+    max_position_embeddings: int = 0
+    n_positions: int = 0
+
+
+def read_architecture(source: str | os.PathLike[str]) -> Architecture | None:
+    """The language model of a preset's name, a ``config.json`` or a folder with one; None for other files.
+
+    Raises
+    ------
+    InputError
+        A folder without ``config.json``, or the configuration of a model of another family.
+    """
+    text = os.fspath(source)
+    path = Path(text)
+    if path.is_dir():
+        path = path / "config.json"
+        if not path.is_file():
+            raise InputError(f"{text}: a folder without config.json; a folder of Hugging Face has one")
+    elif not path.is_file():
+        config = PRESETS.get(text)
+        return (
+            None if config is None else Architecture(config, "gpt2" if config.joint_qkv else "llama", config.positions)
+        )
+    if path.name != "config.json" and not is_config(path):
+        return None
+    try:
+        extra = msgspec.json.decode(read_bytes(path), type=_Extra)
+    except UNREADABLE as error:
+        raise InputError(f"{path}: not a config.json of a language model ({why_unreadable(error)})") from None
+    config = read_config(path, families=FAMILIES)
+    return Architecture(config, extra.model_type, extra.max_position_embeddings or extra.n_positions)

@@ -1,0 +1,137 @@
+"""The command ``plan``: placements for other runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tvm_sched.cli.attached_commands import PLAN
+from tvm_sched.cli.inputs import CostsName, TopologyName, Writes
+from tvm_sched.cli.interrupt import interruptible
+from tvm_sched.cli.model_options import Shapes
+from tvm_sched.cli.option_groups import FromApi
+from tvm_sched.cli.output import Output
+from tvm_sched.cli.registration import command
+from tvm_sched.errors import InputError
+from tvm_sched.input_shapes import is_token_shape, one_shape, parse_shapes, token_shapes
+
+Workload = Annotated[
+    dict[str, Any],
+    FromApi("tvm_sched_plans.token_workload:Workload", ("context", "batch", "new_tokens", "dtype", "cache_dtype")),
+]
+
+
+app = typer.Typer()
+
+
+def COMMANDS(root: typer.Typer) -> None:  # noqa: N802 - the name of the entry point
+    """Add ``plan``."""
+    root.add_typer(app)
+
+
+@command(app, "plan", "tvm_sched_plans.plan_summary:PlanSummary", panel=PLAN, apart=True)
+def plan(
+    out: Output,
+    *,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="Language model (a name such as llama-3-70b, a config.json, a folder of Hugging Face; no weights needed), "
+            ".onnx for onnxruntime and openvino, .pt2 for torch.",
+        ),
+    ],
+    topology: TopologyName,
+    runtime: Annotated[
+        str, typer.Option("--for", metavar="NAME", help="accelerate, vllm, llama.cpp, onnxruntime, openvino or torch.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the plan; models and scripts that belong to it beside it."
+        ),
+        Writes(),
+    ] = None,
+    workload: Workload,
+    overhead: Annotated[
+        str | None,
+        typer.Option(
+            "--overhead", metavar="BYTES", help="Memory of each GPU that the runtime takes itself, such as '1 GB'."
+        ),
+    ] = None,
+    shape: Shapes = None,
+    costs: CostsName = None,
+    limits: Annotated[
+        bool, typer.Option("--limits", help="Say, too, which context, batch and GPUs would fit.")
+    ] = False,
+) -> None:
+    """Split a model over a machine's GPUs for another runtime, and compare that with the runtime's default split.
+
+    Memory is weights, keys and values, activations and the runtime's own; the plan holds the limits of
+    all devices. Where nothing fits, the error says what would.
+
+    $ tvm-sched plan llama-3-70b -t p4d --for vllm --context 8192 --batch 16 -o vllm.sh
+    $ tvm-sched plan llama-2-13b/config.json -t my-machine.toml --for llama.cpp --dtype q4_0 -o llama.sh
+    $ tvm-sched plan mistral-7b -t a6000-server --for accelerate -o device_map.json --json
+    $ tvm-sched plan model.onnx -t a40x2 --for onnxruntime --shape batch=8 -o plan/onnxruntime_plan.json
+    """
+    tokens = [text for text in shape or () if is_token_shape(text)]
+    if tokens:
+        workload = dict(zip(("batch", "context"), token_shapes(tokens, 1)[0], strict=True)) | workload
+    own = None if overhead is None else _bytes(overhead)
+    others = [text for text in shape or () if not is_token_shape(text)]
+    shapes = one_shape(parse_shapes(others), "a plan has one")
+    from tvm_sched.problem_sources import packages_for
+
+    with interruptible(out), packages_for(model), out.step(f"Planning for {runtime}"):
+        from . import export_plan
+
+        made = export_plan(
+            model, topology, runtime, workload=workload, shapes=shapes, costs=costs or "roofline", overhead=own
+        )
+    from .plan_summary import PlanSummary, plan_tables
+
+    if output is not None:
+        for number, path in enumerate(made.save(output)):
+            out.wrote(path, "plan" if number == 0 else "with it")
+    out.show(*plan_tables(made))
+    for note in made.notes:
+        out.say(note)
+    more = _limits(model, topology, runtime, workload, shapes, costs, own) if limits else []
+    for sentence in more:
+        out.show(sentence)
+    if not made.on_gpus and not limits:
+        out.say("not all of it is on GPUs, which costs time; --limits says what would fit there")
+    out.result(PlanSummary.of(made, more))
+
+
+def _bytes(text: str) -> int:
+    from tvm_sched.problem.quantity import parse_quantity
+
+    size = float(text) if text.strip().isdecimal() else parse_quantity(text, "bytes", "--overhead")
+    if not 0 <= size < 1 << 60:
+        raise InputError(f"--overhead {text}: 0 bytes or more, and less than 1 EiB, is allowed")
+    return int(size)
+
+
+def _limits(
+    model: Path,
+    topology: str,
+    runtime: str,
+    workload: dict[str, Any],
+    shapes: Any,
+    costs: str | None,
+    overhead: int | None,
+) -> list[str]:
+    from tvm_sched.problem import load_topology
+
+    from . import Workload
+    from .fitting import advice
+    from .planner import open_source
+    from .runtimes import Request, get_runtime
+
+    chosen = get_runtime(runtime)
+    source = open_source(model, chosen, shapes)
+    return advice(chosen, Request(source, load_topology(topology), Workload(**workload), costs or "roofline", overhead))

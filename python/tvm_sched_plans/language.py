@@ -1,0 +1,216 @@
+"""A language model as units: half a layer each, with graphs of a pass over the prompt and of a step that makes a token."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import msgspec
+
+from tvm_sched.problem import Operator, OpGraph, Tensor
+
+from .architecture import Architecture
+from .token_workload import FORMATS, NumberFormat, Workload
+from .unit_model import CACHE, Phase, UnitModel
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How a runtime serves a language model, as far as sizes and times depend on it.
+
+    Attributes
+    ----------
+    chunk : int
+        Tokens of prompts at once, of all sequences; 0: whole prompts of all of them.
+    micro_batches : int
+        Groups of sequences that are under way at once, each in another stage.
+    cache_block : int
+        The context is rounded up to a multiple of it.
+    cache_copied : bool
+        A layer's keys and values are written again in each step, as by ``torch.cat``.
+    """
+
+    chunk: int = 0
+    micro_batches: int = 1
+    cache_block: int = 1
+    cache_copied: bool = False
+
+
+@lru_cache(maxsize=16)
+def language_model(architecture: Architecture, workload: Workload, serving: Serving | None = None) -> UnitModel:
+    """The units ``embed``, ``0.attention``, ``0.feed_forward``, ... and ``head``.
+
+    Weights, keys and values are parameters of the graphs. A matrix product and what can be fused into it is one operator.
+    Attention is taken to keep no matrix of scores, and the last layer to compute the last token alone, as all runtimes do.
+
+    Returns
+    -------
+    UnitModel
+        With the phases ``prefill`` (chunks of the prompts) and ``decode`` (a step for each new token).
+    """
+    serving = serving or Serving()
+    sequences = math.ceil(workload.batch / serving.micro_batches)
+    chunk = min(serving.chunk or sequences * workload.prompt, sequences * workload.prompt)
+    passes = math.ceil(sequences * workload.prompt / chunk)
+    full = math.ceil(workload.context / serving.cache_block) * serving.cache_block
+    at_once = max(1, chunk // workload.prompt)
+    prefill = _Pass(chunk, at_once * workload.prompt / 2, workload.prompt / 2, at_once)
+    decode = _Pass(sequences, sequences * float(full), float(full), sequences)
+    shapes = {"prefill": (prefill, passes), "decode": (decode, workload.generated)}
+    phases = tuple(
+        _Writer(name, architecture, workload, serving, each, full).phase(repeats)
+        for name, (each, repeats) in shapes.items()
+    )
+    layers = range(architecture.config.layers)
+    names = ["embed", *(f"{i}.{half}" for i in layers for half in ("attention", "feed_forward")), "head"]
+    return UnitModel(architecture.config.name, tuple(names), phases)
+
+
+def by_layer(model: UnitModel, ends: bool = False) -> UnitModel:
+    """The same in whole layers; with ``ends`` the embedding is part of the first layer, and the head of the last one."""
+    layers = (len(model.units) - 2) // 2
+    groups: list[list[int]] = [[1 + 2 * i, 2 + 2 * i] for i in range(layers)]
+    last = len(model.units) - 1
+    if ends:
+        groups[0].insert(0, 0)
+        groups[-1].append(last)
+        return model.merged(groups, [str(i) for i in range(layers)])
+    return model.merged([[0], *groups, [last]], ["embed", *(str(i) for i in range(layers)), "head"])
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One pass through the layers: tokens in all, cached tokens read in all, those that a token looks at, sequences."""
+
+    tokens: int
+    read: float
+    seen: float
+    sequences: int
+
+
+@dataclass
+class _Writer:
+    name: str
+    architecture: Architecture
+    workload: Workload
+    serving: Serving
+    shape: _Pass
+    context: int
+    operators: list[Operator] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    moved: dict[str, int] = field(default_factory=dict)
+    members: list[tuple[int, ...]] = field(default_factory=list)
+
+    def phase(self, repeats: int) -> Phase:
+        config = self.architecture.config
+        self._activation("tokens", 8 * self.shape.tokens, kind="input")
+        self._unit(self._embed)
+        for i in range(config.layers):
+            self._unit(self._attention, i)
+            self._unit(self._feed_forward, i)
+        self._unit(self._head)
+        tensors = tuple(self.tensors.values())
+        graph = OpGraph(f"{config.name} {self.name}", tuple(self.operators), tensors, ("logits",))
+        timed = [Tensor(t.name, self.moved.get(t.name, t.size), t.kind, dtype=t.dtype) for t in tensors]
+        timed.append(Tensor("table.rows", self.moved["table.rows"], "parameter"))
+        embed = msgspec.structs.replace(self.operators[0], inputs=("tokens", "table.rows"))
+        moves = OpGraph(graph.name, (embed, *self.operators[1:]), tuple(timed), ("logits",))
+        return Phase(self.name, graph, moves, tuple(self.members), repeats)
+
+    def _unit(self, write: Callable[..., None], *which: int) -> None:
+        before = len(self.operators)
+        write(*which)
+        self.members.append(tuple(range(before, len(self.operators))))
+
+    @property
+    def _bytes(self) -> int:
+        return 4 if self.workload.dtype == "fp32" else 2
+
+    def _activation(self, name: str, size: int, kind: str = "activation") -> str:
+        dtype = "int64" if kind == "input" else self.workload.weights.compute
+        self.tensors[name] = Tensor(name, size, kind, dtype=dtype)  # type: ignore[arg-type]
+        return name
+
+    def _parameter(self, name: str, size: int, moved: float | None = None) -> str:
+        self.tensors[name] = Tensor(name, size, "parameter")
+        if moved is not None:
+            self.moved[name] = math.ceil(moved)
+        return name
+
+    def _add(self, name: str, inputs: list[str], outputs: list[str], flops: float) -> None:
+        self.operators.append(Operator(name, "", tuple(inputs), tuple(outputs), int(flops)))
+
+    def _hidden(self, name: str) -> str:
+        return self._activation(name, self.shape.tokens * self.architecture.config.hidden * self._bytes)
+
+    def _embed(self) -> None:
+        config, form = self.architecture.config, FORMATS[self.workload.weights.table]
+        row = form.size(1, config.hidden)
+        table = self._parameter("table", (config.vocab + config.positions) * row)
+        self.moved["table.rows"] = self.shape.tokens * row
+        self._add("embed", ["tokens", table], [self._hidden("x.0")], 0)
+
+    def _attention(self, i: int) -> None:
+        config, tokens = self.architecture.config, self.shape.tokens
+        queries, keys = config.heads * config.head_width, config.key_heads * config.head_width
+        norm = config.hidden * (2 if config.norm == "layer" else 1) * self._bytes
+        bias = queries + 2 * keys if self.architecture.bias_of_queries else 0
+        weights = self._matrix(queries + 2 * keys, config.hidden) + norm + bias * self._bytes
+        x = f"x.{2 * i}"
+        made = [self._activation(f"{i}.queries", tokens * queries * self._bytes)]
+        made.append(self._activation(f"{i}.keys_values", tokens * 2 * keys * self._bytes))
+        self._add(
+            f"{i}.qkv",
+            [x, self._parameter(f"{i}.qkv.weights", weights)],
+            made,
+            2 * tokens * config.hidden * (queries + 2 * keys),
+        )
+        cached = self.workload.cache.size(2 * config.key_heads, config.head_width)
+        cache = self._parameter(f"{CACHE}{i}", cached * self.context * self.workload.batch, cached * self.shape.read)
+        mixed = [self._activation(f"{i}.mixed", tokens * queries * self._bytes)]
+        if self.serving.cache_copied:
+            mixed.append(self._activation(f"{i}.new_cache", cached * self.context * self.shape.sequences))
+        self._add(f"{i}.attention", [*made, cache], mixed, 4 * tokens * self.shape.seen * queries)
+        bias = config.hidden if config.bias else 0
+        weights = self._matrix(config.hidden, queries) + bias * self._bytes
+        self._add(
+            f"{i}.output", [mixed[0], x, self._parameter(f"{i}.output.weights", weights)], [self._hidden(f"x.{2 * i + 1}")],
+            2 * tokens * config.hidden * queries,
+        )  # fmt: skip
+
+    def _feed_forward(self, i: int) -> None:
+        config, tokens = self.architecture.config, self.shape.tokens
+        wide = config.intermediate * (2 if config.gated else 1)
+        norm = config.hidden * (2 if config.norm == "layer" else 1) * self._bytes
+        bias = self._bytes if config.bias else 0
+        x = f"x.{2 * i + 1}"
+        inner = self._activation(f"{i}.inner", tokens * wide * self._bytes)
+        up = self._parameter(f"{i}.up.weights", self._matrix(wide, config.hidden) + norm + bias * wide)
+        self._add(f"{i}.up", [x, up], [inner], 2 * tokens * config.hidden * wide)
+        down = self._parameter(
+            f"{i}.down.weights", self._matrix(config.hidden, config.intermediate) + bias * config.hidden
+        )
+        self._add(
+            f"{i}.down",
+            [inner, x, down],
+            [self._hidden(f"x.{2 * i + 2}")],
+            2 * tokens * config.hidden * config.intermediate,
+        )
+
+    def _head(self) -> None:
+        config, rows = self.architecture.config, self.shape.sequences
+        read = [f"x.{2 * config.layers}"]
+        norm = config.hidden * (2 if config.norm == "layer" else 1) * self._bytes
+        read.append(self._parameter("norm.weights", norm))
+        form: NumberFormat = FORMATS[self.workload.weights.output]
+        if config.tied:
+            read.append("table")
+        else:
+            read.append(self._parameter("head.weights", form.size(config.vocab, config.hidden)))
+        logits = self._activation("logits", rows * config.vocab * 4)
+        self._add("head", read, [logits], 2 * rows * config.hidden * config.vocab)
+
+    def _matrix(self, rows: int, columns: int) -> int:
+        return self.workload.weights.size(rows, columns)

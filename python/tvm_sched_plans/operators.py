@@ -1,0 +1,46 @@
+"""A graph of operators from a file, as units that run one after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tvm_sched.problem import OpGraph
+
+from .unit_model import Phase, UnitModel
+
+
+@dataclass(frozen=True)
+class OperatorModel:
+    """A model whose operators are placed one by one.
+
+    Attributes
+    ----------
+    kind : {"onnx", "torch"}
+    path : Path
+    graph : OpGraph
+        Operators in an order in which they can run.
+    loaded : object
+        What the file holds, for those who write plans.
+    names : tuple of str
+        What the file calls each operator of the graph.
+    free : frozenset of int
+        Operators that move no bytes.
+    external : bool
+        Whether weights lie in files beside the model's.
+    """
+
+    kind: str
+    path: Path
+    graph: OpGraph
+    loaded: Any = field(repr=False)
+    names: tuple[str, ...]
+    free: frozenset[int] = frozenset()
+    external: bool = False
+
+    def units(self) -> UnitModel:
+        """Each operator is a unit; all run once."""
+        members = tuple((o,) for o in range(len(self.graph.operators)))
+        phase = Phase("run", self.graph, self.graph, members, free=self.free)
+        return UnitModel(self.graph.name, self.names, (phase,))

@@ -1,0 +1,232 @@
+"""The machine as a runtime uses it: places for units with their available memory, and the routes between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tvm_sched.cost_model import get_cost_model
+from tvm_sched.errors import InputError
+from tvm_sched.problem import HOST, Bus, Device, Link, OpGraph, Route, Topology
+
+from .unit_model import CACHE
+
+HOST_BANDWIDTH = 80e9
+"""Bytes a second of host memory where the topology has no CPU device: two or three channels of DDR4 or DDR5, assumed."""
+HOST_FLOPS = 1e12
+"""float32 operations a second of all cores there, assumed."""
+DISK_BANDWIDTH = 3e9
+"""Bytes a second from a disk (NVMe), assumed."""
+_NEAR = 1e18
+"""Bytes a second where nothing has to be moved."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place for units: a device or group of devices, the host, or offloaded memory.
+
+    Attributes
+    ----------
+    name : str
+    members : tuple of str
+        Devices of the topology that work there together.
+    device : Device
+        Those as one, with the memory that the plan may use.
+    total : int
+        Their memory in all, bytes.
+    first : bool
+        It has the first units, and no others can.
+    load : float or None
+        Bytes a second at which weights are brought to the only member in each pass (offload); None: they remain.
+    most_units : int or None
+        How many units it may have.
+    all_reduce : Route or None
+        The slowest way between two of the members, which share each operator.
+    """
+
+    name: str
+    members: tuple[str, ...]
+    device: Device
+    total: int
+    first: bool = False
+    load: float | None = None
+    most_units: int | None = None
+    all_reduce: Route | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Places of a topology.
+
+    Attributes
+    ----------
+    topology : Topology
+        As the user gave it.
+    places : tuple of Place
+    staged : bool
+        Activations go from GPU to GPU through host memory, as the runtime has no other way.
+    in_order : bool
+        Operators run one after another wherever they are; without, those that need nothing of each other overlap.
+    """
+
+    topology: Topology
+    places: tuple[Place, ...]
+    staged: bool = False
+    in_order: bool = False
+
+    def route(self, a: int, b: int) -> Route:
+        """The route of activations between two places; raises `InputError` where nothing joins them."""
+        source, target = (_host_route(self.topology, self.places[p]) for p in (a, b))
+        if self.staged and source is not None and target is not None:
+            speed = 1 / (1 / source.bandwidth + 1 / target.bandwidth)
+            return Route((), speed, source.latency + target.latency)
+        return _route(self.topology, self.places[a], self.places[b])
+
+    @cached_property
+    def planned(self) -> Topology:
+        """The places as devices of a topology, each joined to each by a link of its own, and to the host by a bus."""
+        buses, devices, links = [], [], []
+        for p, place in enumerate(self.places):
+            bus = ""
+            host = _host_route(self.topology, place)
+            if host is not None:
+                bus = f"bus of {place.name}"
+                buses.append(Bus(bus, host.bandwidth, host.latency))
+            devices.append(msgspec.structs.replace(place.device, name=place.name, bus=bus))
+            for q in range(p):
+                way = self.route(q, p)
+                links.append(Link((self.places[q].name, place.name), way.bandwidth, way.latency))
+        return Topology(self.topology.name, tuple(devices), tuple(buses), tuple(links))
+
+    def with_places(self, places: Sequence[Place]) -> Machine:
+        """The same machine with other places."""
+        return replace(self, places=tuple(places))
+
+    def latencies(self, graph: OpGraph, costs: str) -> npt.NDArray[np.int64]:
+        """Nanoseconds of each operator at each place, shape (operators, places), by a cost model.
+
+        Groups of devices share an operator evenly, and add up what they have after attention and feed-forward networks
+        (``*.output``, ``*.down`` and ``embed``): a ring all-reduce of the result. Offloaded weights are brought before.
+        """
+        # A cost model may look at the graph's dtypes and the devices' products: both are the true ones.
+        times = get_cost_model(costs)(graph, self.planned).operator_ns.copy()
+        sizes = {tensor.name: tensor.size for tensor in graph.tensors}
+        parameters = {t.name for t in graph.tensors if t.kind == "parameter" and not t.name.startswith(CACHE)}
+        for p, place in enumerate(self.places):
+            for o, operator in enumerate(graph.operators):
+                if place.load is not None:
+                    weights = sum(sizes[name] for name in operator.inputs if name in parameters)
+                    times[o, p] += int(np.ceil(weights / place.load * 1e9))
+                if place.all_reduce is not None and operator.name.endswith(_REDUCED):
+                    ways, count = place.all_reduce, len(place.members)
+                    moved = sum(sizes[name] for name in operator.outputs) * 2 * (count - 1) / count
+                    seconds = moved / ways.bandwidth + 2 * (count - 1) * ways.latency
+                    times[o, p] += int(np.ceil(seconds * 1e9))
+        return times
+
+
+_REDUCED = (".output", ".down", "embed", "head")
+
+
+def gpus(topology: Topology) -> tuple[Device, ...]:
+    """The devices other than CPUs."""
+    return tuple(device for device in topology.devices if device.kind != "cpu")
+
+
+def device_place(device: Device, memory: float) -> Place:
+    """A device of the topology as a place with that much memory to use."""
+    return Place(
+        device.name, (device.name,), msgspec.structs.replace(device, memory=max(int(memory), 1)), device.memory
+    )
+
+
+def host_place(topology: Topology, name: str = "cpu", first: bool = False) -> Place:
+    """All cores of the host: those of the topology's CPU devices, or an assumed host."""
+    cpus = [device for device in topology.devices if device.kind == "cpu"]
+    memory = topology.host_memory or max((device.memory for device in cpus), default=_ENOUGH)
+    if cpus:
+        flops = {"float32": sum(device.peak_flops["float32"] for device in cpus)}
+        bandwidth, overhead = max(d.memory_bandwidth for d in cpus), max(d.launch_overhead for d in cpus)
+        device = Device(name, memory, bandwidth, flops, "cpu", launch_overhead=overhead)
+    else:
+        device = Device(name, memory, HOST_BANDWIDTH, {"float32": HOST_FLOPS}, "cpu")
+    return Place(name, tuple(d.name for d in cpus), device, memory, first)
+
+
+ASSUMED_HOST = (
+    f"the topology has no CPU device, so its host is assumed to read {HOST_BANDWIDTH / 1e9:g} GB/s, to compute "
+    f'{HOST_FLOPS / 1e12:g} TFLOP/s and to start kernels in no time: add a device of kind "cpu" to the topology to say'
+)
+
+
+def is_assumed_host(place: Place) -> bool:
+    """Whether the host is an assumed one, because the topology has no CPU device."""
+    return place.device.kind == "cpu" and not place.members
+
+
+_ENOUGH = 1 << 50
+"""Host memory where the topology does not say how much there is."""
+
+
+def offload_place(main: Device, name: str, memory: int, bandwidth: float, most_units: int | None = None) -> Place:
+    """A place for offloaded weights, which are copied to the device ``main`` whenever it computes with them."""
+    device = msgspec.structs.replace(main, memory=memory)
+    return Place(name, (main.name,), device, memory, load=bandwidth, most_units=most_units)
+
+
+def host_memory(topology: Topology) -> int:
+    """Bytes of host memory; more than enough where the topology does not say."""
+    return host_place(topology).total
+
+
+def group_place(topology: Topology, devices: Sequence[Device], memory: float) -> Place:
+    """Equal devices that share each operator (tensor parallelism), each with that much memory to use."""
+    if len(devices) == 1:
+        return device_place(devices[0], memory)
+    first = devices[0]
+    slowest = min(devices, key=lambda d: d.peak_flops["float32"])
+    count = len(devices)
+    one = msgspec.structs.replace(
+        slowest,
+        memory=max(int(memory * count), 1),
+        memory_bandwidth=min(d.memory_bandwidth for d in devices) * count,
+        peak_flops={name: rate * count for name, rate in slowest.peak_flops.items()},
+    )
+    names = [device.name for device in devices]
+    ways = [_between(topology, a, b) for a, b in zip(names, [*names[1:], first.name], strict=True)]
+    ring = Route((), min(way.bandwidth for way in ways), max(way.latency for way in ways))
+    return Place("+".join(names), tuple(names), one, sum(d.memory for d in devices), all_reduce=ring)
+
+
+def _route(topology: Topology, a: Place, b: Place) -> Route:
+    if set(a.members) & set(b.members):
+        return Route((), _NEAR, 0.0)
+    if not a.members or not b.members:  # the host without a device of its own
+        found = [_host_route(topology, place) for place in (a, b) if place.members]
+        return next((way for way in found if way is not None), Route((), _NEAR, 0.0))
+    ways = [_between(topology, x, y) for x, y in zip(a.members, b.members, strict=False)]
+    return Route((), min(way.bandwidth for way in ways), max(way.latency for way in ways))
+
+
+def _between(topology: Topology, a: str, b: str) -> Route:
+    source, target = topology.device_id[a], topology.device_id[b]
+    way = topology.route(source, target)
+    if way is None:
+        if topology.devices[source].shares_host_memory and topology.devices[target].shares_host_memory:
+            return Route((), _NEAR, 0.0)
+        raise InputError(
+            f"devices {a!r} and {b!r} of topology {topology.name!r} are not connected: give them a bus or a link"
+        )
+    return way
+
+
+def _host_route(topology: Topology, place: Place) -> Route | None:
+    """The way from host memory; None where the place shares it."""
+    if not place.members or place.device.kind == "cpu":
+        return None
+    return topology.route(HOST, topology.device_id[place.members[0]])

@@ -1,0 +1,61 @@
+"""Plans for other runtimes: their summary and tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from rich.table import Table
+
+from tvm_sched.report.tables import table
+from tvm_sched.report.units import format_bytes, format_ns
+
+from .planner import Row, RuntimePlan
+
+_PHASES = {"prefill": "a pass of prompt", "decode": "a token", "run": "a run"}
+
+
+class PlanSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A `RuntimePlan` without the content of its files; ``limits`` says which context, batch and GPUs would fit."""
+
+    runtime: str
+    model: str
+    topology: str
+    costs: str
+    measure: str
+    ours: Row
+    defaults: tuple[Row, ...]
+    lower_bound_ns: int
+    bound: str
+    gap: float
+    on_gpus: bool
+    settings: dict[str, Any]
+    notes: tuple[str, ...]
+    limits: list[str]
+
+    @classmethod
+    def of(cls, plan: RuntimePlan, limits: list[str]) -> PlanSummary:
+        """Summarise a plan."""
+        return cls(**{name: getattr(plan, name) for name in cls.__struct_fields__ if name != "limits"}, limits=limits)
+
+
+def plan_tables(plan: RuntimePlan) -> list[Table]:
+    """Times and memory of our split beside the runtime's own."""
+    phases = list(plan.ours.phase_ns)
+    splits = (*plan.defaults, plan.ours)
+    rows = [
+        (row.label, "yes" if row.fits else "no", format_ns(row.total_ns), *(format_ns(row.phase_ns[p]) for p in phases))
+        for row in splits
+    ]
+    rows.append(("no split is below", "", format_ns(plan.lower_bound_ns), *("" for _ in phases)))
+    title = f"{plan.model} on {plan.topology} for {plan.runtime}: {plan.measure}"
+    places = dict.fromkeys(name for row in splits for name in row.held)
+    memory = [(name, *(_memory(row, name) for row in splits)) for name in places]
+    return [
+        table(("split", "fits", "time", *(_PHASES[phase] for phase in phases)), rows, title),
+        table(("memory, of what may be used", *(row.label for row in splits)), memory),
+    ]
+
+
+def _memory(row: Row, place: str) -> str:
+    return f"{format_bytes(row.held[place])} of {format_bytes(row.limit[place])}" if place in row.held else ""

@@ -1,0 +1,296 @@
+"""Make a plan for a model, a machine and a runtime: search, bound, and compare with the runtime's default split."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched.files import write_atomically
+from tvm_sched.problem import Topology, load_topology
+
+from .architecture import Architecture, read_architecture
+from .operators import OperatorModel
+from .places import ASSUMED_HOST, is_assumed_host
+from .runtimes import Case, Request, Runtime, Split, get_runtime
+from .token_workload import Workload
+from .unit_bound import NAME as BOUND
+from .unit_bound import lower_bound
+from .unit_pricing import PricedPlacement
+
+
+@dataclass(frozen=True)
+class Row:
+    """A split with its time and memory.
+
+    Attributes
+    ----------
+    label : str
+    total_ns : int
+        Time of the request, or of the graph's one run: see `RuntimePlan.measure`.
+    phase_ns : dict of str to int
+        Time of the phases ``prefill`` and ``decode``, or of ``run``, once.
+    held, limit : dict of str to int
+        Bytes in use at each place, and available bytes.
+    fits : bool
+    """
+
+    label: str
+    total_ns: int
+    phase_ns: dict[str, int]
+    held: dict[str, int]
+    limit: dict[str, int]
+    fits: bool
+
+
+@dataclass(frozen=True)
+class RuntimePlan:
+    """A plan for a runtime, its price, lower bound and the runtime's default splits.
+
+    Attributes
+    ----------
+    runtime, model, topology, costs : str
+    measure : str
+        Work that `Row.total_ns` and the bound are the time of.
+    ours : Row
+    defaults : tuple of Row
+        The runtime's default splits.
+    lower_bound_ns : int
+        No placement that fits and that the runtime supports takes less; 0 if nothing is known.
+    bound : str
+        Name of the bound's argument.
+    settings : dict
+        The plan as data.
+    files : dict of str to bytes
+        The plan's files, the main one first.
+    notes : tuple of str
+        Limits of the runtime, and assumed figures.
+    on_gpus : bool
+        Whether all units, except an embedding, are on GPUs.
+    """
+
+    runtime: str
+    model: str
+    topology: str
+    costs: str
+    measure: str
+    ours: Row
+    defaults: tuple[Row, ...]
+    lower_bound_ns: int
+    bound: str
+    settings: dict[str, Any]
+    files: dict[str, bytes] = field(repr=False)
+    notes: tuple[str, ...] = ()
+    on_gpus: bool = True
+
+    @property
+    def gap(self) -> float:
+        """Largest possible distance of the plan from the best one, as a fraction of its time."""
+        return 0.0 if self.ours.total_ns == 0 else 1 - self.lower_bound_ns / self.ours.total_ns
+
+    def save(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write the plan to a file, and further files next to it; returns all paths."""
+        main = Path(path)
+        written = []
+        for number, (name, content) in enumerate(self.files.items()):
+            to = main if number == 0 else main.parent / name
+            write_atomically(to, content)
+            written.append(to)
+        return written
+
+
+def export_plan(
+    model: str | os.PathLike[str],
+    topology: str | os.PathLike[str] | Topology,
+    runtime: str,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    workload: Workload | Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Any] | None = None,
+    costs: str = "roofline",
+    overhead: int | None = None,
+) -> RuntimePlan:
+    """Plan a model on a machine for another runtime.
+
+    Parameters
+    ----------
+    model
+        A preset's name, a ``config.json`` or a folder of Hugging Face (no weights needed), an ONNX file, or a program that
+        `torch.export.save` wrote.
+    topology
+        A preset's name, a TOML file, or a `Topology`.
+    runtime : str
+        ``"accelerate"``, ``"vllm"``, ``"llama.cpp"``, ``"onnxruntime"``, ``"openvino"`` or ``"torch"``.
+    output : path, optional
+        Where to write the plan.
+    workload : Workload or mapping, optional
+        Context, batch and number formats of a language model.
+    shapes : mapping, optional
+        Sizes of an ONNX file's symbols and inputs: ``{"batch": 1}``.
+    costs : str
+        A cost model, see ``docs/cost_model.md``.
+    overhead : int, optional
+        Bytes of each GPU that the runtime needs for itself.
+
+    Returns
+    -------
+    RuntimePlan
+
+    Raises
+    ------
+    InputError
+        An argument is wrong, or the runtime does not take such models.
+    InfeasibleError
+        The model does not fit; the message says which configuration would.
+    """
+    machine = topology if isinstance(topology, Topology) else load_topology(topology)
+    wanted = workload if isinstance(workload, Workload) else _workload(workload or {})
+    chosen = get_runtime(runtime)
+    if overhead is not None and overhead < 0:
+        raise InputError(f"overhead is {overhead} bytes; 0 or more is allowed")
+    source = open_source(model, chosen, shapes)
+    if isinstance(source, OperatorModel) and workload:
+        raise InputError(
+            f"{os.fspath(model)}: context, batch and number formats are of language models; this is a graph of operators"
+        )
+    if isinstance(source, Architecture) and shapes:
+        raise InputError(f"{os.fspath(model)}: shapes are of ONNX files; a language model has a context and a batch")
+    if output is not None and isinstance(source, OperatorModel) and source.external:
+        _check_beside(Path(model), Path(output))
+    plan = make_plan(chosen, Request(source, machine, wanted, costs, overhead))
+    if output is not None:
+        plan.save(output)
+    return plan
+
+
+def _check_beside(model: Path, output: Path) -> None:
+    """Refuse another folder than the model's: a plan's models refer to the weights' file beside them."""
+    if model.resolve().parent != output.resolve().parent:
+        raise InputError(
+            f"{model}: its weights lie in a file of their own, which the plan's models refer to; write the plan beside the "
+            f"model, e.g. {model.parent / output.name}"
+        )
+
+
+def _workload(fields: Mapping[str, Any]) -> Workload:
+    import msgspec
+
+    try:
+        return msgspec.convert(dict(fields), Workload)
+    except msgspec.ValidationError as error:
+        raise InputError(f"workload: {error}") from None
+
+
+def open_source(
+    model: str | os.PathLike[str], runtime: Runtime, shapes: Mapping[str, Any] | None = None
+) -> Architecture | OperatorModel:
+    """Open a model's name or file; raise `InputError` if the runtime does not take such models."""
+    text = os.fspath(model)
+    path = Path(text)
+    suffix = path.suffix.lower()
+    if suffix == ".onnx" and "onnx" in runtime.takes:
+        from .onnx_source import read_onnx
+
+        return read_onnx(path, shapes)
+    if suffix == ".pt2" and "torch" in runtime.takes:
+        from .torch_source import read_program
+
+        return read_program(path)
+    source = read_architecture(text)
+    if source is not None and "language" in runtime.takes:
+        return source
+    kinds = {
+        "language": "a language model (a preset's name, a config.json, a folder of Hugging Face)",
+        "onnx": "an ONNX file (.onnx)",
+        "torch": "an exported program (.pt2)",
+    }
+    expected = " or ".join(kinds[kind] for kind in runtime.takes)
+    if source is None and not path.exists():
+        from tvm_sched.problem.decoder_config import PRESETS
+
+        raise InputError(f"{text}: no such file, nor one of the language models {', '.join(PRESETS)}")
+    raise InputError(f"{text}: {runtime.name} is planned for {expected}")
+
+
+def make_plan(runtime: Runtime, request: Request) -> RuntimePlan:
+    """Search all configurations of a runtime; see `export_plan`."""
+    cases = runtime.cases(request)
+    splits = [Split("ours", case, placement) for case in cases if (placement := case.best()) is not None]
+    defaults = runtime.defaults(request, cases)
+    rows = [(split, split.case.price(split.placement)) for split in defaults]
+    # The default split is one of the searched placements, but the search charges too much for some copies.
+    usable = [(split, priced) for split in splits if (priced := split.case.price(split.placement)).fits]
+    usable += [(Split("ours", split.case, split.placement), priced) for split, priced in rows if priced.fits]
+    if not usable:
+        from .fitting import what_fits
+
+        raise InfeasibleError(what_fits(runtime, request, cases[0]))
+    ours, priced = min(usable, key=lambda each: each[1].total_ns)
+    bounds = [lower_bound(case.chain, case.micro_batches) for case in _bounded(cases, defaults)]
+    bound_ns = min((bound for bound in bounds if bound is not None), default=0)
+    return RuntimePlan(
+        runtime.name, _model_name(request), request.topology.name, request.costs, _describe_request(runtime, request),
+        _row(ours, priced), tuple(_row(split, each) for split, each in rows), bound_ns,
+        BOUND,
+        runtime.settings(request, ours), _encoded(runtime.write(request, ours)), _notes(runtime, request, ours),
+        _all_on_gpus(ours),
+    )  # fmt: skip
+
+
+def _all_on_gpus(split: Split) -> bool:
+    places = split.case.chain.machine.places
+    units = split.case.chain.model.units
+    return all(
+        places[p].load is None and (places[p].device.kind != "cpu" or unit == "embed")
+        for unit, p in zip(units, split.placement, strict=True)
+    )
+
+
+def _bounded(cases: list[Case], defaults: list[Split]) -> list[Case]:
+    """Return the cases of all possible plans, each once."""
+    every = [*cases, *(split.case for split in defaults)]
+    return list({id(case): case for case in every}.values())
+
+
+def _row(split: Split, priced: PricedPlacement) -> Row:
+    places = split.case.chain.machine.places
+    used = [p for p in range(len(places)) if priced.held[p] > 0]
+    held = {places[p].name: priced.held[p] for p in used}
+    limit = {places[p].name: places[p].device.memory for p in used}
+    return Row(split.label, priced.total_ns, priced.phase_ns, held, limit, priced.fits)
+
+
+def _model_name(request: Request) -> str:
+    source = request.source
+    return source.config.name if isinstance(source, Architecture) else source.graph.name
+
+
+def _describe_request(runtime: Runtime, request: Request) -> str:
+    if isinstance(request.source, OperatorModel):
+        return "one run"
+    workload = request.workload
+    what = f"{workload.batch} x ({workload.prompt} tokens of prompt, then {workload.generated} new ones)"
+    return f"{what}, all stages busy" if runtime.objective == "throughput" else what
+
+
+def _encoded(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
+    return {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
+
+
+def _notes(runtime: Runtime, request: Request, chosen: Split) -> tuple[str, ...]:
+    overhead = runtime.overhead if request.overhead is None else request.overhead
+    why = f": {runtime.overhead_is}" if request.overhead is None else ""
+    source = request.source
+    longest = source.positions if isinstance(source, Architecture) else 0
+    beyond = (f"the model was made for {longest} tokens, the context is {request.workload.context}",)
+    places = chosen.case.chain.machine.places
+    return (
+        *(beyond if 0 < longest < request.workload.context else ()),
+        *((ASSUMED_HOST,) if any(is_assumed_host(place) for place in places) else ()),
+        f"{runtime.title} cannot be told {'; '.join(runtime.cannot)}",
+        f"{overhead / 1e9:g} GB of each GPU are the runtime's own{why}",
+        f"latencies are of the {request.costs} model; tried with {runtime.tried}",
+    )

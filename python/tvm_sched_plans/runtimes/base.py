@@ -1,0 +1,169 @@
+"""`Runtime`: what the planner needs to know about a runtime: possible places, its default split, and how to write a plan."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from tvm_sched.errors import InputError
+from tvm_sched.problem import Device, Topology
+
+from ..architecture import Architecture
+from ..cuts import best_latency, best_period
+from ..language import Serving, language_model
+from ..operators import OperatorModel
+from ..places import gpus
+from ..token_workload import Workload
+from ..unit_chain import Chain, Placement
+from ..unit_model import UnitModel
+from ..unit_pricing import PricedPlacement, price
+
+Objective = Literal["latency", "throughput"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request for a plan: model, machine and workload.
+
+    Attributes
+    ----------
+    source : Architecture or OperatorModel
+        A language model, or a graph of operators from a file.
+    topology : Topology
+    workload : Workload
+        Of a language model.
+    costs : str
+        The cost model's name.
+    overhead : int or None
+        Bytes of each GPU that the runtime needs for itself; None: the figure known for the runtime.
+    """
+
+    source: Architecture | OperatorModel
+    topology: Topology
+    workload: Workload
+    costs: str = "roofline"
+    overhead: int | None = None
+
+    @property
+    def architecture(self) -> Architecture:
+        """The language model."""
+        assert isinstance(self.source, Architecture)
+        return self.source
+
+    @property
+    def operators(self) -> OperatorModel:
+        """The graph of operators."""
+        assert isinstance(self.source, OperatorModel)
+        return self.source
+
+
+@dataclass(frozen=True)
+class Case:
+    """A configuration of a runtime, in which cuts are searched.
+
+    Attributes
+    ----------
+    chain : Chain
+    stages : int
+        Runs of units exactly; 0: any number.
+    micro_batches : int
+    search : Chain or None
+        The chain to search cuts in, where memory must be reserved that a cut is not charged for.
+    """
+
+    chain: Chain
+    stages: int = 0
+    micro_batches: int = 1
+    search: Chain | None = None
+
+    def best(self) -> Placement | None:
+        """The best cut of the units; None where none fits."""
+        if self.micro_batches > 1:
+            return best_period(self.search or self.chain, self.stages, self.micro_batches)
+        return best_latency(self.search or self.chain, self.stages)
+
+    def price(self, placement: Placement) -> PricedPlacement:
+        """Price a placement in this configuration."""
+        return price(self.chain, placement, self.micro_batches)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A placement with a label, in the configuration that it applies to."""
+
+    label: str
+    case: Case
+    placement: Placement
+
+
+class Runtime(ABC):
+    """Base class of runtimes that plans can be written for; each is a separate file and registered by name.
+
+    A subclass sets what has no value here, and has the methods that are abstract here; `get_runtime` refuses it otherwise.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    tried: ClassVar[str]
+    """The versions that its plans were tried with, and how."""
+    cannot: ClassVar[tuple[str, ...]]
+    """What of a schedule it has no words for."""
+    takes: ClassVar[tuple[str, ...]]
+    """Of ``language``, ``onnx`` and ``torch``: the models it is planned for."""
+    overhead: ClassVar[int]
+    """Bytes of each GPU that are not for weights, cache and activations."""
+    overhead_is: ClassVar[str]
+    """What these are."""
+    objective: ClassVar[Objective] = "latency"
+    file: ClassVar[str]
+    """Name of the file that a plan is, where none is given."""
+    serving: ClassVar[Serving] = Serving()
+
+    def room(self, request: Request, device: Device) -> int:
+        """Bytes of a device that a plan may use."""
+        return device.memory - (self.overhead if request.overhead is None else request.overhead)
+
+    def gpus(self, request: Request) -> tuple[Device, ...]:
+        """GPUs with room for anything; raises `InputError` where there are none."""
+        found = gpus(request.topology)
+        if not found:
+            raise InputError(
+                f"topology {request.topology.name!r} has no GPU, so there is nothing to split for {self.name}; give one "
+                "with devices of kind 'cuda' (`tvm-sched topology list`)"
+            )
+        if all(self.room(request, device) <= 0 for device in found):
+            overhead = self.overhead if request.overhead is None else request.overhead
+            raise InputError(
+                f"an overhead of {overhead} bytes leaves no memory on any GPU of {request.topology.name!r} for {self.name}"
+            )
+        return found
+
+    def language_model(self, request: Request, micro_batches: int = 1) -> UnitModel:
+        """The units of a language model as this runtime serves it."""
+        serving = replace(self.serving, micro_batches=micro_batches)
+        return language_model(request.architecture, request.workload, serving)
+
+    @abstractmethod
+    def cases(self, request: Request) -> list[Case]:
+        """The configurations to search; memory limits are explained with the first."""
+
+    def on_gpus(self, request: Request) -> list[Case]:
+        """Configurations with everything on GPUs that can be, to compute what would fit."""
+        return self.cases(request)
+
+    @abstractmethod
+    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+        """The runtime's default splits."""
+
+    @abstractmethod
+    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+        """A plan's files by name: first the plan, then files for the same folder."""
+
+    @abstractmethod
+    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+        """The plan as data, for programs."""
+
+
+GB = 1_000_000_000

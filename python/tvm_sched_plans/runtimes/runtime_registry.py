@@ -1,0 +1,51 @@
+"""Runtimes by name; packages add theirs through the entry points ``tvm_sched.plan_runtimes``."""
+
+from __future__ import annotations
+
+from tvm_sched.errors import InputError
+from tvm_sched.registry import Registry
+
+from .base import Runtime
+
+RUNTIMES: Registry[type[Runtime]] = Registry(
+    "runtime",
+    "tvm_sched.plan_runtimes",
+    {
+        name: f"tvm_sched_plans.runtimes.{module}:{kind}"
+        for name, module, kind in (
+            ("accelerate", "accelerate", "Accelerate"),
+            ("vllm", "vllm", "Vllm"),
+            ("llama.cpp", "llama_cpp", "LlamaCpp"),
+            ("onnxruntime", "onnx_runtime", "OnnxRuntime"),
+            ("openvino", "openvino", "OpenVino"),
+            ("torch", "torch", "Torch"),
+        )
+    },
+)
+
+
+def get_runtime(name: str) -> Runtime:
+    """The runtime of a name.
+
+    Raises
+    ------
+    InputError
+        The name is unknown, and the message lists the known ones; or a package registered an incomplete `Runtime`.
+    """
+    kind = RUNTIMES.get(name)
+    if not (isinstance(kind, type) and issubclass(kind, Runtime)):
+        raise InputError(
+            f"runtime {name!r} is registered as {kind!r}, which is not a subclass of tvm_sched_plans.Runtime"
+        )
+    missing = sorted(kind.__abstractmethods__) + [each for each in Runtime.__annotations__ if not hasattr(kind, each)]
+    if missing:
+        raise InputError(
+            f"runtime {name!r} ({kind.__module__}.{kind.__qualname__}) lacks {', '.join(missing)}, which "
+            "every subclass of tvm_sched_plans.Runtime must define; update or remove the package that brings it"
+        )
+    return kind()
+
+
+def runtime_names() -> list[str]:
+    """Names of all runtimes, those of installed packages too."""
+    return RUNTIMES.names()

@@ -1,0 +1,101 @@
+"""PyTorch: a script that puts the parts of a model on devices, with copies between them on streams of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..architecture import Architecture
+from ..language import Serving, by_layer
+from ..places import Machine, Place, device_place, host_place
+from ..unit_chain import Chain, segments
+from ..unit_model import UnitModel
+from .accelerate import modules_of
+from .base import GB, Case, Request, Runtime, Split
+
+_TEMPLATES = Path(__file__).parent
+
+
+class Torch(Runtime):
+    """Submodules of a transformers model, or operators of an exported program."""
+
+    name = "torch"
+    title = "PyTorch"
+    tried = "torch 2.13.0 with transformers 5.23.0, on CPU devices and `meta`"
+    cannot = (
+        "the order in which weights are loaded: the script moves them one after another",
+        "reads of weights from host memory by a kernel",
+        "several streams of one device for kernels: copies alone have streams of their own",
+    )
+    takes = ("language", "torch")
+    overhead = int(0.9 * GB)
+    overhead_is = "CUDA context and cuBLAS workspaces (0.6 GB), gaps of PyTorch's allocator (0.3 GB)"
+    file = "place_model.py"
+    serving = Serving(cache_copied=True)
+
+    def cases(self, request: Request) -> list[Case]:
+        """GPUs in any order; the CPU, too, where they do not suffice."""
+        plain = self.on_gpus(request)[0]
+        return [plain] if plain.best() is not None else [self._case(request, [host_place(request.topology)])]
+
+    def on_gpus(self, request: Request) -> list[Case]:
+        """Without the CPU."""
+        return [self._case(request, [])]
+
+    def _case(self, request: Request, more: list[Place]) -> Case:
+        places = [device_place(device, self.room(request, device)) for device in self.gpus(request)]
+        return Case(Chain.of(self._model(request), Machine(request.topology, (*places, *more)), request.costs))
+
+    def _model(self, request: Request) -> UnitModel:
+        if isinstance(request.source, Architecture):
+            return by_layer(self.language_model(request))
+        return request.operators.units()
+
+    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+        """The usual splits by hand: everything on the first GPU, or equal numbers of layers on all."""
+        case = cases[0]
+        units, devices = len(case.chain.model.units), len(self.gpus(request))
+        even = tuple(min(u * devices // units, devices - 1) for u in range(units))
+        found = [Split("all on one GPU", case, (0,) * units)]
+        return [*found, Split("equal numbers", case, even)] if devices > 1 else found
+
+    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+        """Devices as PyTorch calls them, of each module; or of runs of an exported program's operators, by their first."""
+        numbers = {device.name: f"cuda:{n}" for n, device in enumerate(self.gpus(request))}
+        places = split.case.chain.machine.places
+        device = [numbers.get(place.name, "cpu") for place in places]
+        units = split.case.chain.model.units
+        if isinstance(request.source, Architecture):
+            return {
+                "modules": {
+                    name: device[p]
+                    for unit, p in zip(units, split.placement, strict=True)
+                    for name in modules_of(request, unit)
+                }
+            }
+        return {"runs": {units[a]: device[p] for p, a, _ in segments(split.placement)}}
+
+    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+        """A Python module with a function ``place``."""
+        made = self.settings(request, split)
+        if "modules" in made:
+            return {self.file: with_table("_modules_script.py", "MODULES", made["modules"])}
+        return {self.file: with_table("_program_script.py", "RUNS", made["runs"])}
+
+
+def with_table(template: str, name: str, table: dict[str, str]) -> str:
+    """Fill the empty table of a template."""
+    text = _whole((_TEMPLATES / template).read_text())
+    rows = "".join(f"    {key!r}: {value!r},\n" for key, value in table.items())
+    empty = f"{name}: dict[str, str] = {{}}\n"
+    assert empty in text
+    return text.replace(empty, f"{name}: dict[str, str] = {{\n{rows}}}\n")
+
+
+def _whole(script: str) -> str:
+    """A script with what it imports from here, since it is to run without us."""
+    ours = "from tvm_sched_plans.runtimes._copies_script import copied\n"
+    _, _, copies = (_TEMPLATES / "_copies_script.py").read_text().partition("import torch\n\n")
+    before, found, after = script.partition(ours)
+    return f"{before}{after.lstrip()}\n\n{copies}" if found else script

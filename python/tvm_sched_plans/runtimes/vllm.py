@@ -1,0 +1,166 @@
+"""vLLM: layers of each pipeline stage, and how many GPUs share each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tvm_sched.problem import Device
+
+from ..language import Serving, by_layer
+from ..places import Machine, Place, group_place
+from ..unit_chain import Chain, segments
+from .base import GB, Case, Request, Runtime, Split
+
+
+class Vllm(Runtime):
+    """`VLLM_PP_LAYER_PARTITION`, `--pipeline-parallel-size` and `--tensor-parallel-size`."""
+
+    name = "vllm"
+    title = "vLLM"
+    tried = "vllm 0.32.0: the string is parsed by its `get_pp_indices`; no engine was started, which needs the GPUs"
+    cannot = (
+        "the order in which weights are loaded, and reads from host memory",
+        "layers elsewhere than on GPUs (--cpu-offload-gb moves bytes, not layers of one's choice)",
+        "cuts within a layer: the embedding is in the first stage, norm and last layer are in the last one",
+        "streams: vLLM has its own for copies between stages",
+    )
+    takes = ("language",)
+    overhead = int(1.0 * GB)
+    overhead_is = "CUDA context, NCCL and CUDA graphs (1 GB), and what --gpu-memory-utilization 0.92 leaves alone"
+    objective = "throughput"
+    file = "vllm.sh"
+    serving = Serving(chunk=2048, cache_block=16)
+    utilisation = 0.92
+
+    def room(self, request: Request, device: Device) -> int:
+        """What `--gpu-memory-utilization` allows, less what is neither weights nor cache nor activations."""
+        overhead = self.overhead if request.overhead is None else request.overhead
+        return int(device.memory * self.utilisation) - overhead
+
+    def cases(self, request: Request) -> list[Case]:
+        """Each number of GPUs to a stage that divides the heads, and each number of stages, where there is memory enough."""
+        ways = [
+            (groups, stages)
+            for groups in self._groupings(request)
+            for stages in range(1, min(len(groups), request.architecture.config.layers) + 1)
+        ]
+        possible = [way for way in ways if self._may_fit(request, *way)]
+        return [self._case(request, *way) for way in possible or ways[-1:]]
+
+    def _may_fit(self, request: Request, groups: Sequence[Sequence[Device]], stages: int) -> bool:
+        """Whether weights and cache alone fit in all."""
+        tensors = self.language_model(request).phases[0].graph.tensors
+        needed = sum(tensor.size for tensor in tensors if tensor.kind == "parameter")
+        capacities = sorted(
+            (len(group) * min(self.room(request, device) for device in group) for group in groups), reverse=True
+        )
+        return sum(capacities[:stages]) >= needed
+
+    def _case(self, request: Request, groups: Sequence[Sequence[Device]], stages: int) -> Case:
+        """Stages of the groups given; a group is as large as its least GPU, and each GPU has all activations."""
+        micro_batches = min(stages, request.workload.batch)
+        model = by_layer(self.language_model(request, micro_batches), ends=True)
+        bare = Machine(request.topology, tuple(self._place(request, group, 0) for group in groups))
+        chain = Chain.of(model, bare, request.costs)
+        if any(len(group) > 1 for group in groups):
+            peak = int(chain.peak.max())
+            places = [self._place(request, group, peak) for group in groups]
+            chain = replace(chain, machine=bare.with_places(places))
+        return Case(chain, stages, micro_batches)
+
+    def _place(self, request: Request, group: Sequence[Device], peak: int) -> Place:
+        count = len(group)
+        room = min(self.room(request, device) for device in group)
+        return group_place(request.topology, group, room - peak * (count - 1) / count)
+
+    def _groupings(self, request: Request) -> list[list[list[Device]]]:
+        """Ways to share layers among GPUs: equal ones, or all there are."""
+        devices = self.gpus(request)
+        config = request.architecture.config
+        found = []
+        for size in range(1, len(devices) + 1):
+            if any(number % size for number in (config.heads, config.key_heads)):
+                continue
+            groups = []
+            for kind in _kinds(devices):
+                groups += [kind[i : i + size] for i in range(0, len(kind) - size + 1, size)]
+            if not groups and size == len(devices):
+                groups = [list(devices)]
+            if groups:
+                found.append(groups)
+        return found
+
+    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+        """Equal numbers of layers on all GPUs, and all GPUs for each layer where the heads divide."""
+        devices = self.gpus(request)
+        layers = request.architecture.config.layers
+        config = request.architecture.config
+        found = []
+        if len(devices) <= layers:
+            counts = even_layers(layers, len(devices))
+            placement = tuple(p for p, count in enumerate(counts) for _ in range(count))
+            case = self._case(request, [[device] for device in devices], len(devices))
+            found.append(Split(f"{len(devices)} stages, even layers", case, placement))
+        if len(devices) > 1 and not any(number % len(devices) for number in (config.heads, config.key_heads)):
+            case = self._case(request, [list(devices)], 1)
+            found.append(Split(f"tensor parallel over {len(devices)}", case, (0,) * layers))
+        return found
+
+    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+        """Layers of each stage, the sizes, and the order of the GPUs."""
+        numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
+        places = split.case.chain.machine.places
+        runs = segments(split.placement)
+        order = [numbers[name] for p, _, _ in runs for name in places[p].members]
+        return {
+            "partition": [b - a for _, a, b in runs],
+            "pipeline_parallel_size": len(runs),
+            "tensor_parallel_size": len(places[runs[0][0]].members),
+            "visible_devices": order,
+        }
+
+    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+        """A shell script that starts the server."""
+        made = self.settings(request, split)
+        partition = ",".join(map(str, made["partition"]))
+        workload = request.workload
+        options = [
+            f"--pipeline-parallel-size {made['pipeline_parallel_size']}",
+            f"--tensor-parallel-size {made['tensor_parallel_size']}",
+            f"--max-model-len {workload.context}",
+            f"--max-num-seqs {workload.batch}",
+            f"--max-num-batched-tokens {max(self.serving.chunk, workload.batch)}",
+            f"--gpu-memory-utilization {self.utilisation}",
+        ]
+        dtype = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}.get(workload.dtype)
+        options += [f"--dtype {dtype}"] if dtype else []
+        options += ["--kv-cache-dtype fp8"] if workload.cache_dtype == "fp8" else []
+        lines = [
+            "#!/bin/sh",
+            "# Layers of each pipeline stage, planned by tvm-sched. Usage: sh vllm.sh MODEL",
+            "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
+            f"export CUDA_VISIBLE_DEVICES={','.join(map(str, made['visible_devices']))}",
+            f"export VLLM_PP_LAYER_PARTITION={partition}",
+            'exec vllm serve "$@" ' + " ".join(options),
+        ]
+        return {self.file: "\n".join(lines) + "\n"}
+
+
+def even_layers(layers: int, stages: int) -> list[int]:
+    """Default split of vLLM: equal numbers of layers; remaining ones go to the stages before the last, from behind."""
+    counts = [layers // stages] * stages
+    for stage in range(layers % stages):
+        counts[-2 - stage] += 1
+    return counts
+
+
+def _kinds(devices: Sequence[Device]) -> list[list[Device]]:
+    """Devices that differ in nothing but name and bus."""
+    kinds: dict[tuple[object, ...], list[Device]] = {}
+    for device in devices:
+        rates = tuple(sorted(device.peak_flops.items()))
+        key = device.memory, device.memory_bandwidth, rates, device.launch_overhead, device.arch
+        kinds.setdefault(key, []).append(device)
+    return list(kinds.values())

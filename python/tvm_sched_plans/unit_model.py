@@ -1,0 +1,66 @@
+"""`UnitModel`: a model as units that run one after another, with an operator graph for each phase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from tvm_sched.problem import OpGraph
+
+CACHE = "cache."
+"""How names of keys and values begin: parameters of the graphs that are no weights."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of a model's work, such as processing the prompt or generating a token.
+
+    Attributes
+    ----------
+    name : str
+    graph : OpGraph
+        With the sizes that tensors have in memory.
+    timed : OpGraph
+        The same operators and tensors, with the bytes that an operator moves: of a table it reads some rows, of the cache
+        the part of the sequences that it works on.
+    members : tuple of tuple of int
+        Operators of each unit.
+    repeats : int
+        How often the phase runs in what is priced.
+    free : frozenset of int
+        Operators that take no time.
+    """
+
+    name: str
+    graph: OpGraph
+    timed: OpGraph
+    members: tuple[tuple[int, ...], ...]
+    repeats: int = 1
+    free: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class UnitModel:
+    """A model as units in the order in which they run.
+
+    Attributes
+    ----------
+    name : str
+    units : tuple of str
+    phases : tuple of Phase
+        All with the same units and the same parameters.
+    """
+
+    name: str
+    units: tuple[str, ...]
+    phases: tuple[Phase, ...]
+
+    def merged(self, groups: Sequence[Sequence[int]], names: Sequence[str]) -> UnitModel:
+        """Merge neighbouring units: ``groups`` are units of this model in order, ``names`` those of the merged units."""
+        assert [u for group in groups for u in group] == list(range(len(self.units)))
+        phases = tuple(
+            replace(phase, members=tuple(tuple(chain.from_iterable(phase.members[u] for u in g)) for g in groups))
+            for phase in self.phases
+        )
+        return UnitModel(self.name, tuple(names), phases)
