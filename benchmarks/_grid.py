@@ -32,10 +32,14 @@ class Method(msgspec.Struct, frozen=True):
     ----------
     servers : tuple of str
         Only on these; empty: on all.
-    limit : {"", "anytime", "paper", "third"}
-        Which time limits it gets: `anytime`'s, those of the papers' methods, or a third of these.
-    variants : bool
-        Whether it may compute groups of operators in other ways than as fused kernels.
+    limit : {"", "anytime", "paper", "third", "short"}
+        Which time limits it gets: `anytime`'s, those of the papers' methods, a third of these, or `sortinghat.SHORT`.
+    variants : {"", "all", "heft", "apart"}
+        How groups of operators are computed: as fused kernels; by its own choice; by HEFT's choice; all operators apart.
+    square : bool
+        Only on cells of one Latin square (`sortinghat.in_square`).
+    models : tuple of str
+        Only for these; empty: for all.
     """
 
     label: str
@@ -43,7 +47,9 @@ class Method(msgspec.Struct, frozen=True):
     options: dict[str, Any] = {}
     servers: tuple[str, ...] = ()
     limit: str = ""
-    variants: bool = False
+    variants: str = ""
+    square: bool = False
+    models: tuple[str, ...] = ()
 
     def why_not(self) -> str:
         """Reason why the method cannot run here; empty if it can."""
@@ -70,7 +76,7 @@ class Case(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """Key of the case in the file of finished cells; other options are another case."""
         options = msgspec.json.encode(self.method.options, order="sorted").decode()
-        ways = " variants" if self.method.variants else ""
+        ways = {"": "", "all": " variants"}.get(self.method.variants, f" variants={self.method.variants}")
         return f"{self.server} {self.model} {self.shape} {self.method.scheduler}{ways} {options}"
 
 
@@ -138,14 +144,19 @@ class Cells:
         return self.done.get(case.key())
 
 
-def make_problem(model: str, batch: int, tokens: int, server: str, variants: bool = False) -> Problem:
-    """The problem of a preset's graph on a machine; a second is what the graph takes."""
+def make_problem(model: str, batch: int, tokens: int, server: str, variants: str = "") -> Problem:
+    """The problem of a preset's graph on a machine, with variants as `Method.variants` says; a second is what it takes."""
     from tvm_sched.relax.decoders import decoder_variants
     from tvm_sched.relax.variants.offer_variants import pieces_for
 
     topology = load_topology(server)
     graph, groups = decoder_variants(PRESETS[model], batch, tokens, pieces=pieces_for(topology) if variants else ())
-    return problem_of(graph, groups if variants else (), topology, costs)
+    problem = problem_of(graph, groups if variants else (), topology, costs)
+    if variants == "heft":
+        return problem.resolve(solve(problem, method="heft").choice)
+    if variants == "apart":
+        return problem.resolve({group.name: "apart" for group in groups if "apart" in group.alternative_names})
+    return problem
 
 
 def predict(case: Case, problem: Problem, spans: bool, progress: Any = None) -> Cell:

@@ -45,7 +45,7 @@ def kernel_of(row: Sequence[Any], efficiency: float) -> BlockKernel:
 
 
 def makespan_us(kernels: Sequence[BlockKernel]) -> float:
-    return max(end for _, end in run_blocks(kernels, MULTIPROCESSORS["sm_90"], 132)) / 1e3
+    return max(end for _, end in run_blocks(kernels, MULTIPROCESSORS["sm_90"], 132).times) / 1e3
 
 
 def predicted_pairs(data: dict[str, Any], pairs: Sequence[Sequence[Any]], efficiency: float) -> npt.NDArray[np.float64]:

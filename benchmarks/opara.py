@@ -10,21 +10,25 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from _common import parser
 from _gpu import gpu_graph
-from _opara_page import H100, PAPER_GPUS, SWEPT, page
+from _opara_page import DECODER, H100, METHODS, PAPER_GPUS, SWEPT, TIMELINE_METHODS, TIMELINES, page
 from opara_gpu import last_first, one_gpu
 
 from tvm_sched.cost_model import occupancy
 from tvm_sched.problem import STREAM_OVERHEAD, WAIT_OVERHEAD, Device, OpGraph, Problem, Scenario, Topology, Workload
-from tvm_sched.schedule import Schedule, ScheduleIndex, requests_of
-from tvm_sched.schedule.thread_blocks import simulate_blocks
+from tvm_sched.schedule import Placement, Schedule, ScheduleIndex, requests_of
+from tvm_sched.schedule._compiled import compiled
+from tvm_sched.schedule.thread_blocks import multiprocessor_efficiency, simulate_blocks
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import ALLOCATORS, LAUNCH_ORDERS, allocate_streams, count_synchronizations, order_launches
 from tvm_sched.streams.choice import choose_launch_order, choose_streams
+from tvm_sched.streams.stream_allocation import launches_of
 
 GRAPH_LAUNCH = 0.78e-6
 """Seconds that a kernel takes after another of its stream in a CUDA graph (``docs/results/concurrent_kernels.md``)."""
@@ -41,8 +45,18 @@ def graph_of(name: str, batch: int, graphs: Path | None) -> OpGraph:
     """Lower a model to the kernels of an H100."""
     from _opara_models import exported
 
+    if name == DECODER:
+        return decoder_graph()
     kept = graphs / f"{name.replace(' ', '_')}-{batch}.json" if graphs else None
     return gpu_graph(lambda: exported(name, batch), one_gpu("sm_90"), kept)
+
+
+def decoder_graph() -> OpGraph:
+    """Make OpenLLaMA-3B's prefill of 32 tokens with the demands that its kernels have when lowered."""
+    from tvm_sched.problem.decoder_config import PRESETS
+    from tvm_sched.relax.decoders.decoder_graph import decoder_variants
+
+    return decoder_variants(PRESETS["openllama-3b"], 1, 32, gpus=one_gpu("sm_90"))[0]
 
 
 def problem_of(graph: OpGraph, name: str, free: bool = False) -> Problem:
@@ -69,21 +83,21 @@ def case_of(graph: OpGraph, name: str, batch: int, gpu: str) -> dict[str, Any]:
     resident = tuple(name for request in warm for name in request.resident)
     base = solve(problem, Workload(warm), "single")
     case: dict[str, Any] = {"model": name, "batch": batch, "gpu": gpu, "operators": len(graph.operators), "methods": {}}
-    for method in (*ALLOCATORS, "best"):
-        if method == "best":
-            found = choose_launch_order(problem, choose_streams(problem, base))
-        else:
-            found = allocate_streams(problem, order_launches(problem, base, "opara"), method)
+    for method in METHODS:
+        found = schedule_of(problem, base, method)
         row: dict[str, Any] = {
             "streams": len({placement.stream for placement in found.placements}),
-            "waits": count_synchronizations(problem, found),
+            "waits": waits_of(problem, found),
             "us": simulate_blocks(problem, found, resident).latency_ns / 1e3,
             "free_us": simulate_blocks(free, again(free, found), resident).latency_ns / 1e3,
+            "efficiency": multiprocessor_efficiency(problem, found, resident),
             "peak_bytes": int(max(ScheduleIndex.of(Scenario(problem, frozenset(resident)), found).times.peak_memory)),
         }
-        if batch == 1 and method != "best":
-            row["ms"] = 1e3 * statistics.median(_seconds(problem, base, method) for _ in range(9))
+        if batch == 1 and method in ALLOCATORS:
+            row["ms"] = _milliseconds(problem, base, method)
         case["methods"][method] = row
+        if (batch, gpu) == (1, "A100") and name in TIMELINES and method in TIMELINE_METHODS:
+            case.setdefault("events", {})[method] = events_of(problem, found, resident)
     case["orders"] = orders_of(problem, base, resident)
     return case
 
@@ -98,10 +112,63 @@ def orders_of(problem: Problem, base: Schedule, resident: tuple[str, ...]) -> di
     return found
 
 
-def _seconds(problem: Problem, base: Schedule, method: str) -> float:
-    begin = time.perf_counter()
-    allocate_streams(problem, base, method)
-    return time.perf_counter() - begin
+def events_of(problem: Problem, schedule: Schedule, resident: tuple[str, ...]) -> list[tuple[str, bool, float, float]]:
+    """Return each kernel's stream, whether it is memory-bound, its start and its end (us)."""
+    memory_bound = {each.name for each in problem.graph.operators if each.demand and each.demand.memory_bound}
+    return [
+        (event.lanes[0], event.name in memory_bound, event.start_ns / 1e3, event.end_ns / 1e3)
+        for event in simulate_blocks(problem, schedule, resident).events
+        if event.kind == "kernel"
+    ]
+
+
+def schedule_of(problem: Problem, base: Schedule, method: str) -> Schedule:
+    """Return a method's streams in its own launch order: Nimble's and Rammer's are depth-first."""
+    if method == "best":
+        return choose_launch_order(problem, choose_streams(problem, base))
+    if method == "opara, program":
+        return allocate_streams(problem, order_launches(problem, base, "opara-program"), "opara")
+    if method == "wavefront":
+        return waves(order_launches(problem, base, "depth-first"), problem)
+    order = "depth-first" if method in ("one", "nimble") else "opara"
+    return allocate_streams(problem, order_launches(problem, base, order), method)
+
+
+def waves(schedule: Schedule, problem: Problem) -> Schedule:
+    """Return the schedule in Rammer's waves: operators of one depth on streams of their own, and a barrier after each."""
+    index = problem.graph.index
+    depth = [0] * len(problem.graph.operators)
+    for o in index.order:
+        depth[o] = 1 + max((depth[p] for p in index.predecessors[o]), default=0)
+    stages: dict[int, list[Placement]] = {}
+    for placement in schedule.placements:
+        stages.setdefault(depth[index.operator_id[placement.operator]], []).append(placement)
+    placements = tuple(
+        msgspec.structs.replace(placement, stream=stream, stage=stage)
+        for stage, placed in sorted(stages.items())
+        for stream, placement in enumerate(placed)
+    )
+    return schedule.replace(placements=placements, certificate=None)
+
+
+def waits_of(problem: Problem, schedule: Schedule) -> int:
+    """Return the waits between streams; at a barrier one stream waits for all others, and then each for that one."""
+    if not any(placement.stage for placement in schedule.placements):
+        return count_synchronizations(problem, schedule)
+    streams = Counter(placement.stage for placement in schedule.placements)
+    width = [streams[stage] for stage in sorted(streams)]
+    return sum(before - 1 for before in width[:-1]) + sum(after - 1 for after in width[1:])
+
+
+def _milliseconds(problem: Problem, base: Schedule, method: str) -> float:
+    """Return the median time of the allocation itself: neither of preparing its input nor of pricing its schedule."""
+    known, (operators, devices, _) = compiled(problem), launches_of(problem, base)
+    taken = []
+    for _ in range(9):
+        begin = time.perf_counter()
+        known.allocate_streams(method, operators, devices)
+        taken.append(1e3 * (time.perf_counter() - begin))
+    return statistics.median(taken)
 
 
 def wanted(models: list[str], batches: list[int]) -> list[tuple[str, int, list[str]]]:

@@ -30,12 +30,25 @@ SERVERS = ("v100-server", "v100-hetero", "a6000-server", "p4d")
 SHAPES = ("1x32", "1x1024", "4x128", "32x64")
 ABLATED = ("v100-server", "v100-hetero")
 SEARCHED = ("v100-server", "a6000-server")
+OPENLLAMA = ("openllama-3b", "openllama-7b")
+"""Models with products that are fused, and so can be apart."""
 METHODS = (
     Method("single", "single"),
     Method("EfficientMIP", "efficient-mip", {"q": 6}, limit="paper"),
     Method("DeepPlan", "deepplan"),
     Method("SortingHat", "sortinghat", {"q": 6, "dominators": 1}, limit="paper"),
-    Method("anytime", "anytime", limit="anytime", variants=True),
+    Method("anytime", "anytime", limit="anytime", variants="all"),
+    Method("anytime, fused kernels", "anytime", limit="anytime"),
+    Method(
+        "SortingHat, apart", "sortinghat", {"q": 6, "dominators": 1}, limit="short", variants="apart", square=True,
+        models=OPENLLAMA,
+    ),
+    Method("anytime, apart", "anytime", limit="anytime", variants="apart", square=True, models=OPENLLAMA),
+    Method(
+        "SortingHat, HEFT's variants", "sortinghat", {"q": 6, "dominators": 1}, limit="short", variants="heft",
+        square=True,
+    ),
+    Method("anytime, HEFT's variants", "anytime", limit="anytime", variants="heft", square=True),
     Method("SortingHat, q 6, nDom 2", "sortinghat", {"q": 6, "dominators": 2}, SEARCHED, "paper"),
     Method("SortingHat, q 12, nDom 1", "sortinghat", {"q": 12, "dominators": 1}, SEARCHED, "paper"),
     Method("SortingHat, a third of the time", "sortinghat", {"q": 6, "dominators": 1}, SEARCHED, "third"),
@@ -48,6 +61,8 @@ METHODS = (
         {"q": 6, "dominators": 1, "topology_aware": False}, ABLATED, "paper",
     ),
 )  # fmt: skip
+SHORT = {"time_limit": 1.0, "total_time_limit": 60.0}
+"""Seconds a submodel and a case for SortingHat where variants are fixed, in graphs of up to five times the operators."""
 PICTURED = ("openllama-3b", "1x1024")
 """Model and shape whose timelines are drawn, as in Figure 10."""
 
@@ -123,6 +138,11 @@ def thorough(model: str, shape: str, server: str) -> bool:
     return (m + s + v) % 4 == 0 and (s - m) % 4 < 2
 
 
+def in_square(model: str, shape: str, server: str) -> bool:
+    """Whether methods of `Method.square` run: 16 cells, in which each model has each shape once, on different servers."""
+    return sum(coordinates(model, shape, server)) % 4 == 0
+
+
 def stage(case: Case) -> tuple[int, int, int]:
     """Cells of a lower number are computed first.
 
@@ -148,7 +168,7 @@ def with_limits(method: Method, options: argparse.Namespace, long: bool) -> Meth
     each *= part * method.options.get("dominators", 1)
     paper = {"time_limit": each, "total_time_limit": options.total_time_limit * part}
     anytime = {"time_limit": options.time_limit} if options.work is None else {"work": options.work}
-    limits = {"": {}, "anytime": anytime}.get(method.limit, paper)
+    limits = {"": {}, "anytime": anytime, "short": SHORT}.get(method.limit, paper)
     return msgspec.structs.replace(method, options={**method.options, **limits})
 
 
@@ -174,6 +194,10 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
             for server in options.topologies:
                 long = thorough(model, shape, server)
                 for method in chosen:
+                    if method.square and not in_square(model, shape, server):
+                        continue
+                    if method.models and model not in method.models:
+                        continue
                     if not method.servers or server in method.servers:
                         yield Case(server, model, batch, tokens, with_limits(method, options, long))
 

@@ -19,6 +19,7 @@ using simulate::BlockRoom;
 class BlockTimesObj : public ffi::Object {
  public:
   ffi::Tensor start_ns, end_ns;
+  int64_t busy_ns = 0;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.BlockTimes", BlockTimesObj, ffi::Object);
@@ -73,6 +74,7 @@ ffi::Arc<BlockTimesObj> SimulateBlocks(const NamedValues::Values& kernels, int64
     const auto times = ffi::make_arc<BlockTimesObj>();
     times->start_ns = NewRowOfCounts(found.start);
     times->end_ns = NewRowOfCounts(found.end);
+    times->busy_ns = found.busy.count;
     return times;
   } catch (const std::invalid_argument& error) {
     TVM_FFI_THROW(ValueError) << error.what();
@@ -84,7 +86,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = ffi::reflection;
   refl::ObjectDef<BlockTimesObj>(refl::init(false))
       .def_ro("start_ns", &BlockTimesObj::start_ns)
-      .def_ro("end_ns", &BlockTimesObj::end_ns);
+      .def_ro("end_ns", &BlockTimesObj::end_ns)
+      .def_ro("busy_ns", &BlockTimesObj::busy_ns);
   refl::GlobalDef().def("tvm_sched.simulate_blocks", SimulateBlocks);
 }
 

@@ -240,7 +240,8 @@ ffi::Tensor ProblemObj::OrderLaunches(const String& method, Integers demand,
                                        {{"depth-first", search::LaunchOrder::kDepthFirst},
                                         {"breadth-first", search::LaunchOrder::kBreadthFirst},
                                         {"critical-path", search::LaunchOrder::kCriticalPath},
-                                        {"opara", search::LaunchOrder::kOpara}});
+                                        {"opara", search::LaunchOrder::kOpara},
+                                        {"opara-program", search::LaunchOrder::kOparaProgram}});
   const size_t count = problem_.operators();
   const std::span<int64_t> given = Elements("demand", demand, count);
   const std::vector<double> demands(given.begin(), given.end());

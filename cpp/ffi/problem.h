@@ -135,7 +135,7 @@ class ProblemObj : public tvm::ffi::Object {
   int64_t CountSynchronizations(Integers operators, Integers devices, Integers streams) const;
 
   /*! \brief A launch order by the operators' demands. `method`: "depth-first", "breadth-first",
-   * "critical-path" or "opara". */
+   * "critical-path", "opara" or "opara-program". */
   Tensor OrderLaunches(const String& method, Integers demand, Integers memory_bound) const;
 
   // ---- searches over sequences of events

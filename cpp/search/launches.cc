@@ -145,22 +145,50 @@ class Matching {
   std::vector<int32_t> next_, previous_, layer_;
 };
 
-/*! \brief Chains of operators, as few as there can be, each of which follows the one before:
- * directly, or by `all` paths. */
-void AllocateChains(const TaskGraph& graph, bool all, Launches* launches) {
-  auto successors = Followers(graph, *launches, /*all=*/false);
-  if (all) {  // behind the direct ones, whose chains need fewer waits
-    const auto every = Followers(graph, *launches, /*all=*/true);
-    for (size_t o = 0; o < every.size(); ++o)
-      successors[o].insert(successors[o].end(), every[o].begin(), every[o].end());
-  }
-  const Matching matching(successors);
-  Counter streams(graph.devices());
+/*! \brief Gives each chain of a matching a stream, numbered in launch order; `joined`, if given,
+ * says behind which chain another one goes on, both named by their first operators. */
+void StreamOfChains(const Matching& chains, const Matching* joined, Launches* launches,
+                    Counter streams) {
   for (OperatorId o : launches->order) {
-    const int32_t before = matching.previous()[o];
+    int32_t before = chains.previous()[o];
+    if (before == kNone && joined != nullptr) before = joined->previous()[o];
     launches->stream[o] =
         before == kNone ? streams.New(launches->device[o]) : launches->stream[before];
   }
+}
+
+/*! \brief Chains of direct followers, as few as there can be; then these are matched with all the
+ * chains that begin behind their ends, and such chains join. */
+void AllocateNimble(const TaskGraph& graph, Launches* launches) {
+  const auto successors = Followers(graph, *launches, /*all=*/false);
+  const auto every = Followers(graph, *launches, /*all=*/true);
+  const Matching chains(successors);
+  std::vector<OperatorId> begin(graph.size()), end(graph.size());  // end by the first operator
+  for (OperatorId o : launches->order) {
+    const int32_t before = chains.previous()[o];
+    begin[o] = before == kNone ? o : begin[before];
+    end[begin[o]] = o;
+  }
+  std::vector<std::vector<int32_t>> chains_behind(graph.size());
+  for (OperatorId o : launches->order) {
+    if (begin[o] != o) continue;
+    for (int32_t next : every[end[o]]) {
+      if (begin[next] == next) chains_behind[o].push_back(next);
+    }
+  }
+  const Matching joined(chains_behind);
+  StreamOfChains(chains, &joined, launches, Counter(graph.devices()));
+}
+
+/*! \brief Chains of operators, as few as there can be, each of which follows the one before by any
+ * path. */
+void AllocateFewest(const TaskGraph& graph, Launches* launches) {
+  auto successors = Followers(graph, *launches, /*all=*/false);
+  // behind the direct ones, whose chains need fewer waits
+  const auto every = Followers(graph, *launches, /*all=*/true);
+  for (size_t o = 0; o < every.size(); ++o)
+    successors[o].insert(successors[o].end(), every[o].begin(), every[o].end());
+  StreamOfChains(Matching(successors), nullptr, launches, Counter(graph.devices()));
 }
 
 /*! \brief Topological order whose next operator `pick` takes out of those that are free. */
@@ -219,16 +247,18 @@ struct LeastFirst {
   }
 };
 
-/*! \brief Two kinds in turn, as long as both have operators; memory-bound ones begin. */
+/*! \brief Two kinds in turn, as long as both have operators; a kind without operators has its turn
+ * next time, or loses it where `turns_lapse`. */
 struct InTurn {
   std::span<const int64_t> memory_bound;
   LeastFirst memory, compute;
   bool memory_next = true;
+  bool turns_lapse = false;
   void Add(OperatorId o) { (memory_bound[o] ? memory : compute).Add(o); }
   bool Empty() const { return memory.Empty() && compute.Empty(); }
   OperatorId Take() {
     const bool from_memory = memory_next ? !memory.Empty() : compute.Empty();
-    memory_next = !from_memory;
+    memory_next = turns_lapse ? !memory_next : !from_memory;
     return (from_memory ? memory : compute).Take();
   }
 };
@@ -243,11 +273,11 @@ void AllocateStreams(const TaskGraph& graph, Allocation method, Launches* launch
     case Allocation::kOpara:
       return AllocateOpara(graph, launches);
     case Allocation::kNimble:
-      return AllocateChains(graph, /*all=*/false, launches);
+      return AllocateNimble(graph, launches);
     case Allocation::kWavefront:
       return AllocateWaves(graph, launches);
     case Allocation::kFewest:
-      return AllocateChains(graph, /*all=*/true, launches);
+      return AllocateFewest(graph, launches);
   }
 }
 
@@ -305,6 +335,8 @@ std::vector<OperatorId> OrderLaunches(const TaskGraph& graph, LaunchOrder method
     }
     case LaunchOrder::kOpara:
       return Order(graph, InTurn{memory_bound, {demand}, {demand}});
+    case LaunchOrder::kOparaProgram:
+      return Order(graph, InTurn{memory_bound, {demand}, {demand}, false, true});
   }
   return {};
 }

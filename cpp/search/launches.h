@@ -25,9 +25,10 @@ enum class Allocation { kOne, kOpara, kNimble, kWavefront, kFewest };
  * - kOne: stream 0.
  * - kOpara: the stream of the first predecessor that no other operator follows yet, else a new one
  *   (Chen et al., "Opara", Algorithm 1). O(operators + edges).
- * - kNimble: chains of a largest matching of operators with successors in the transitive reduction,
- *   so that no two independent operators share a stream (Kwon et al., "Nimble", NeurIPS 2020).
- *   O(edges x operators / 64 + edges x sqrt(operators)).
+ * - kNimble: chains of a largest matching of operators with successors in the transitive reduction
+ *   (Kwon et al., "Nimble", NeurIPS 2020), which a second largest matching joins where one begins
+ *   behind the end of another, as the authors' program does. No two independent operators share a
+ *   stream. O(operators^2.5).
  * - kWavefront: operators of one depth on streams of their own (Ma et al., "Rammer", OSDI 2020:
  *   breadth-first waves). O(operators + edges).
  * - kFewest: the same chains of a largest matching with all that follow an operator, so that they
@@ -45,7 +46,7 @@ void AllocateStreams(const TaskGraph& graph, Allocation method, Launches* launch
  */
 int64_t CountSynchronizations(const TaskGraph& graph, const Launches& launches);
 
-enum class LaunchOrder { kDepthFirst, kBreadthFirst, kCriticalPath, kOpara };
+enum class LaunchOrder { kDepthFirst, kBreadthFirst, kCriticalPath, kOpara, kOparaProgram };
 
 /*!
  * \brief A topological order of all operators.
@@ -54,8 +55,10 @@ enum class LaunchOrder { kDepthFirst, kBreadthFirst, kCriticalPath, kOpara };
  * - kCriticalPath: the free operator with the longest path to the end.
  * - kOpara: memory-bound and compute-bound operators in turn, of each kind the free one with the
  *   least demand (Algorithm 2); the one that became free first where demands are equal.
+ * - kOparaProgram: the same as the authors' program has it: compute-bound ones begin, and a kind
+ *   without free operators loses its turn.
  *
- * \param demand, memory_bound By operator; looked at by kOpara alone.
+ * \param demand, memory_bound By operator; looked at by kOpara and kOparaProgram alone.
  */
 std::vector<OperatorId> OrderLaunches(const TaskGraph& graph, LaunchOrder method,
                                       std::span<const double> demand,

@@ -101,6 +101,7 @@ class Gpu {
       if (next == kLater) throw std::invalid_argument("kernels wait for each other");
       ended += Advance(next);
     }
+    times_.busy = Nanoseconds{std::llround(busy_)};
     return std::move(times_);
   }
 
@@ -214,6 +215,7 @@ class Gpu {
     now_ = next;
     size_t ended = 0;
     for (size_t p = 0; p < processors_.size(); ++p) {
+      if (!processors_[p].cohorts.empty()) busy_ += passed;
       const auto erased = std::erase_if(processors_[p].cohorts, [&](Cohort& cohort) {
         const BlockKernel& kernel = kernels_[cohort.kernel];
         cohort.rest -= passed * cohort.speed / kernel.block_ns;
@@ -247,7 +249,7 @@ class Gpu {
   using Arrival = std::pair<double, int32_t>;
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arriving_;
   std::deque<int32_t> queue_;
-  double now_ = 0;
+  double now_ = 0, busy_ = 0;
   BlockTimes times_;
 };
 

@@ -27,6 +27,7 @@ struct BlockKernel {
 
 struct BlockTimes {
   std::vector<Nanoseconds> start, end;  // of the first block, of the last block
+  Nanoseconds busy;  // in which a multiprocessor has a block, summed over multiprocessors
 };
 
 /*!

@@ -244,9 +244,10 @@ TEST(AllocateStreams, GivesEachBranchItsOwn) {
   }
 }
 
-TEST(AllocateStreams, FewestGoesOnWithAnyThatFollows) {
-  // Two modules of two branches each: 0 -> {1, 2} -> 3 -> {4, 5} -> 6. Nimble has three chains, as
-  // no edge leads from one module's second branch into the next module.
+TEST(AllocateStreams, NimbleAndFewestGoOnWithAnyThatFollows) {
+  // Two modules of two branches each: 0 -> {1, 2} -> 3 -> {4, 5} -> 6. Three chains of edges, since
+  // none leads from one module's second branch into the next module; Nimble's second matching joins
+  // the second branches.
   const simulate::Problem problem = MakeProblem(
       {1, 1, 1, 1, 1, 1, 1}, {{0, 1}, {0, 2}, {1, 3}, {2, 3}, {3, 4}, {3, 5}, {4, 6}, {5, 6}}, 1);
   const TaskGraph graph(problem);
@@ -255,7 +256,8 @@ TEST(AllocateStreams, FewestGoesOnWithAnyThatFollows) {
     AllocateStreams(graph, method, &launches);
     return std::ranges::max(launches.stream) + 1;
   };
-  EXPECT_EQ(count(Allocation::kNimble), 3);
+  EXPECT_EQ(count(Allocation::kOpara), 3);
+  EXPECT_EQ(count(Allocation::kNimble), 2);
   EXPECT_EQ(count(Allocation::kFewest), 2);
 }
 

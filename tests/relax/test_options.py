@@ -44,7 +44,7 @@ def test_defaults():
         ({"streams": "oprara"}, "streams is 'oprara'; did you mean 'opara'"),
         (
             {"launch_order": "x"},
-            "launch_order is 'x'; allowed are depth-first, breadth-first, critical-path, opara, best",
+            "launch_order is 'x'; allowed are depth-first, breadth-first, critical-path, opara, opara-program, best",
         ),
         ({"backend": "tpu"}, "backend is 'tpu'; allowed are 'cpu', 'emulated', 'cuda'"),
         ({"objective": "energy"}, "objective is 'energy'"),

@@ -34,7 +34,7 @@ HALF = KernelResources(4, 1024)  # a block of half a multiprocessor
 
 
 def ends(kernels, count=4):
-    return [end for _, end in run_blocks(kernels, H100, count)]
+    return [end for _, end in run_blocks(kernels, H100, count).times]
 
 
 def test_kernels_that_fit_run_concurrently():
@@ -43,7 +43,7 @@ def test_kernels_that_fit_run_concurrently():
 
 def test_one_that_does_not_fit_waits_for_room_and_blocks_those_behind_it():
     full, small = KernelResources(8, 1024), KernelResources(1, 32)
-    assert run_blocks([BlockKernel(full, 1000), BlockKernel(full, 500), BlockKernel(small, 10)], H100, 4) == [
+    assert run_blocks([BlockKernel(full, 1000), BlockKernel(full, 500), BlockKernel(small, 10)], H100, 4).times == [
         (0, 1000),
         (1000, 1500),
         (1500, 1510),
@@ -72,13 +72,20 @@ def test_one_that_asks_for_less_than_its_share_is_not_slowed():
 
 def test_small_blocks_that_waited_crowd_on_the_first_free_multiprocessor():
     large, small = KernelResources(4, 1024, 64), KernelResources(4, 256, 32)
-    crowded = run_blocks([BlockKernel(large, 1000), BlockKernel(small, 1000, arithmetic=1.0)], H100, 4)
+    crowded = run_blocks([BlockKernel(large, 1000), BlockKernel(small, 1000, arithmetic=1.0)], H100, 4).times
     assert crowded == [(0, 1000), (1000, 5000)]  # all four on one
 
 
 def test_dependences_overheads_and_what_is_not_ready():
     kernels = [BlockKernel(HALF, 100, overhead_ns=5), BlockKernel(HALF, 10, before=(0,), overhead_ns=3, ready_ns=200)]
-    assert run_blocks(kernels, H100, 4) == [(5, 105), (203, 213)]
+    assert run_blocks(kernels, H100, 4).times == [(5, 105), (203, 213)]
+
+
+def test_busy_time_counts_multiprocessors_with_a_block():
+    # Two of four multiprocessors for 100 ns each; then, after a pause, one for 10 ns.
+    two = BlockKernel(KernelResources(2, 1024), 100)
+    one = BlockKernel(KernelResources(1, 32), 10, before=(0,), ready_ns=300)
+    assert run_blocks([two, one], H100, 4).busy_ns == 2 * 100 + 10
 
 
 def test_what_cannot_run():
@@ -106,8 +113,8 @@ KERNELS = st.builds(
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(KERNELS, min_size=1, max_size=6), st.integers(1, 12))
 def test_no_faster_than_the_work_allows(kernels, count):
-    found = run_blocks(kernels, H100, count)
-    assert found == run_blocks(kernels, H100, count)  # always the same
+    found = run_blocks(kernels, H100, count).times
+    assert found == run_blocks(kernels, H100, count).times  # always the same
     latency = max(end for _, end in found)
     alone = [max(ends([kernel], count)) for kernel in kernels]
     assert latency >= max(alone) - 1
@@ -211,7 +218,7 @@ def test_beside_an_h100():
         if first not in kernels or second not in kernels:
             continue
         # A graph starts the branch that was captured last first.
-        predicted = max(end for _, end in run_blocks([kernels[second], kernels[first]], H100, 132)) / 1e3 / after
+        predicted = max(end for _, end in run_blocks([kernels[second], kernels[first]], H100, 132).times) / 1e3 / after
         if beside > 1.5 * after:
             found["slow"].append(predicted > 1.15)
         if beside < 0.7 * after:

@@ -68,7 +68,7 @@ class CompileOptions:
         which takes the least predicted latency among all methods and the scheduler's own streams, if the costs predict how
         operators run together. If schedules are measured, ``"best"`` also measures the streams of each method, and a method
         that is named uses measured latencies. If a method is named, the default cost model of GPUs is ``"occupancy"``.
-    launch_order : {"depth-first", "breadth-first", "critical-path", "opara", "best"}, optional
+    launch_order : {"depth-first", "breadth-first", "critical-path", "opara", "opara-program", "best"}, optional
         Order in which kernels start (`tvm_sched.streams.order_launches`). Default: ``"best"``, which takes the least
         predicted latency among all orders and the scheduler's own, if a device has several streams. If schedules are
         measured, the order applies to the streams that are named.

@@ -54,8 +54,15 @@ class BlockKernel:
     ready_ns: int = 0
 
 
-def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count: int) -> list[tuple[int, int]]:
-    """Return start and end (ns) of kernels that are launched in this order.
+class BlockRun(NamedTuple):
+    """Start and end (ns) of each kernel, and the time in which a multiprocessor has a block, summed over them (ns)."""
+
+    times: list[tuple[int, int]]
+    busy_ns: int
+
+
+def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count: int) -> BlockRun:
+    """Run kernels on ``count`` multiprocessors, launched in this order.
 
     Kernels that are ready queue up. Blocks of the first go where there is room, and as long as it has blocks left no later
     one starts any: GPUs do not preempt (Amert et al., RTSS 2017, which Opara cites; Opara's "GPU blocking"). Blocks on a
@@ -103,7 +110,8 @@ def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count:
         times = function("tvm_sched.simulate_blocks")(arrays, count, _integers(processor.room))
     except ValueError as error:
         raise InputError(str(error)) from None
-    return list(zip(np.from_dlpack(times.start_ns).tolist(), np.from_dlpack(times.end_ns).tolist(), strict=True))
+    starts, ends = (np.from_dlpack(row).tolist() for row in (times.start_ns, times.end_ns))
+    return BlockRun(list(zip(starts, ends, strict=True)), times.busy_ns)
 
 
 def _integers(values: Any) -> npt.NDArray[np.int64]:
@@ -142,6 +150,20 @@ def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident = 0
     ScheduleError
         The schedule breaks one of rules 1 to 4.
     """
+    return _simulate(problem, schedule, resident)[0]
+
+
+def multiprocessor_efficiency(problem: Problem, schedule: Schedule, resident: Resident = 0.0) -> float:
+    """Return the share of the run in which a multiprocessor has a block, averaged over the GPU's multiprocessors.
+
+    This is the metric that NVIDIA's profilers call SM efficiency. Parameters and exceptions are those of `simulate_blocks`.
+    """
+    run, busy_ns, count = _simulate(problem, schedule, resident)
+    return busy_ns / (run.latency_ns * count) if run.latency_ns else 0.0
+
+
+def _simulate(problem: Problem, schedule: Schedule, resident: Resident) -> tuple[Timeline, int, int]:
+    """Return the timeline, the busy time summed over multiprocessors (ns), and their number."""
     scenario, schedule = resolved_in_run(problem, schedule, resident)
     problem = scenario.problem
     gpu = _gpu_of(problem, schedule)
@@ -164,12 +186,13 @@ def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident = 0
             kernels.append(replace(kernel, before=before, ready_ns=ready, overhead_ns=overhead))
             before, ready, later = (len(kernels) - 1,), 0, 0
         last[o] = len(kernels) - 1
-    times = run_blocks(kernels, gpu.processor, gpu.multiprocessors)
+    times, busy_ns = run_blocks(kernels, gpu.processor, gpu.multiprocessors)
     starts = np.array([times[first[o]][0] for o in index.operator], dtype=np.int64)
     ends = np.array([times[last[o]][1] for o in index.operator], dtype=np.int64)
     latency = int(ends.max(initial=0))
     begins, arrivals = np.array(moves, dtype=np.int64).reshape(-1, 2).T
-    return timeline(problem, schedule, Times(starts, ends, begins, arrivals, latency, known.peak_memory))
+    found = timeline(problem, schedule, Times(starts, ends, begins, arrivals, latency, known.peak_memory))
+    return found, busy_ns, gpu.multiprocessors
 
 
 class _Gpu(NamedTuple):

@@ -14,7 +14,7 @@ from ..schedule._compiled import compiled, operator_bytes
 from .stream_allocation import priced_anew
 
 Amounts = npt.NDArray[np.int64]
-LAUNCH_ORDERS = ("depth-first", "breadth-first", "critical-path", "opara")
+LAUNCH_ORDERS = ("depth-first", "breadth-first", "critical-path", "opara", "opara-program")
 """Names of the launch orders."""
 
 
@@ -29,8 +29,10 @@ def order_launches(
     schedule : Schedule
         Without stages. Devices and streams stay.
     method : str
-        ``"depth-first"``, ``"breadth-first"``, ``"critical-path"``, or ``"opara"`` (Algorithm 2 of Opara: memory- and
-        compute-bound operators in turn, of each kind the free one with the least demand).
+        ``"depth-first"``, ``"breadth-first"``, ``"critical-path"``, ``"opara"`` (Algorithm 2 of Opara: memory- and
+        compute-bound operators in turn, of each kind the free one with the least demand), or ``"opara-program"`` (the same
+        as its authors' program does it: compute-bound ones begin, a kind without free operators loses its turn, and the
+        demand is the shared memory of a block of the operator's first kernel).
     demands : mapping of str to Demand, optional
         By operator; default: `Operator.demand`. As in Opara's Model Profiler, the demand is the largest share of threads,
         registers or shared memory of a multiprocessor that a block of the operator's kernels takes; on a tie the operator
@@ -49,7 +51,7 @@ def order_launches(
             "the schedule has stages, which fix what starts together; their launch order cannot be changed"
         )
     operators = problem.graph.operators
-    amount, memory_bound = _amounts(problem, demands)
+    amount, memory_bound = _amounts(problem, demands, shared_memory=method == "opara-program")
     order = np.from_dlpack(compiled(problem).order_launches(method, amount, memory_bound))
     where = {placement.operator: placement for placement in schedule.placements}
     placements = tuple(where[operators[o].name] for o in order.tolist())
@@ -57,8 +59,11 @@ def order_launches(
     return priced_anew(problem, schedule.replace(placements=placements, transfers=transfers))
 
 
-def _amounts(problem: Problem, demands: Mapping[str, Demand] | None) -> tuple[Amounts, Amounts]:
-    """Return the demand of each operator, in any unit, and whether it is memory-bound."""
+def _amounts(problem: Problem, demands: Mapping[str, Demand] | None, shared_memory: bool) -> tuple[Amounts, Amounts]:
+    """Return the demand of each operator, in any unit, and whether it is memory-bound.
+
+    With ``shared_memory`` the demand is that of the operator's first kernel alone, if demands are known.
+    """
     operators = problem.graph.operators
     if demands is None:
         demands = {operator.name: operator.demand for operator in operators if operator.demand}
@@ -69,13 +74,17 @@ def _amounts(problem: Problem, demands: Mapping[str, Demand] | None) -> tuple[Am
     missing = [operator.name for operator in operators if operator.name not in demands]
     if missing:
         raise InputError(f"demands has no {missing[0]!r}; it has one for each operator of the problem")
+    memory_bound = np.array([demands[operator.name].memory_bound for operator in operators], dtype=np.int64)
+    if shared_memory:
+        first = [demands[operator.name].launches[0].shared_memory for operator in operators]
+        return np.array(first, dtype=np.int64), memory_bound
     archs = [device.arch for device in problem.topology.devices]
     processor = next((MULTIPROCESSORS[arch] for arch in archs if arch in MULTIPROCESSORS), MULTIPROCESSORS["sm_80"])
     demanded = [demands[operator.name] for operator in operators]
     shares = [max((_share(processor, each), each.blocks) for each in demand.launches) for demand in demanded]
     rank = {share: n for n, share in enumerate(sorted(set(shares)))}
     amount = np.array([rank[share] for share in shares], dtype=np.int64)
-    return amount, np.array([demand.memory_bound for demand in demanded], dtype=np.int64)
+    return amount, memory_bound
 
 
 def _share(processor: Multiprocessor, kernel: KernelResources) -> float:

@@ -27,8 +27,9 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
         Without stages, its launch order topological.
     method : str
         ``"one"``: a single stream. ``"opara"``: the stream of the first predecessor that nothing follows yet (Opara,
-        Algorithm 1). ``"nimble"``: chains of a maximum matching on the minimum equivalent graph, which separate independent
-        operators (Nimble, Section 4.2). ``"wavefront"``: separates operators of one depth (Rammer). ``"fewest"``: the
+        Algorithm 1). ``"nimble"``: chains of a maximum matching on the minimum equivalent graph, which a second matching
+        joins where a chain begins behind the end of another; they separate independent operators (Nimble, Section 4.2, and
+        its authors' program, ``AutoStream``). ``"wavefront"``: separates operators of one depth (Rammer). ``"fewest"``: the
         fewest streams that separate independent operators (Dilworth), by a maximum matching on the transitive closure.
         ``"best"``: the one of these with the least simulated latency, then the fewest synchronisations.
 

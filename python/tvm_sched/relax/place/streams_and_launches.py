@@ -49,9 +49,9 @@ class OrderLaunches:
     Parameters
     ----------
     method : str
-        As in `tvm_sched.streams.order_launches`: ``"depth-first"``, ``"breadth-first"``, ``"critical-path"`` or
-        ``"opara"``. If a device has several streams, ``"best"`` takes the best of these and of the scheduler's order by
-        prediction (`tvm_sched.streams.best_launch_order`).
+        As in `tvm_sched.streams.order_launches`: ``"depth-first"``, ``"breadth-first"``, ``"critical-path"``,
+        ``"opara"`` or ``"opara-program"``. If a device has several streams, ``"best"`` takes the best of these and of the
+        scheduler's order by prediction (`tvm_sched.streams.best_launch_order`).
 
     Raises
     ------
