@@ -44,7 +44,7 @@ def test_a_command_of_another_distribution(installed, run):
     assert "Say a word." in run("--help").stdout
 
 
-@pytest.mark.parametrize("name", ["cluster", "serve", "status", "request", "undeploy"])
+@pytest.mark.parametrize("name", ["cluster", "deploy", "status", "request", "undeploy"])
 def test_without_the_distribution_the_message_names_it(installed, fails, run, name):
     installed()
     assert "pip install tvm-sched-cluster" in " ".join(fails(2, name).replace("│", " ").split())

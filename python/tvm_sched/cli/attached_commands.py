@@ -17,7 +17,9 @@ DEPLOY, PLAN, SERVE, RESEARCH, MACHINE = PANELS = ("Deploy", "Plan", "Serve", "R
 """Panels of ``tvm-sched --help``, by the purpose of the commands."""
 FIRST = ("doctor", "inspect", "schedule", "compile", "run")
 """Commands that are listed first in their panel."""
-DISTRIBUTIONS = dict.fromkeys(("cluster", "serve", "status", "request", "undeploy"), "tvm-sched-cluster")
+DISTRIBUTIONS = dict.fromkeys(("cluster", "deploy", "status", "request", "undeploy"), "tvm-sched-cluster") | {
+    "serve": "tvm-sched-runtime"
+}
 """Distribution of each command of our other distributions, for the message if it is not installed."""
 
 
