@@ -24,7 +24,7 @@ gRPC and shared memory. A folder holds NAME.so, or NAME/VERSION/model.so."""
 
 def main(arguments: Sequence[str], program: str = "tvm-sched serve") -> int:
     """Run the command; return its exit status: 0, 1 for a failure, 2 for wrong input."""
-    options = _parser(program).parse_args(list(arguments))
+    options = make_parser(program).parse_args(list(arguments))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
@@ -115,7 +115,8 @@ def _seconds(least: float) -> Callable[[str], float]:
     return number
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
+def make_parser(program: str) -> argparse.ArgumentParser:
+    """Return the parser of the command's options."""
     parser = argparse.ArgumentParser(
         prog=program,
         description=_ABOUT,
