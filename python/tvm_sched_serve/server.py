@@ -213,6 +213,7 @@ def _http(settings: Settings, application: Any, *, tls: bool) -> _Http:
         proxy_headers=False,
         server_header=False,
         limit_concurrency=settings.connections,
+        timeout_keep_alive=75,  # clients keep connections for later requests
         timeout_graceful_shutdown=int(settings.drain_seconds) or 1,
         ssl_certfile=settings.tls_certificate if with_tls else None,
         ssl_keyfile=settings.tls_key if with_tls else None,
