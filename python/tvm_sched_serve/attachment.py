@@ -32,6 +32,7 @@ def _parameter(action: argparse.Action) -> inspect.Parameter:
     text = (action.help or "") + (f" (default: {action.default})" if action.default not in (None, False) else "")
     metavar = str(action.metavar) if action.metavar else None
     kind: Any
+    default: Any
     if not action.option_strings:
         kind, default = Annotated[str, typer.Argument(metavar=metavar, help=text)], inspect.Parameter.empty
     elif action.nargs == 0:
@@ -43,7 +44,7 @@ def _parameter(action: argparse.Action) -> inspect.Parameter:
 
 
 def _arguments(actions: list[argparse.Action], given: dict[str, Any]) -> list[str]:
-    arguments = []
+    arguments: list[str] = []
     for action in actions:
         value = given[action.dest]
         if value in (None, False):
