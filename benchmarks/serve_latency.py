@@ -3,7 +3,8 @@
 Clients send prepared bytes on open connections, so that their own work counts little; they share the processor with the
 server. The peer is ONNX Runtime behind a minimal HTTP server in Python (Starlette on uvicorn, without checks, queue and
 batches). The parts take turns within each round. Figures over a run in this process are differences of medians of one round.
-On a busy machine, differences that are small against the model's own time are noise; the processor time a request still counts.
+On a busy machine, differences that are small against the time of the model are noise; the processor time
+a request still counts.
 """
 
 from __future__ import annotations
