@@ -33,6 +33,7 @@ NONE = "–"
 LEAST = (
     "% above the bound", "% gap", "MiB, most so far", "bottleneck, µs",
     "cost (no overlap), µs", "deployed after, s", "latency (median), ms", "latency, ms", "latency, µs",
+    "99th percentile, ms", "latency over a run here (median), ms", "processor time a request, ms",
     "median error %", "ms", "node killed: s", "of theirs",
     "over the best", "partition / best", "partition / simple bound", "process killed: s", "relative error",
     "s", "s a graph", "s at most", "s to schedule", "seconds in all", "seconds to compile", "slowest, ms",
@@ -40,7 +41,7 @@ LEAST = (
 )  # fmt: skip
 MOST = (
     "% below sequential", "GB/s", "Kendall's tau", "batches/s", "bound / best", "imported", "inputs a second", "least",
-    "ms lower bound", "of theirs feasible", "placed",
+    "ms lower bound", "of theirs feasible", "placed", "requests/s",
 )  # fmt: skip
 NEAREST_ZERO = ("error, %", "whole model %")
 Direction = Literal["least", "most", "zero", "none"]

@@ -100,7 +100,7 @@ bool Reaches(const Cluster& cluster, const Chain& chain, std::span<const KindId>
 using Counts = std::vector<int32_t>;
 
 constexpr size_t kMostCompared = 300'000'000;  // labels and mixes: seconds
-constexpr size_t kMostOrders = 720;              // all of six kinds
+constexpr size_t kMostOrders = 720;            // all of six kinds
 
 bool Contains(const Counts& big, const Counts& small) {
   return std::equal(big.begin(), big.end(), small.begin(), std::greater_equal<>());

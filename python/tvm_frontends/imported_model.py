@@ -15,6 +15,8 @@ from .tensor_types import dtype_of
 
 PARAMETERS = "tvm_frontends.parameters"
 """Module attribute: values (``tvm.runtime.Tensor``) of the parameters of ``main`` by name."""
+OUTPUT_NAMES = "tvm_frontends.output_names"
+"""Module attribute: names of the outputs of ``main`` as the model has them, nested ones flattened."""
 _SHARED = 1 << 20
 """Parameters of at least this many bytes are not copied."""
 _ALIGNMENT = 64
@@ -34,11 +36,14 @@ class ImportedModel:
         Values of the parameters, in the order in which ``main`` takes them, under the names that the file gave them.
     name : str
         Name of the model: the stem of its file, or the name of its graph.
+    output_names : tuple of str
+        The model's names of the outputs of ``main``, nested ones flattened; () if the model has none.
     """
 
     mod: tvm.IRModule
     parameters: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
     name: str = "model"
+    output_names: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -48,9 +53,10 @@ class ImportedModel:
         return {v.name: (tuple(int(d) for d in v.ty.shape), dtype_of(v)) for v in tensors}
 
     def with_parameters(self) -> tvm.IRModule:
-        """The module with the values in the attribute `PARAMETERS`, as the passes expect them."""
+        """The module with the attributes `PARAMETERS` and `OUTPUT_NAMES`, as the passes expect them."""
         values = {name: _as_tensor(value) for name, value in self.parameters.items()}
-        return self.mod.with_attr(PARAMETERS, values) if values else self.mod
+        mod = self.mod.with_attr(PARAMETERS, values) if values else self.mod
+        return mod.with_attr(OUTPUT_NAMES, list(self.output_names)) if self.output_names else mod
 
 
 def _as_tensor(value: npt.NDArray[np.generic]) -> tvm.runtime.Tensor:

@@ -140,7 +140,7 @@ def bind_module(model: ImportedModel, shapes: StaticShapes, constants: Values, w
     if sizes:
         mod = relax.transform.BindSymbolicVars(sizes, "main")(mod)
     _check_bound(mod["main"], all_shapes, where)
-    return ImportedModel(_freeze(mod, constants, where), model.parameters, model.name)
+    return ImportedModel(_freeze(mod, constants, where), model.parameters, model.name, model.output_names)
 
 
 def _freeze(mod: tvm.IRModule, constants: Values, where: str) -> tvm.IRModule:

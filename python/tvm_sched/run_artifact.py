@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -26,7 +27,10 @@ _BAD_INPUT, _FAILURE, _INTERRUPTED = 2, 1, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 for a run that failed, 2 for wrong input."""
-    options = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["serve"]:
+        return _serve(given[1:])
+    options = _parser().parse_args(given)
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
         _run(options)
@@ -45,10 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _serve(arguments: list[str]) -> int:
+    """Run ``tvm-sched-run serve``, which needs the packages of the extra ``serve``."""
+    command = importlib.import_module("tvm_sched_serve.command")
+    return int(command.main(arguments, "tvm-sched-run serve"))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tvm-sched-run",
-        description="Run and measure what `tvm-sched compile` (.so) or `tvm-sched pipeline --artifact` (a folder) wrote.",
+        description="Run and measure what `tvm-sched compile` (.so) or `tvm-sched pipeline --artifact` (a folder) wrote. "
+        "`tvm-sched-run serve` serves artifacts to clients.",
     )
     parser.add_argument("artifact", type=Path, metavar="ARTIFACT")
     parser.add_argument(
@@ -84,14 +95,18 @@ def _run(options: argparse.Namespace) -> None:
     result, outputs = run(options, read_inputs(options.input))
     if options.output is not None:
         save_outputs(options.output, outputs)
-    result["outputs"] = [{"shape": list(value.shape), "dtype": value.dtype.name} for value in outputs]
+    names = result.pop("output_names", None) or [f"output_{n}" for n in range(len(outputs))]
+    result["outputs"] = [
+        {"name": name, "shape": list(value.shape), "dtype": value.dtype.name}
+        for name, value in zip(names, outputs, strict=True)
+    ]
     if options.json:
         print(json.dumps(result, indent=2))
         return
     for name, seconds in result["latency_seconds"].items():
         print(f"{name:10} {1e3 * seconds:.3f} ms")
-    for n, value in enumerate(result["outputs"]):
-        print(f"output_{n}   {value['shape']} {value['dtype']}")
+    for value in result["outputs"]:
+        print(f"{value['name']:10} {value['shape']} {value['dtype']}")
 
 
 def _run_module(options: argparse.Namespace, given: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:
@@ -104,7 +119,8 @@ def _run_module(options: argparse.Namespace, given: dict[str, Array]) -> tuple[d
     require_parameters(options.artifact, module.parameters())
     values = choose_inputs(module.plans(), given, options.seed)
     measured = asdict(module.benchmark(*values, warmup=options.warm_up, repeat=options.repeat))
-    return {"repeat": measured.pop("repeat"), "latency_seconds": measured}, module.run(*values)
+    repeat, names = measured.pop("repeat"), [output["name"] for output in module.outputs()]
+    return {"repeat": repeat, "latency_seconds": measured, "output_names": names}, module.run(*values)
 
 
 def _run_pipeline(options: argparse.Namespace, given: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:

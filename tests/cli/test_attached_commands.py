@@ -48,7 +48,7 @@ def test_a_command_of_another_distribution(installed, run):
     ("name", "distribution"),
     [
         ("bench", "tvm-sched-bench"),
-        *((name, "tvm-sched-cluster") for name in ("cluster", "serve", "status", "request", "undeploy")),
+        *((name, "tvm-sched-cluster") for name in ("cluster", "deploy", "status", "request", "undeploy")),
         ("plan", "tvm-sched-plans"),
     ],
 )

@@ -45,7 +45,7 @@ def test_run_computes_the_model(run, artifact, tmp_path):
         "run", path, "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out", "--repeat", 2, "--json"
     )
     np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), expected(x, weights), rtol=1e-4, atol=1e-5)
-    assert result.json["outputs"] == [{"shape": [2, 8], "dtype": "float32"}]
+    assert result.json["outputs"] == [{"name": "y", "shape": [2, 8], "dtype": "float32"}]
     assert result.json["latency_seconds"]["min"] <= result.json["latency_seconds"]["p99"]
 
 
@@ -171,7 +171,7 @@ def test_missing_parameters(run, fails, model_file, tmp_path):
 
 def test_run_says_what_ran(run, artifact):
     shown = run("run", artifact[0], "--repeat", 1).stdout
-    for words in ("cpu2", "single", "x [2, 8] float32", "output_0 [2, 8] float32"):
+    for words in ("cpu2", "single", "x [2, 8] float32", "y [2, 8] float32"):
         assert words in shown
 
 

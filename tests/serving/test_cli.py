@@ -61,7 +61,7 @@ def plan(tmp_path, artifact):
 
 def test_serve_request_interrupt_status_undeploy(three_nodes, plan, compiled, tmp_path):
     at = ("--address", three_nodes.address)
-    served = call_apart("serve", plan, *at, "--timeout", PATIENCE, "--json")  # what it made stays when it has ended
+    served = call_apart("deploy", plan, *at, "--timeout", PATIENCE, "--json")  # what it made stays when it has ended
     assert served.returncode == 0, served.stderr
     assert json.loads(served.stdout)["stages"][2]["state"] == "ready"
 
@@ -73,7 +73,7 @@ def test_serve_request_interrupt_status_undeploy(three_nodes, plan, compiled, tm
         np.testing.assert_array_equal(np.load(tmp_path / "out" / f"output_{n}.npy"), value)
 
     # All devices are taken: a second deployment waits for its place, and Ctrl-C leaves nothing of it.
-    second = [*PROGRAM, "serve", plan, *at, "--name", "second", "--timeout", PATIENCE]
+    second = [*PROGRAM, "deploy", plan, *at, "--name", "second", "--timeout", PATIENCE]
     process = subprocess.Popen(list(map(str, second)), stderr=subprocess.PIPE, text=True)
     eventually(lambda: "second" in groups())
     process.send_signal(signal.SIGINT)
@@ -118,10 +118,10 @@ def test_ctrl_c_as_a_reservation_is_made_leaves_none(three_nodes, artifact, monk
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["serve", "none.toml"], "none.toml: cannot be read"),
-        (["serve", "plan.toml", "--address", "127.0.0.1:1"], "no server listens at 127.0.0.1:1"),
+        (["deploy", "none.toml"], "none.toml: cannot be read"),
+        (["deploy", "plan.toml", "--address", "127.0.0.1:1"], "no server listens at 127.0.0.1:1"),
         (["status", "--address", "nowhere"], "is not one of a Ray cluster"),
-        (["serve", "plan.toml", "--timeout", "0"], "--timeout 0.0"),
+        (["deploy", "plan.toml", "--timeout", "0"], "--timeout 0.0"),
         (["request", "layers", "--repeat", "0"], "--repeat 0"),
     ],
 )

@@ -174,7 +174,8 @@ def from_onnx(
             parameters[names[address]] = constant.value.numpy()
     mod = lift_constants(mod, variables)
     del kept
-    return ImportedModel(mod, parameters, name or model.graph.name or "model")
+    outputs = tuple(item.name for item in model.graph.output)
+    return ImportedModel(mod, parameters, name or model.graph.name or "model", outputs)
 
 
 def _check_model(model: onnx.ModelProto, where: str) -> None:

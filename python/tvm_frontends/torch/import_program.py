@@ -224,7 +224,24 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
             stacklevel=2,
         )
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.target}
-    return ImportedModel(*_parameters(mod, program, targets, prefix), name)
+    return ImportedModel(*_parameters(mod, program, targets, prefix), name, _output_names(program))
+
+
+def _output_names(program: Any) -> tuple[str, ...]:
+    """Return the keys of outputs that are returned in a dictionary or a class of outputs, else the names of their nodes."""
+    from torch.utils import _pytree as pytree
+
+    nodes = [spec.arg.name for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+    structure = program.call_spec.out_spec
+    if structure.num_leaves != len(nodes):
+        return tuple(nodes)
+    paths, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(nodes, structure))
+    names = []
+    for path, node in paths:
+        keys = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", "")))) for key in path]
+        named = any(not isinstance(key, pytree.SequenceKey) for key in path)
+        names.append(".".join(keys) if named else node)
+    return tuple(names)
 
 
 @contextmanager

@@ -18,9 +18,10 @@ DEPLOY, PLAN, SERVE, RESEARCH, MACHINE = PANELS = ("Deploy", "Plan", "Serve", "R
 FIRST = ("doctor", "inspect", "schedule", "compile", "run")
 """Commands that are listed first in their panel."""
 DISTRIBUTIONS = {
-    **dict.fromkeys(("cluster", "serve", "status", "request", "undeploy"), "tvm-sched-cluster"),
+    **dict.fromkeys(("cluster", "deploy", "status", "request", "undeploy"), "tvm-sched-cluster"),
     "bench": "tvm-sched-bench",
     "plan": "tvm-sched-plans",
+    "serve": "tvm-sched-runtime",
 }
 """Distribution of each command of our other distributions, for the message if it is not installed."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.table import Table
@@ -64,16 +65,16 @@ def inspect_artifact(path: Path) -> Inspection:
     if info.get("tail"):
         about["dynamic tail"] = f"{tail_text(info)}: {', '.join(info['tail'])}"
 
-    def tensors(kind: str) -> list[Tensor]:
-        return [Tensor(t["name"], t["dtype"], list(t["shape"])) for plan in plans for t in plan[kind]]
+    def tensors(found: list[dict[str, Any]]) -> list[Tensor]:
+        return [Tensor(t["name"], t.get("dtype"), t.get("shape")) for t in found]
 
     kernels = Counter(str(step["function"]) for step in plans[0]["steps"] if step.get("function"))
     return Inspection(
         model=str(info.get("name", path.stem)),
         kind="artifact",
         about=about,
-        inputs=tensors("arguments"),
-        outputs=tensors("outputs"),
+        inputs=tensors([argument for plan in plans for argument in plan["arguments"]]),
+        outputs=tensors([output for plan in range(len(plans)) for output in module.outputs(plan)]),
         symbols=[],
         operators=dict(kernels.most_common()),
         parameters=len(parameters),

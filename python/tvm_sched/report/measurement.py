@@ -102,15 +102,17 @@ def measure(
 
 
 class OutputType(msgspec.Struct, frozen=True):
-    """Shape and number format of an output of a model."""
+    """Name, shape and number format of an output of a model."""
 
+    name: str
     shape: tuple[int, ...]
     dtype: str
 
     @staticmethod
-    def of_all(outputs: Sequence[Array]) -> list[OutputType]:
-        """Return the types of arrays."""
-        return [OutputType(value.shape, value.dtype.name) for value in outputs]
+    def of_all(outputs: Sequence[Array], names: Sequence[str] = ()) -> list[OutputType]:
+        """Return the types of arrays, with the names of a model's outputs; without these ``output_0``, ..."""
+        given = names or [f"output_{k}" for k in range(len(outputs))]
+        return [OutputType(name, value.shape, value.dtype.name) for name, value in zip(given, outputs, strict=False)]
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,7 +169,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
             wall_seconds=measured.wall_seconds,
             processor=module.processor(),
             compiled_with=info,
-            outputs=OutputType.of_all(measured.outputs),
+            outputs=OutputType.of_all(measured.outputs, [output["name"] for output in module.outputs()]),
         )
 
     def tables(self, module: ScheduledModule, plan: dict[str, Any], warm: bool) -> list[Table]:
@@ -201,7 +203,7 @@ def _plan_rows(module: ScheduledModule, plan: dict[str, Any]) -> list[tuple[str,
 
 
 def _output_rows(outputs: Sequence[OutputType]) -> list[tuple[str, str]]:
-    return [("output", f"output_{n} {list(value.shape)} {value.dtype}") for n, value in enumerate(outputs)]
+    return [("output", f"{value.name} {list(value.shape)} {value.dtype}") for value in outputs]
 
 
 def kernels_for(module: ScheduledModule) -> str:

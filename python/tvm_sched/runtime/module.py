@@ -260,6 +260,28 @@ class ScheduledModule:
         plans = json.loads(self._module["plans"]())
         return plans if isinstance(plans, list) else [plans]
 
+    def outputs(self, plan: int = 0) -> list[dict[str, Any]]:
+        """Return ``name, shape, dtype`` of each output of a plan, in the order in which `run` returns them.
+
+        The names are the model's. Outputs of a model with a dynamic tail have sizes and types that only a run knows: then
+        only the names are there.
+        """
+        info, document = self.info(), self.plans()[plan]
+        names = info.get("output_names")
+        if info.get("tail"):
+            return [{"name": name} for name in names or ()]
+        places = next((each["results"] for each in info.get("plans", ()) if each["name"] == document["name"]), None)
+        if places is None:
+            places = [{"output": k} for k in range(len(document["outputs"]))]
+        found = [
+            document["outputs"][p["output"]] if "output" in p else document["arguments"][p["argument"]] for p in places
+        ]
+        names = names or [f"output_{k}" for k in range(len(found))]
+        return [
+            {"name": name, "shape": tensor["shape"], "dtype": tensor["dtype"]}
+            for name, tensor in zip(names, found, strict=True)
+        ]
+
     def info(self) -> dict[str, Any]:
         """Return the compiler's metadata: scheduler, topology, certificate."""
         text = self._module["info"]()

@@ -32,8 +32,8 @@ Timeout = Annotated[
 ]
 
 
-@command(deployments, "serve", f"{HOME}:DeploymentStatus", panel=SERVE)
-def serve(
+@command(deployments, "deploy", f"{HOME}:DeploymentStatus", panel=SERVE)
+def deploy(
     out: Output,
     plan: Annotated[
         Path,
@@ -45,8 +45,8 @@ def serve(
 ) -> None:
     """Deploy a pipeline on a Ray cluster: an actor for each stage, on the kind of device that the plan names.
 
-    $ tvm-sched serve googlenet.pipeline
-    $ tvm-sched serve googlenet.toml --address 10.0.0.1:6379 --name googlenet-2
+    $ tvm-sched deploy googlenet.pipeline
+    $ tvm-sched deploy googlenet.toml --address 10.0.0.1:6379 --name googlenet-2
     """
     check_seconds("--timeout", timeout)
     from .. import serving

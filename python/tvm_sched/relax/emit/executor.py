@@ -18,7 +18,7 @@ from ...problem import Problem
 from ...runtime.machine import EMULATED, EmulationWarning
 from ...schedule import Schedule
 from ..codegen.cpu.kernels import compile_kernels
-from ..ir.attributes import PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
+from ..ir.attributes import OUTPUT_NAMES, PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
 from ..ir.kernel_table import KernelTable, kernel_names
 from ..lower.dynamic_tail import ENTRY as TAIL_ENTRY
 from ..lower.dynamic_tail import refuse_tail, tail_operators
@@ -268,6 +268,7 @@ def _metadata(
     return {
         **({"tail": tail} if tail else {}),
         "name": first.extraction.graph.name,
+        "output_names": _output_names(first),
         "topology": topology.name,
         "scheduler": first.schedule.scheduler,
         "options": first.schedule.options,
@@ -275,6 +276,17 @@ def _metadata(
         **description(backend, plans[0]["devices"], targets, topology),
         "topology_description": msgspec.to_builtins(topology),
     }
+
+
+def _output_names(variant: Variant) -> list[str]:
+    """Return the model's names of its results; each is different, also where the model returns a tensor twice."""
+    attributes = variant.mod.attrs
+    count = sum(1 for _ in _leaves(variant.result))
+    given = list(map(str, attributes[OUTPUT_NAMES])) if attributes and OUTPUT_NAMES in attributes else []
+    names: list[str] = []
+    for position, name in enumerate(given if len(given) == count else [f"output_{k}" for k in range(count)]):
+        names.append(name if name and name not in names else f"{name}:{position}")
+    return names
 
 
 def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:

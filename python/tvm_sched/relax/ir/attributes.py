@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 import tvm
 
-from tvm_frontends.imported_model import PARAMETERS
+from tvm_frontends.imported_model import OUTPUT_NAMES, PARAMETERS
 
 from ...errors import InputError
 from ...pipeline import PipelinePlan
@@ -44,6 +44,7 @@ __all__ = [
     "DEVICE_KIND",
     "LAUNCHES",
     "NAME",
+    "OUTPUT_NAMES",
     "PARAMETERS",
     "PIPELINE",
     "PROBLEM",

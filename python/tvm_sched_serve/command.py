@@ -1,0 +1,206 @@
+"""The command ``serve`` of ``tvm-sched`` and ``tvm-sched-run``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tvm_sched.errors import InputError, TvmSchedError
+
+if TYPE_CHECKING:
+    from .repository import Repository
+    from .server import Addresses
+
+_BAD_INPUT, _FAILURE = 2, 1
+_ABOUT = """Serve compiled models on this machine to clients of the Open Inference Protocol (Triton's, KServe's): over HTTP,
+gRPC and shared memory. A folder holds NAME.so, or NAME/VERSION/model.so."""
+
+
+def main(arguments: Sequence[str], program: str = "tvm-sched serve") -> int:
+    """Run the command; return its exit status: 0, 1 for a failure, 2 for wrong input."""
+    options = make_parser(program).parse_args(list(arguments))
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    try:
+        _serve(options)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _BAD_INPUT
+    except TvmSchedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _FAILURE
+    return 0
+
+
+def _serve(options: argparse.Namespace) -> None:
+    try:
+        from .execution_queue import QueueOptions
+        from .http_server import HttpLimits
+        from .repository import LoadOptions
+        from .server import Settings, run
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"serving needs the package {error.name!r}: pip install 'tvm-sched-runtime[serve]' (or 'tvm-sched[serve]')"
+        ) from None
+    queue = QueueOptions(
+        instances=options.instances,
+        places=options.queue,
+        timeout=options.timeout,
+        batch_delay=None if options.batch_delay is None else 1e-3 * options.batch_delay,
+    )
+    settings = Settings(
+        artifact=options.artifact,
+        host=options.host,
+        port=options.port,
+        grpc_port=None if options.no_grpc else options.grpc_port,
+        admin_port=options.admin_port,
+        token_file=options.token_file,
+        admin_token_file=options.admin_token_file,
+        tls_certificate=options.tls_certificate,
+        tls_key=options.tls_key,
+        queue=queue,
+        load=LoadOptions(options.threads, options.watchdog),
+        limits=HttpLimits(options.max_request_bytes, options.max_total_bytes, options.receive_timeout),
+        shared_memory=options.shared_memory,
+        connections=options.max_connections,
+        drain_delay=options.drain_delay,
+        drain_seconds=options.drain_timeout,
+    )
+
+    def started(addresses: Addresses, repository: Repository) -> None:
+        scheme = "https" if settings.tls_certificate else "http"
+        told: dict[str, Any] = {"http": f"{scheme}://{_text(addresses.http)}"}
+        if addresses.grpc is not None:
+            told["grpc"] = _text(addresses.grpc)
+        if addresses.administration is not None:
+            told["administration"] = f"http://{_text(addresses.administration)}"
+        if options.json:
+            print(json.dumps({"models": repository.names(), **told}), flush=True)
+        else:
+            print(f"serving {', '.join(repository.names())}", flush=True)
+            for name, address in told.items():
+                print(f"{name:15} {address}", flush=True)
+
+    run(settings, started)
+
+
+def _text(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _whole(least: int, largest: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if not least <= value <= largest:
+            raise argparse.ArgumentTypeError(f"{value}: {least} to {largest} are allowed")
+        return value
+
+    return number
+
+
+def _seconds(least: float) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        value = float(text)
+        if not (math.isfinite(value) and least <= value <= 1e6):
+            raise argparse.ArgumentTypeError(f"{text}: a number from {least:g} to 1000000 is allowed")
+        return value
+
+    return number
+
+
+def make_parser(program: str) -> argparse.ArgumentParser:
+    """Return the parser of the command's options."""
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=_ABOUT,
+        epilog=f"Examples: {program} model.so | {program} repository/ --instances 2 --batch-delay 2 --admin-port 8002",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    port, count = _whole(0, 65535), _whole(1, 1 << 20)
+    parser.add_argument("artifact", type=Path, metavar="MODEL.so|FOLDER", help="what `tvm-sched compile` wrote")
+    where = parser.add_argument_group("where")
+    where.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="to listen on; another than loopback needs --token-file"
+    )
+    where.add_argument("--port", type=port, default=8000, metavar="N", help="of HTTP; 0 takes a free one")
+    where.add_argument("--grpc-port", type=port, default=8001, metavar="N", help="of gRPC; 0 takes a free one")
+    where.add_argument("--no-grpc", action="store_true", help="serve HTTP only")
+    where.add_argument("--admin-port", type=port, metavar="N", help="of administration and metrics, on 127.0.0.1")
+    where.add_argument(
+        "--shared-memory",
+        action="store_true",
+        help="let clients name POSIX shared memory: they can then read and write every segment of the server's user",
+    )
+    access = parser.add_argument_group("who")
+    access.add_argument("--token-file", type=Path, metavar="FILE", help="bearer tokens of clients, one a line")
+    access.add_argument(
+        "--admin-token-file", type=Path, metavar="FILE", help="bearer tokens that may load and unload models"
+    )
+    access.add_argument("--tls-certificate", type=Path, metavar="FILE", help="PEM file, with --tls-key")
+    access.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM file")
+    run = parser.add_argument_group("how models run")
+    run.add_argument("--instances", type=_whole(1, 1024), default=1, metavar="N", help="runs of a model at once")
+    run.add_argument("--threads", type=_whole(1, 4096), metavar="N", help="threads of a run's CPU devices together")
+    run.add_argument(
+        "--batch-delay",
+        type=_seconds(0),
+        metavar="MS",
+        help="join requests to batches; milliseconds that one may wait for others",
+    )
+    run.add_argument(
+        "--queue", type=count, default=256, metavar="N", help="requests of a model that may wait; others get 503"
+    )
+    run.add_argument(
+        "--timeout", type=_seconds(1e-3), default=60.0, metavar="SECONDS", help="for a request, waiting included"
+    )
+    run.add_argument(
+        "--watchdog", type=_seconds(0), metavar="SECONDS", help="give up a run in which no step ended for that long"
+    )
+    limits = parser.add_argument_group("limits")
+    limits.add_argument(
+        "--max-request-bytes", type=_whole(1, 1 << 40), default=64 << 20, metavar="N", help="of a request's body"
+    )
+    limits.add_argument(
+        "--max-total-bytes",
+        type=_whole(1, 1 << 44),
+        default=1 << 30,
+        metavar="N",
+        help="of all bodies over HTTP at once",
+    )
+    limits.add_argument(
+        "--max-connections", type=count, default=1024, metavar="N", help="of HTTP, and requests of gRPC at once"
+    )
+    limits.add_argument(
+        "--receive-timeout",
+        type=_seconds(1e-3),
+        default=30.0,
+        metavar="SECONDS",
+        help="for headers, for a body, and to take an answer",
+    )
+    limits.add_argument(
+        "--drain-delay",
+        type=_seconds(0),
+        default=0.0,
+        metavar="SECONDS",
+        help="after SIGTERM: not ready, and requests are still accepted",
+    )
+    limits.add_argument(
+        "--drain-timeout",
+        type=_seconds(1e-3),
+        default=30.0,
+        metavar="SECONDS",
+        help="after that: until unanswered requests are given up",
+    )
+    parser.add_argument("--json", action="store_true", help="print the addresses as one JSON line")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

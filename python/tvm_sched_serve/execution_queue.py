@@ -1,0 +1,283 @@
+"""The bounded queue before a model: priorities, time-outs, batches, and threads that run them."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from tvm_sched.errors import InputError
+
+from .datatypes import Array
+from .failures import Busy, Failed, Late, RequestError
+from .served_model import ServedModel
+
+LOG = logging.getLogger("tvm_sched.serve")
+
+
+@dataclass(frozen=True)
+class QueueOptions:
+    """How requests of a model wait and run.
+
+    Parameters
+    ----------
+    instances : int
+        Runs that proceed at once.
+    places : int
+        Requests that may wait.
+    timeout : float
+        Seconds until a request fails, waiting and running included, if it does not ask for less.
+    batch_delay : float or None
+        Seconds that a request may wait for others to join it; None joins none.
+    """
+
+    instances: int = 1
+    places: int = 256
+    timeout: float = 60.0
+    batch_delay: float | None = None
+
+
+@dataclass
+class Statistics:
+    """Counts and summed nanoseconds since the model was loaded, as the protocol's statistics extension has them."""
+
+    successes: int = 0
+    failures: int = 0
+    success_ns: int = 0
+    failure_ns: int = 0
+    queue_ns: int = 0
+    input_ns: int = 0
+    compute_ns: int = 0
+    output_ns: int = 0
+    last_inference_ms: int = 0
+    executions: int = 0
+    batches: dict[int, list[int]] = field(default_factory=dict)
+    """For each number of rows: executions and nanoseconds of joining, computing and splitting."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Nanoseconds of one request."""
+
+    queue_ns: int
+    input_ns: int
+    compute_ns: int
+    output_ns: int
+
+
+Observer = Callable[[int, float, "Timing | None"], None]
+"""Called at the end of each request with its status, its seconds, and their parts if it was answered."""
+CANCELLED = 499
+"""Status of a request whose client went."""
+
+
+@dataclass(eq=False)
+class _Waiting:
+    arrays: Sequence[Array]
+    rows: int
+    result: asyncio.Future[tuple[list[Array], Timing]]
+    since_ns: int
+    queued: bool = True
+
+
+class ExecutionQueue:
+    """Requests to one version of a model.
+
+    All methods are called in the event loop's thread; only `_execute` runs in others.
+    """
+
+    def __init__(self, model: ServedModel, options: QueueOptions) -> None:
+        self.model = model
+        self.options = options
+        self.statistics = Statistics()
+        self.waiting = 0
+        self.running = 0
+        self._heap: list[tuple[int, int, _Waiting]] = []
+        self._numbers = itertools.count()
+        self._threads = ThreadPoolExecutor(options.instances, f"tvm-sched-{model.name}")
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle: asyncio.Event = asyncio.Event()
+        self._idle.set()
+        self._seconds = 0.0
+        self.observe: Observer = lambda status, seconds, timing: None
+        self.joins = options.batch_delay is not None and bool(model.batch_sizes)
+
+    async def submit(self, arrays: Sequence[Array], priority: int = 0, timeout: float = 0.0) -> list[Array]:
+        """Run the model on inputs in their order.
+
+        Parameters
+        ----------
+        arrays : sequence of numpy.ndarray
+        priority : int
+            Lower numbers come first; 0 is the default, which is the middle.
+        timeout : float
+            Seconds; 0 is the queue's.
+
+        Raises
+        ------
+        RequestError
+            The shapes fit no plan, there is no place, the time is over, or the run failed.
+        """
+        rows = self.model.check(arrays, self.joins)
+        if self.waiting >= self.options.places:
+            self.observe(Busy.status, 0.0, None)
+            raise Busy(f"{self.waiting} requests wait for the model, as many as may", self.retry_after())
+        loop = asyncio.get_running_loop()
+        now = time.perf_counter_ns()
+        each = _Waiting(arrays, rows, loop.create_future(), now)
+        seconds = min(timeout, self.options.timeout) if timeout > 0 else self.options.timeout
+        timer = loop.call_later(seconds, _expire, each, seconds)
+        heapq.heappush(self._heap, (priority, next(self._numbers), each))
+        self.waiting += 1
+        self._idle.clear()
+        self._dispatch()
+        total = self.statistics
+        try:
+            outputs, timing = await each.result
+        except (RequestError, asyncio.CancelledError) as error:
+            total.failures += 1
+            spent = time.perf_counter_ns() - now
+            total.failure_ns += spent
+            self.observe(error.status if isinstance(error, RequestError) else CANCELLED, 1e-9 * spent, None)
+            raise
+        finally:
+            timer.cancel()
+            self._leave(each)
+        total.successes += 1
+        spent = time.perf_counter_ns() - now
+        total.success_ns += spent
+        total.queue_ns += timing.queue_ns
+        total.input_ns += timing.input_ns
+        total.compute_ns += timing.compute_ns
+        total.output_ns += timing.output_ns
+        total.last_inference_ms = time.time_ns() // 1_000_000
+        self.observe(200, 1e-9 * spent, timing)
+        return outputs
+
+    def retry_after(self) -> int:
+        """Seconds after which a place should be free."""
+        return max(1, min(60, math.ceil(self.waiting * self._seconds / self.options.instances)))
+
+    async def drain(self) -> None:
+        """Wait until nothing waits or runs, then end the threads."""
+        await self._idle.wait()
+        self._threads.shutdown(wait=False)
+
+    def _leave(self, each: _Waiting) -> None:
+        """Give back the place of a request that waits no more."""
+        if each.queued:
+            each.queued = False
+            self.waiting -= 1
+            self._heap = [entry for entry in self._heap if entry[2].queued]
+            heapq.heapify(self._heap)
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self.waiting and not self.running:
+            self._idle.set()
+
+    def _dispatch(self) -> None:
+        """Start runs while an instance is free and a request waits."""
+        while self._heap and self.running < self.options.instances:
+            if self._should_wait():
+                return
+            batch = self._take()
+            if batch:
+                self.running += 1
+                loop = asyncio.get_running_loop()
+                self._threads.submit(self._execute, batch, time.perf_counter_ns(), loop)
+
+    def _should_wait(self) -> bool:
+        """Whether the batch may still grow; then a timer is set."""
+        if not self.joins or not self.options.batch_delay:
+            return False
+        if sum(each.rows for _, _, each in self._heap) >= self.model.batch_sizes[-1]:
+            return False
+        oldest = min(each.since_ns for _, _, each in self._heap)
+        left = self.options.batch_delay - 1e-9 * (time.perf_counter_ns() - oldest)
+        if left <= 0:
+            return False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(left, self._dispatch)
+        return True
+
+    def _take(self) -> list[_Waiting]:
+        """Take the first request, and those after it that fit into its batch."""
+        batch: list[_Waiting] = []
+        rows = 0
+        while self._heap:
+            each = self._heap[0][2]
+            if batch and (not self.joins or rows + each.rows > self.model.batch_sizes[-1]):
+                break
+            heapq.heappop(self._heap)
+            each.queued = False
+            self.waiting -= 1
+            if not each.result.done():
+                batch.append(each)
+                rows += each.rows
+        return batch
+
+    def _execute(self, batch: list[_Waiting], begun_ns: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Run a batch in a thread of ours."""
+        rows = sum(each.rows for each in batch)
+        times = [begun_ns]
+        results: list[list[Array]] = []
+        failure: RequestError | None = None
+        try:
+            inputs = self.model.join([each.arrays for each in batch], rows) if self.joins else batch[0].arrays
+            times.append(time.perf_counter_ns())
+            outputs = self.model.run(inputs)
+            times.append(time.perf_counter_ns())
+            if self.joins:
+                begin = 0
+                for each in batch:
+                    results.append([output[begin : begin + each.rows] for output in outputs])
+                    begin += each.rows
+            else:
+                results = [outputs]
+            times.append(time.perf_counter_ns())
+        except InputError as error:
+            failure = RequestError(str(error))
+        except Exception as error:
+            LOG.error("model %s version %s: %s", self.model.name, self.model.version, error)
+            failure = Failed("the run failed; the server's log says why")
+        loop.call_soon_threadsafe(self._finish, batch, rows, results, times, failure)
+
+    def _finish(
+        self,
+        batch: list[_Waiting],
+        rows: int,
+        results: list[list[Array]],
+        times: list[int],
+        failure: RequestError | None,
+    ) -> None:
+        self.running -= 1
+        if failure is None:
+            spans = [after - before for before, after in itertools.pairwise(times)]
+            self._seconds = 0.9 * self._seconds + 0.1e-9 * sum(spans) if self._seconds else 1e-9 * sum(spans)
+            self.statistics.executions += 1
+            counts = self.statistics.batches.setdefault(max(rows, 1), [0, 0, 0, 0])
+            for place, more in enumerate((1, *spans)):
+                counts[place] += more
+        for position, each in enumerate(batch):
+            if each.result.done():
+                continue
+            if failure is not None:
+                each.result.set_exception(failure)
+            else:
+                each.result.set_result((results[position], Timing(times[0] - each.since_ns, *spans)))
+        self._settle()
+        self._dispatch()
+
+
+def _expire(each: _Waiting, seconds: float) -> None:
+    if not each.result.done():
+        state = "waiting" if each.queued else "running"
+        each.result.set_exception(Late(f"the request was {state} after its {seconds:g} s"))

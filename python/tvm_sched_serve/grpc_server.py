@@ -1,0 +1,265 @@
+"""The Open Inference Protocol over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+
+from tvm_sched import __version__
+
+from .access import Access
+from .datatypes import raw_bytes
+from .failures import Busy, RequestError
+from .inference import EXTENSIONS, SERVER, GivenInput, GivenRequest, WantedOutput, infer, metadata, statistics
+from .repository import Repository
+from .shared_memory import SharedMemory
+
+LOG = logging.getLogger("tvm_sched.serve")
+SERVICE = "inference.GRPCInferenceService"
+_CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
+    "INT64": "int64_contents", "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents",
+    "UINT64": "uint64_contents", "FP32": "fp32_contents", "FP64": "fp64_contents",
+}  # fmt: skip
+"""The field of typed contents for each data type."""
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED, 403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND, 413: grpc.StatusCode.RESOURCE_EXHAUSTED, 503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}  # fmt: skip
+_STREAM_REQUESTS = 64
+"""Requests of one stream that are under way at once."""
+
+
+@cache
+def messages() -> dict[str, Any]:
+    """Return the protocol's messages by name.
+
+    They are in a pool of their own: a client in the same process describes messages of the same names.
+    """
+    description = descriptor_pb2.FileDescriptorSet.FromString(
+        Path(__file__).with_name("open_inference.binpb").read_bytes()
+    )
+    pool = descriptor_pool.DescriptorPool()
+    for file in description.file:
+        pool.Add(file)
+    found = message_factory.GetMessageClassesForFiles([file.name for file in description.file], pool)
+    return {name.removeprefix("inference."): kind for name, kind in found.items()}
+
+
+class GrpcService:
+    """The methods of the service.
+
+    Parameters
+    ----------
+    repository, memory, access
+    """
+
+    def __init__(self, repository: Repository, memory: SharedMemory, access: Access) -> None:
+        self.repository, self.memory, self.access = repository, memory, access
+
+    def handler(self) -> Any:
+        """Return what a `grpc.aio.Server` is given."""
+        known = messages()
+        unary: dict[str, tuple[Callable[[Any, Any], Awaitable[dict[str, Any] | Any]], bool | None]] = {
+            "ServerLive": (self._live, None),
+            "ServerReady": (self._ready, None),
+            "ModelReady": (self._model_ready, False),
+            "ServerMetadata": (self._server, False),
+            "ModelMetadata": (self._model, False),
+            "ModelInfer": (self._infer, False),
+            "ModelStatistics": (self._statistics, False),
+            "RepositoryIndex": (self._index, False),
+            "RepositoryModelLoad": (self._load, True),
+            "RepositoryModelUnload": (self._unload, True),
+            "SystemSharedMemoryStatus": (self._memory_status, False),
+            "SystemSharedMemoryRegister": (self._memory_register, False),
+            "SystemSharedMemoryUnregister": (self._memory_unregister, False),
+        }
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(
+                self._guarded(act, administration, known[f"{name}Response"]),
+                request_deserializer=known[f"{name}Request"].FromString,
+                response_serializer=known[f"{name}Response"].SerializeToString,
+            )
+            for name, (act, administration) in unary.items()
+        }
+        methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+            self._stream,
+            request_deserializer=known["ModelInferRequest"].FromString,
+            response_serializer=known["ModelStreamInferResponse"].SerializeToString,
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def _check(self, context: Any, administration: bool) -> None:
+        for name, value in context.invocation_metadata() or ():
+            if name == "authorization":
+                given = value if isinstance(value, bytes) else value.encode("utf-8", "replace")
+                break
+        else:
+            given = b""
+        self.access.check(given, administration=administration)
+
+    def _guarded(self, act: Callable[[Any, Any], Awaitable[Any]], administration: bool | None, kind: Any) -> Any:
+        async def checked(request: Any, context: Any) -> Any:
+            try:
+                if administration is not None:
+                    self._check(context, administration)
+                answer = await act(request, context)
+            except RequestError as error:
+                await _abort(context, error)
+            else:
+                return json_format.ParseDict(answer, kind()) if isinstance(answer, dict) else answer
+
+        return checked
+
+    async def _live(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"live": True}
+
+    async def _ready(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"ready": self.repository.ready}
+
+    async def _model_ready(self, request: Any, context: Any) -> dict[str, Any]:
+        ready = self.repository.ready and self.repository.has(request.name, request.version)
+        return {"ready": ready}
+
+    async def _server(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"name": SERVER, "version": __version__, "extensions": EXTENSIONS}
+
+    async def _model(self, request: Any, context: Any) -> dict[str, Any]:
+        return metadata(self.repository, self.repository.find(request.name, request.version))
+
+    async def _statistics(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"model_stats": [statistics(q) for q in self.repository.queues(request.name, request.version)]}
+
+    async def _index(self, request: Any, context: Any) -> dict[str, Any]:
+        index = await asyncio.to_thread(self.repository.index)
+        return {"models": [vars(entry) for entry in index if entry.state == "READY" or not request.ready]}
+
+    async def _load(self, request: Any, context: Any) -> dict[str, Any]:
+        if request.parameters:
+            raise RequestError("load takes no parameters: the artifact in the repository is loaded")
+        await self.repository.load(request.model_name)
+        return {}
+
+    async def _unload(self, request: Any, context: Any) -> dict[str, Any]:
+        await self.repository.unload(request.model_name)
+        return {}
+
+    async def _memory_status(self, request: Any, context: Any) -> dict[str, Any]:
+        return {
+            "regions": {
+                r.name: {"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.byte_size}
+                for r in self.memory.status(request.name)
+            }
+        }
+
+    async def _memory_register(self, request: Any, context: Any) -> dict[str, Any]:
+        self.memory.register(request.name, request.key, request.offset, request.byte_size)
+        return {}
+
+    async def _memory_unregister(self, request: Any, context: Any) -> dict[str, Any]:
+        self.memory.unregister(request.name)
+        return {}
+
+    async def _infer(self, request: Any, context: Any) -> Any:
+        parameters = _plain(request.parameters)
+        left = context.time_remaining()
+        if left is not None and 0 < left < 1e9:  # of the client's deadline
+            limit = max(1, int(1e6 * left))
+            asked = parameters.get("timeout")
+            parameters["timeout"] = min(asked, limit) if isinstance(asked, int) and asked > 0 else limit
+        contents = request.raw_input_contents
+        raw = iter(contents)
+        inputs = []
+        used = 0
+        for each in request.inputs:
+            given = _plain(each.parameters)
+            item = GivenInput(each.name, each.datatype, each.shape, given)
+            if each.HasField("contents"):
+                if contents:
+                    raise RequestError("the inputs have typed contents and raw contents; one of them is allowed")
+                field = _CONTENTS.get(each.datatype)
+                if field is None:
+                    raise RequestError(f"input {each.name[:64]!r}: {each.datatype[:32]} needs raw contents")
+                item.values = getattr(each.contents, field)
+            elif "shared_memory_region" not in given:
+                content = next(raw, None)
+                if content is None:
+                    raise RequestError(f"input {each.name[:64]!r} has no contents")
+                item.content = memoryview(content)
+                used += 1
+            inputs.append(item)
+        if used != len(contents):
+            raise RequestError(f"there are {len(contents)} raw contents for {used} inputs")
+        wanted = [WantedOutput(output.name, _plain(output.parameters)) for output in request.outputs]
+        result = await infer(
+            self.repository,
+            self.memory,
+            GivenRequest(request.model_name, request.model_version, request.id, parameters, inputs, wanted),
+        )
+        model = result.queue.model
+        answer = messages()["ModelInferResponse"](model_name=model.name, model_version=model.version, id=result.id)
+        for output in result.outputs:
+            described = answer.outputs.add(
+                name=output.type.name, datatype=output.type.datatype, shape=output.value.shape
+            )
+            if output.region is not None:
+                described.parameters["shared_memory_region"].string_param = output.region.name
+                described.parameters["shared_memory_byte_size"].int64_param = output.value.nbytes
+                answer.raw_output_contents.append(b"")  # clients count the outputs
+            else:
+                answer.raw_output_contents.append(bytes(raw_bytes(output.value)))
+        return answer
+
+    async def _stream(self, requests: AsyncIterator[Any], context: Any) -> None:
+        """Answer the requests of a stream as they end; an error ends only its request."""
+        kind = messages()["ModelStreamInferResponse"]
+        places = asyncio.Semaphore(_STREAM_REQUESTS)
+        writing = asyncio.Lock()
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            self._check(context, False)
+        except RequestError as error:
+            await _abort(context, error)
+
+        async def answer(request: Any) -> None:
+            try:
+                result = kind(infer_response=await self._infer(request, context))
+            except RequestError as error:
+                result = kind(error_message=str(error))
+                result.infer_response.id = request.id
+            finally:
+                places.release()
+            async with writing:
+                await context.write(result)
+
+        try:
+            async for request in requests:
+                await places.acquire()
+                task = asyncio.create_task(answer(request))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            await asyncio.gather(*tasks)
+        finally:
+            for task in list(tasks):
+                task.cancel()
+
+
+def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as plain values."""
+    return {
+        name: getattr(value, value.WhichOneof("parameter_choice") or "bool_param") for name, value in parameters.items()
+    }
+
+
+async def _abort(context: Any, error: RequestError) -> None:
+    trailing = (("retry-after", str(error.retry_after)),) if isinstance(error, Busy) else ()
+    await context.abort(_CODES.get(error.status, grpc.StatusCode.INTERNAL), str(error), trailing)

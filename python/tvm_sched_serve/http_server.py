@@ -1,0 +1,484 @@
+"""The Open Inference Protocol over HTTP: an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tvm_sched import __version__
+
+from .access import Access
+from .datatypes import aligned_bytes, raw_bytes
+from .failures import Busy, NotFound, RequestError, TooLarge, TooSlow, Unauthorized
+from .inference import EXTENSIONS, SERVER, GivenInput, GivenRequest, Result, WantedOutput, infer, metadata, statistics
+from .metrics import CONTENT_TYPE, Metrics
+from .repository import Repository
+from .shared_memory import SharedMemory
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+_LENGTH_HEADER = b"inference-header-content-length"
+_JSON = b"application/json"
+
+
+class _Input(msgspec.Struct):
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] = {}
+    data: Any = None
+
+
+class _Output(msgspec.Struct):
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class _InferRequest(msgspec.Struct):
+    inputs: list[_Input]
+    id: str = ""
+    parameters: dict[str, Any] = {}
+    outputs: list[_Output] = []
+
+
+class _Region(msgspec.Struct):
+    key: str
+    byte_size: int
+    offset: int = 0
+
+
+class _IndexOptions(msgspec.Struct):
+    ready: bool = False
+
+
+_DECODER = msgspec.json.Decoder(_InferRequest)
+
+
+@dataclass(frozen=True)
+class HttpLimits:
+    """What a request may take.
+
+    Parameters
+    ----------
+    body_bytes : int
+        Of one request.
+    total_bytes : int
+        Of all requests that are received or answered at one time.
+    seconds : float
+        To send a body, or to take an answer.
+    """
+
+    body_bytes: int = 64 << 20
+    total_bytes: int = 1 << 30
+    seconds: float = 30.0
+
+
+class _ClientGone(Exception):
+    """The client closed its connection, or takes no answer."""
+
+
+class TimeLimit:
+    """Ends what the current task waits for with a TimeoutError."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._expired = False
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._expire)
+
+    def _expire(self) -> None:
+        self._expired = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._timer.cancel()
+        if self._expired and kind is asyncio.CancelledError:
+            raise TimeoutError
+
+
+class InferenceServer:
+    """An ASGI application.
+
+    Parameters
+    ----------
+    repository, memory, metrics, access, limits
+    inference : bool
+        False for the port that has nothing but administration.
+    administration : bool
+        Whether this is the port for administration.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        memory: SharedMemory,
+        metrics: Metrics,
+        access: Access,
+        limits: HttpLimits,
+        *,
+        administration: bool = False,
+    ) -> None:
+        self.repository, self.memory, self.metrics = repository, memory, metrics
+        self.access, self.limits, self.administration = access, limits, administration
+        self._held_bytes = 0
+        self._other = Starlette(routes=self._routes(), exception_handlers={HTTPException: _not_routed})
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+        path: str = scope["path"]
+        try:
+            if path.endswith("/infer") and not self.administration and scope["method"] == "POST":
+                await self._infer(path, dict(scope["headers"]), receive, send)
+            else:
+                await self._other(scope, receive, send)
+        except RequestError as error:
+            await _send_error(send, error)
+        except _ClientGone:
+            pass
+
+    async def _infer(self, path: str, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+        self.access.check(headers.get(b"authorization", b""), administration=False)
+        match path.split("/"):
+            case ["", "v2", "models", name, "infer"]:
+                version = ""
+            case ["", "v2", "models", name, "versions", version, "infer"]:
+                pass
+            case _:
+                raise NotFound("there is no such path")
+        self.repository.find(name, version)
+        length = _whole_header(headers, b"content-length")
+        split = _whole_header(headers, _LENGTH_HEADER)
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            raise RequestError("compressed bodies are not taken")
+        if length is None:
+            raise RequestError("a request needs a Content-Length")
+        if length > self.limits.body_bytes:
+            raise TooLarge(f"the body has {length} bytes; {self.limits.body_bytes} are allowed")
+        if split is not None and split > length:
+            raise RequestError("Inference-Header-Content-Length is more than the body")
+        if self._held_bytes + length > self.limits.total_bytes:
+            raise Busy("the requests that are under way take all memory that they may")
+        self._held_bytes += length
+        try:
+            body = await self._receive(length, split or 0, receive)
+            given = _parse(body, split, name, version)
+            result = await self._run(given, receive)
+            with TimeLimit(self.limits.seconds):  # of clients that do not take their answer
+                await _send_result(send, result)
+        except TimeoutError:
+            raise _ClientGone from None
+        finally:
+            self._held_bytes -= length
+
+    async def _receive(self, length: int, split: int, receive: Receive) -> memoryview:
+        """Read a body into memory in which the binary tensors begin at an aligned address."""
+        body = aligned_bytes(length, split).data
+        done = 0
+        try:
+            with TimeLimit(self.limits.seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _ClientGone
+                    part = message.get("body", b"")
+                    if done + len(part) > length:
+                        raise RequestError("the body is longer than its Content-Length")
+                    body[done : done + len(part)] = part
+                    done += len(part)
+                    if not message.get("more_body"):
+                        break
+        except TimeoutError:
+            raise TooSlow(f"the body did not come within {self.limits.seconds:g} s") from None
+        if done != length:
+            raise RequestError("the body is shorter than its Content-Length")
+        return body
+
+    async def _run(self, given: GivenRequest, receive: Receive) -> Result:
+        """Run a request; if its client goes, cancel it."""
+        work = asyncio.current_task()
+        went = False
+
+        async def watch() -> None:
+            nonlocal went
+            await receive()
+            went = True
+            if work is not None:
+                work.cancel()
+
+        watching = asyncio.ensure_future(watch())
+        try:
+            return await infer(self.repository, self.memory, given)
+        except asyncio.CancelledError:
+            if went:
+                raise _ClientGone from None
+            raise
+        finally:
+            watching.cancel()
+
+    def _routes(self) -> list[Route]:
+        routes = [
+            ("/v2/repository/index", self._index, ["POST"], False),
+            ("/v2/repository/models/{name}/load", self._load, ["POST"], True),
+            ("/v2/repository/models/{name}/unload", self._unload, ["POST"], True),
+            ("/metrics", self._metrics, ["GET"], False),
+            ("/v2/health/live", self._live, ["GET"], None),
+            ("/v2/health/ready", self._ready, ["GET"], None),
+        ]
+        if not self.administration:
+            memory = "/v2/systemsharedmemory"
+            routes += [
+                ("/v2", self._server, ["GET"], False),
+                ("/v2/models/stats", self._statistics, ["GET"], False),
+                (f"{memory}/status", self._memory_status, ["GET"], False),
+                (f"{memory}/region/{{name}}/status", self._memory_status, ["GET"], False),
+                (f"{memory}/region/{{name}}/register", self._memory_register, ["POST"], False),
+                (f"{memory}/region/{{name}}/unregister", self._memory_unregister, ["POST"], False),
+                (f"{memory}/unregister", self._memory_unregister, ["POST"], False),
+            ]
+            for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+                routes += [
+                    (model, self._model, ["GET"], False),
+                    (f"{model}/ready", self._model_ready, ["GET"], False),
+                    (f"{model}/stats", self._statistics, ["GET"], False),
+                    (f"{model}/config", self._config, ["GET"], False),
+                ]
+        return [Route(path, self._guarded(act, admin), methods=methods) for path, act, methods, admin in routes]
+
+    def _guarded(
+        self, act: Callable[[Request], Awaitable[Response]], administration: bool | None
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Check the token before ``act``, and answer what it refuses; None asks for no token."""
+
+        async def checked(request: Request) -> Response:
+            try:
+                if administration is not None:
+                    given = request.headers.get("authorization", "").encode("latin-1")
+                    administrates = administration or self.administration
+                    self.access.check(given, administration=administrates, own_port=self.administration)
+                return await act(request)
+            except RequestError as error:
+                status, headers, body = _error(error)
+                return Response(body, status, dict(headers), "application/json")
+
+        return checked
+
+    async def _live(self, request: Request) -> Response:
+        return Response()
+
+    async def _ready(self, request: Request) -> Response:
+        return Response(status_code=200 if self.repository.ready else 503)
+
+    async def _server(self, request: Request) -> Response:
+        extensions = [each for each in EXTENSIONS if self.memory.allowed or each != "system_shared_memory"]
+        return _json({"name": SERVER, "version": __version__, "extensions": extensions})
+
+    async def _model(self, request: Request) -> Response:
+        return _json(metadata(self.repository, self._find(request)))
+
+    async def _model_ready(self, request: Request) -> Response:
+        self._find(request)
+        return Response(status_code=200 if self.repository.ready else 503)
+
+    async def _config(self, request: Request) -> Response:
+        queue = self._find(request)
+        described = metadata(self.repository, queue)
+        batch = queue.model.batch_sizes[-1] if queue.joins else 0
+        for kind in ("inputs", "outputs"):
+            described[kind] = [
+                {"name": t["name"], "data_type": f"TYPE_{t['datatype']}", "dims": t["shape"][1 if batch else 0 :]}
+                for t in described[kind]
+            ]
+        return _json(
+            {
+                "name": queue.model.name,
+                "platform": described["platform"],
+                "max_batch_size": batch,
+                "input": described["inputs"],
+                "output": described["outputs"],
+                "instance_group": [{"count": queue.options.instances, "kind": "KIND_CPU"}],
+            }
+        )
+
+    async def _statistics(self, request: Request) -> Response:
+        where = request.path_params
+        queues = self.repository.queues(where.get("name", ""), where.get("version", ""))
+        return _json({"model_stats": [statistics(queue) for queue in queues]})
+
+    async def _index(self, request: Request) -> Response:
+        options = _decode(await self._small_body(request) or b"{}", _IndexOptions)
+        index = await asyncio.to_thread(self.repository.index)
+        return _json([asdict(entry) for entry in index if entry.state == "READY" or not options.ready])
+
+    async def _load(self, request: Request) -> Response:
+        parameters = _decode(await self._small_body(request) or b"{}", dict[str, Any]).get("parameters") or {}
+        if parameters:
+            raise RequestError("load takes no parameters: the artifact in the repository is loaded")
+        await self.repository.load(request.path_params["name"])
+        return Response()
+
+    async def _unload(self, request: Request) -> Response:
+        await self.repository.unload(request.path_params["name"])
+        return Response()
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
+
+    async def _memory_status(self, request: Request) -> Response:
+        regions = self.memory.status(request.path_params.get("name", ""))
+        return _json([{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.byte_size} for r in regions])
+
+    async def _memory_register(self, request: Request) -> Response:
+        region = _decode(await self._small_body(request), _Region)
+        self.memory.register(request.path_params["name"], region.key, region.offset, region.byte_size)
+        return Response()
+
+    async def _memory_unregister(self, request: Request) -> Response:
+        self.memory.unregister(request.path_params.get("name", ""))
+        return Response()
+
+    def _find(self, request: Request) -> Any:
+        return self.repository.find(request.path_params["name"], request.path_params.get("version", ""))
+
+    async def _small_body(self, request: Request, limit: int = 1 << 16) -> bytes:
+        """Read a body of a few fields."""
+        body = bytearray()
+        try:
+            with TimeLimit(self.limits.seconds):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > limit:
+                        raise TooLarge(f"the body has more than {limit} bytes")
+        except TimeoutError:
+            raise TooSlow(f"the body did not come within {self.limits.seconds:g} s") from None
+        return bytes(body)
+
+
+def _decode(body: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(f"the body is not what is expected: {str(error)[:200]}") from None
+
+
+def _whole_header(headers: dict[bytes, bytes], name: bytes) -> int | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 18:
+        raise RequestError(f"the header {name.decode()} is not a number")
+    return int(text)
+
+
+def _parse(body: memoryview, split: int | None, name: str, version: str) -> GivenRequest:
+    """Read the JSON part of a body, and give each binary input its bytes."""
+    end = len(body) if split is None else split
+    try:
+        document = _DECODER.decode(body[:end])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(f"the request is not what the protocol says: {str(error)[:200]}") from None
+    inputs = []
+    for each in document.inputs:
+        content = None
+        size = each.parameters.get("binary_data_size")
+        if size is not None:
+            if (
+                isinstance(size, bool)
+                or not isinstance(size, int)
+                or not 0 <= size <= len(body) - end
+                or each.data is not None
+            ):
+                raise RequestError(f"input {each.name[:64]!r}: binary_data_size does not fit the body")
+            content = body[end : end + size]
+            end += size
+        inputs.append(GivenInput(each.name, each.datatype, each.shape, each.parameters, content, each.data))
+    if end != len(body):
+        raise RequestError(f"the body has {len(body) - end} bytes after its last input")
+    wanted = [WantedOutput(output.name, output.parameters) for output in document.outputs]
+    return GivenRequest(name, version, document.id, document.parameters, inputs, wanted)
+
+
+async def _not_routed(request: Request, error: Exception) -> Response:
+    """Answer requests of a path or method that there is not."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return Response(
+        msgspec.json.encode({"error": "there is no such path or method"}), status, media_type="application/json"
+    )
+
+
+def _json(document: Any) -> Response:
+    return Response(msgspec.json.encode(document), media_type="application/json")
+
+
+def _error(error: RequestError) -> tuple[int, list[tuple[str, str]], bytes]:
+    headers = []
+    if isinstance(error, Busy):
+        headers.append(("retry-after", str(error.retry_after)))
+    if isinstance(error, Unauthorized):
+        headers.append(("www-authenticate", "Bearer"))
+    return error.status, headers, msgspec.json.encode({"error": str(error)})
+
+
+async def _send_error(send: Send, error: RequestError) -> None:
+    status, more, body = _error(error)
+    headers = [(name.encode(), value.encode()) for name, value in more]
+    with suppress(TimeoutError, OSError):
+        await _send(send, status, [*headers, (b"content-type", _JSON)], body)
+
+
+async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_result(send: Send, result: Result) -> None:
+    """Answer with the outputs: binary ones behind the JSON document."""
+    outputs, parts = [], []
+    for each in result.outputs:
+        parameters: dict[str, Any] = {}
+        described: dict[str, Any] = {
+            "name": each.type.name, "datatype": each.type.datatype, "shape": each.value.shape, "parameters": parameters,
+        }  # fmt: skip
+        if each.region is not None:
+            parameters["shared_memory_region"] = each.region.name
+            parameters["shared_memory_byte_size"] = each.value.nbytes
+        elif each.parameters.get("binary_data", result.binary):
+            content = raw_bytes(each.value)
+            parameters["binary_data_size"] = content.nbytes
+            parts.append(content)
+        else:
+            if each.type.datatype in ("FP16", "BF16"):
+                raise RequestError(
+                    f"output {each.type.name!r} is {each.type.datatype}, which JSON does not carry: ask for binary_data"
+                )
+            described["data"] = each.value.reshape(-1).tolist()
+        outputs.append(described)
+    document = msgspec.json.encode(
+        {
+            "model_name": result.queue.model.name,
+            "model_version": result.queue.model.version,
+            **({"id": result.id} if result.id else {}),
+            "outputs": outputs,
+        }
+    )
+    if not parts:
+        await _send(send, 200, [(b"content-type", _JSON)], document)
+        return
+    headers = [(b"content-type", b"application/octet-stream"), (_LENGTH_HEADER, str(len(document)).encode())]
+    await _send(send, 200, headers, b"".join((document, *parts)))

@@ -1,0 +1,83 @@
+"""Counters and histograms of the server in Prometheus's format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from .execution_queue import ExecutionQueue, Timing
+
+_SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_LABELS = ("model", "version")
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """What ``/metrics`` tells."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._queues: list[ExecutionQueue] = []
+        self._histograms = {
+            part: Histogram(f"tvm_sched_{part}_seconds", text, _LABELS, buckets=_SECONDS, registry=self._registry)
+            for part, text in (
+                ("request", "Time of answered requests from their arrival in the queue"),
+                ("queue", "Time that requests waited"),
+                ("join", "Time to join requests to a batch"),
+                ("compute", "Time of the model's runs"),
+                ("split", "Time to split a batch's outputs"),
+            )
+        }
+        self._requests = Counter(
+            "tvm_sched_requests", "Requests by outcome", (*_LABELS, "status"), registry=self._registry
+        )
+        self._registry.register(_Gauges(self._queues))
+
+    def change(self, queue: ExecutionQueue, opened: bool) -> None:
+        """Begin or end to watch a version of a model."""
+        if not opened:
+            self._queues.remove(queue)
+            return
+        self._queues.append(queue)
+        labels = (queue.model.name, queue.model.version)
+        parts = {name: histogram.labels(*labels) for name, histogram in self._histograms.items()}
+        counters: dict[int, Any] = {}
+
+        def observe(status: int, seconds: float, timing: Timing | None) -> None:
+            if status not in counters:
+                counters[status] = self._requests.labels(*labels, str(status))
+            counters[status].inc()
+            if timing is not None:
+                parts["request"].observe(seconds)
+                parts["queue"].observe(1e-9 * timing.queue_ns)
+                parts["join"].observe(1e-9 * timing.input_ns)
+                parts["compute"].observe(1e-9 * timing.compute_ns)
+                parts["split"].observe(1e-9 * timing.output_ns)
+
+        queue.observe = observe
+
+    def text(self) -> bytes:
+        """Return all metrics."""
+        return bytes(generate_latest(self._registry))
+
+
+class _Gauges(Collector):
+    """What queues hold at the moment."""
+
+    def __init__(self, queues: list[ExecutionQueue]) -> None:
+        self._queues = queues
+
+    def collect(self) -> Iterator[Any]:
+        waiting = GaugeMetricFamily("tvm_sched_waiting", "Requests that wait", labels=_LABELS)
+        running = GaugeMetricFamily("tvm_sched_running", "Runs under way", labels=_LABELS)
+        executions = CounterMetricFamily("tvm_sched_executions", "Runs of the model", labels=_LABELS)
+        for queue in self._queues:
+            labels = (queue.model.name, queue.model.version)
+            waiting.add_metric(labels, queue.waiting)
+            running.add_metric(labels, queue.running)
+            executions.add_metric(labels, queue.statistics.executions)
+        yield from (waiting, running, executions)

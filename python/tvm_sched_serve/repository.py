@@ -1,0 +1,236 @@
+"""The models that a server holds: a folder of artifacts with versions, or one artifact."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvm_sched.errors import InputError, TvmSchedError
+
+from .execution_queue import ExecutionQueue, QueueOptions
+from .failures import Failed, NotFound, RequestError
+from .served_model import ServedModel
+
+LOG = logging.getLogger("tvm_sched.serve")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_VERSION = re.compile(r"[1-9][0-9]{0,9}")
+MODEL_FILE = "model.so"
+"""Name of the artifact in the folder of a version."""
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How artifacts are loaded."""
+
+    threads: int | None = None
+    watchdog: float | None = None
+
+
+@dataclass
+class IndexEntry:
+    """A version as the index of the repository lists it."""
+
+    name: str
+    version: str
+    state: str
+    reason: str = ""
+
+
+class Repository:
+    """Finds, loads and unloads models.
+
+    A folder holds ``NAME.so``, which is version 1 of the model NAME, and ``NAME/VERSION/model.so``.
+
+    Parameters
+    ----------
+    root : Path
+        The folder, or one artifact.
+    queue : QueueOptions
+    load : LoadOptions
+    on_change : callable, optional
+        Called with a queue that was opened (True) or closed (False).
+
+    Raises
+    ------
+    InputError
+        There is no such file or folder, or an artifact's name is not allowed.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        queue: QueueOptions | None = None,
+        load: LoadOptions | None = None,
+        on_change: Callable[[ExecutionQueue, bool], None] = lambda queue, opened: None,
+    ) -> None:
+        self.root = root
+        self.queue_options = queue or QueueOptions()
+        self.load_options = load or LoadOptions()
+        self.on_change = on_change
+        self.ready = False
+        self._served: dict[str, dict[str, ExecutionQueue]] = {}
+        self._latest: dict[str, ExecutionQueue] = {}
+        self._failed: dict[str, str] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._drains: set[asyncio.Task[None]] = set()
+        if not root.exists():
+            raise InputError(f"{root}: there is no such artifact or folder")
+        if not self.names():
+            raise InputError(
+                f"{root}: holds no artifact; expected NAME.so or NAME/VERSION/{MODEL_FILE}, with names of letters, digits, "
+                "'.', '_' and '-', and versions 1, 2, ..."
+            )
+
+    def names(self) -> list[str]:
+        """Return the names of all models on the disk."""
+        if self.root.is_file():
+            return [self.root.stem] if _NAME.fullmatch(self.root.stem) else []
+        found = set()
+        for entry in self.root.iterdir():
+            name = entry.stem if entry.suffix == ".so" and entry.is_file() else entry.name
+            if _NAME.fullmatch(name) and self.files(name):
+                found.add(name)
+        return sorted(found)
+
+    def files(self, name: str) -> dict[str, Path]:
+        """Return the artifact of each version of a model; none that a link takes out of the repository."""
+        if not _NAME.fullmatch(name):
+            return {}
+        if self.root.is_file():
+            return {"1": self.root} if name == self.root.stem else {}
+        root = self.root.resolve()
+        found = {"1": self.root / f"{name}.so"}
+        folder = self.root / name
+        if folder.is_dir() and folder.resolve().is_relative_to(root):
+            found |= {e.name: e / MODEL_FILE for e in folder.iterdir() if _VERSION.fullmatch(e.name)}
+        return {
+            version: file
+            for version, file in sorted(found.items(), key=lambda each: int(each[0]))
+            if file.is_file() and file.resolve().is_relative_to(root)
+        }
+
+    def find(self, name: str, version: str = "") -> ExecutionQueue:
+        """Return the queue of a version, by default of the highest.
+
+        Raises
+        ------
+        NotFound
+        """
+        found = self._served.get(name, {}).get(version) if version else self._latest.get(name)
+        if found is None:
+            raise NotFound(f"there is no model {name[:128]!r}" + (f" version {version[:16]!r}" if version else ""))
+        return found
+
+    def has(self, name: str, version: str = "") -> bool:
+        """Whether a version of a model, or any, is served."""
+        return version in self._served.get(name, ()) if version else name in self._latest
+
+    def versions(self, name: str) -> list[str]:
+        """Return the versions of a model that are served."""
+        return list(self._served.get(name, ()))
+
+    def queues(self, name: str = "", version: str = "") -> Iterator[ExecutionQueue]:
+        """Return the queues of all versions, of one model's, or one."""
+        if version:
+            yield self.find(name, version)
+        elif name:
+            self.find(name)
+            yield from self._served[name].values()
+        else:
+            for versions in list(self._served.values()):
+                yield from versions.values()
+
+    def index(self) -> list[IndexEntry]:
+        """Return all versions on the disk and in memory with their state."""
+        entries = []
+        for name in sorted({*self.names(), *self._served}):
+            served = self._served.get(name, {})
+            for version in sorted({*self.files(name), *served}, key=int):
+                reason = self._failed.get(name, "") if version not in served else ""
+                entries.append(IndexEntry(name, version, "READY" if version in served else "UNAVAILABLE", reason or ""))
+        return entries
+
+    async def load_all(self) -> None:
+        """Load every model; the server is ready afterwards.
+
+        Raises
+        ------
+        InputError
+            An artifact cannot be loaded.
+        """
+        for name in self.names():
+            await self._load(name)
+        self.ready = True
+
+    async def load(self, name: str) -> None:
+        """Load all versions of a model again from the disk, then send requests to them.
+
+        The versions that served until then keep the requests that they have, and end when these are answered. If an
+        artifact cannot be loaded, everything stays as it was.
+
+        Raises
+        ------
+        NotFound, RequestError
+        """
+        try:
+            await self._load(name)
+        except TvmSchedError as error:
+            LOG.error("model %s was not loaded: %s", name, error)
+            self._failed[name] = "an artifact was refused; the server's log says why"
+            raise RequestError(f"model {name!r} was not loaded: {self._failed[name]}") from None
+        except OSError as error:
+            LOG.error("model %s was not loaded: %s", name, error)
+            raise Failed(f"model {name!r} was not loaded") from None
+
+    async def unload(self, name: str) -> None:
+        """Stop serving a model; requests that wait or run are answered.
+
+        Raises
+        ------
+        NotFound
+        """
+        async with self._lock(name):
+            self.find(name)
+            self._latest.pop(name)
+            await asyncio.gather(*(self._close(queue) for queue in self._served.pop(name).values()))
+
+    async def drain(self) -> None:
+        """Refuse readiness, and wait until every request is answered."""
+        self.ready = False
+        await asyncio.gather(*(queue.drain() for queue in self.queues()), *self._drains)
+
+    async def _load(self, name: str) -> None:
+        files = self.files(name)
+        if not files:
+            raise NotFound(f"there is no model {name[:128]!r} in the repository")
+        async with self._lock(name):
+            options = self.load_options
+            loaded = {}
+            for version, file in files.items():
+                model = await asyncio.to_thread(
+                    ServedModel.load, file, name, version, instances=self.queue_options.instances,
+                    threads=options.threads, watchdog=options.watchdog,
+                )  # fmt: skip
+                loaded[version] = ExecutionQueue(model, self.queue_options)
+            for queue in loaded.values():
+                self.on_change(queue, True)
+            old = self._served.get(name, {})
+            self._served[name] = loaded
+            self._latest[name] = loaded[max(loaded, key=int)]
+            self._failed.pop(name, None)
+            for queue in old.values():
+                task = asyncio.create_task(self._close(queue))
+                self._drains.add(task)
+                task.add_done_callback(self._drains.discard)
+            LOG.info("model %s: serving versions %s", name, ", ".join(loaded))
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    async def _close(self, queue: ExecutionQueue) -> None:
+        await queue.drain()
+        self.on_change(queue, False)

@@ -1,0 +1,139 @@
+"""A server in a process of its own, and a small model whose values are whole numbers, so that they are exact."""
+
+import json
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from inference_server_values import copy_artifact, weights
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("onnx")
+
+
+def compile_model(path, factor=1):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    from tvm_sched.relax import compile
+
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["product"]), helper.make_node("Relu", ["product"], ["activations"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+        [helper.make_tensor_value_info("activations", TensorProto.FLOAT, ["n", 4])],
+        [numpy_helper.from_array(factor * weights(), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    compile(model, "cpu1", input_shapes={"x": ({1, 4}, 8)}).export(path)
+
+
+@pytest.fixture(scope="session")
+def artifacts(tmp_path_factory):
+    """The model, and the same with weights twice as large."""
+    folder = tmp_path_factory.mktemp("artifacts")
+    for factor in (1, 2):
+        compile_model(folder / f"by{factor}.so", factor)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def repository(artifacts, tmp_path_factory):
+    """A folder with the model `small`, and `versioned` in two versions."""
+    folder = tmp_path_factory.mktemp("repository")
+    copy_artifact(artifacts / "by1.so", folder / "small.so")
+    copy_artifact(artifacts / "by1.so", folder / "versioned" / "1" / "model.so")
+    copy_artifact(artifacts / "by2.so", folder / "versioned" / "2" / "model.so")
+    return folder
+
+
+class Server:
+    """A server as a process; ``http`` and ``grpc`` are HOST:PORT."""
+
+    def __init__(self, artifact, *options):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tvm_sched.run_artifact", "serve", str(artifact), "--port", "0", "--grpc-port", "0",
+             "--json", "--threads", "1", *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read()
+        told = json.loads(line)
+        self.http = told["http"].partition("//")[2]
+        self.grpc = told.get("grpc")
+        self.administration = told.get("administration")
+        host, port = self.http.rsplit(":", 1)
+        self.address = host, int(port)
+
+    def stop(self):
+        """End it as a service manager does; return its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(30)
+        finally:
+            self.process.kill()
+            self.process.communicate()
+
+
+@pytest.fixture(scope="session")
+def start():
+    """Start servers; they end with the tests."""
+    servers = []
+
+    def make(*arguments):
+        servers.append(Server(*arguments))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def server(start, repository):
+    """One server for all tests that change nothing of it."""
+    return start(
+        repository, "--shared-memory", "--admin-port", "0", "--max-request-bytes", "100000", "--receive-timeout", "2"
+    )
+
+
+@pytest.fixture
+def rows():
+    """Inputs of small whole numbers."""
+    return lambda n: np.random.default_rng(n).integers(-9, 9, (n, 8)).astype(np.float32)
+
+
+class BlockingModule:
+    """In place of an artifact: a run waits until it is let go, and gives back its input."""
+
+    def __init__(self):
+        import threading
+
+        self.go = threading.Event()
+        self.batches = []
+
+    def run(self, *arrays):
+        self.batches.append(arrays[0].copy())
+        assert self.go.wait(20)
+        return [array.copy() for array in arrays]
+
+
+@pytest.fixture
+def blocking():
+    """A model that runs when it is told to, for rows of 3 numbers in batches of 1, 2 and 4."""
+    from tvm_sched_serve.datatypes import TensorType
+    from tvm_sched_serve.served_model import ServedModel
+
+    def make(sizes=(1, 2, 4)):
+        module = BlockingModule()
+        size = -1 if len(sizes) > 1 else sizes[0]
+        tensor = TensorType("x", "float32", (size, 3))
+        model = ServedModel("m", "1", module, (tensor,), (tensor,), frozenset(((n, 3),) for n in sizes))
+        return SimpleNamespace(module=module, model=model)
+
+    return make

@@ -1,0 +1,190 @@
+"""The queue: order, batches, limits, time-outs, cancellation, drain. A run ends when the test lets it."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions
+from tvm_sched_serve.failures import Busy, Failed, Late, RequestError
+
+
+def row(number, count=1):
+    return [np.full((count, 3), number, np.float32)]
+
+
+async def until(condition):
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never happened")
+
+
+def test_priorities_then_order(blocking):
+    made = blocking()
+
+    async def work():
+        queue = ExecutionQueue(made.model, QueueOptions())
+        first = asyncio.create_task(queue.submit(row(0)))
+        await until(lambda: made.module.batches)
+        tasks = [
+            asyncio.create_task(queue.submit(row(n), priority)) for n, priority in ((1, 9), (2, 5), (3, 9), (4, 1))
+        ]
+        await until(lambda: queue.waiting == 4)
+        made.module.go.set()
+        await asyncio.gather(first, *tasks)
+        await queue.drain()
+
+    asyncio.run(work())
+    assert [int(batch[0, 0]) for batch in made.module.batches] == [0, 4, 2, 1, 3]
+
+
+def test_requests_join_to_batches_and_each_gets_its_rows(blocking):
+    made = blocking()
+
+    async def work():
+        queue = ExecutionQueue(made.model, QueueOptions(batch_delay=0.0))
+        tasks = [asyncio.create_task(queue.submit(row(0)))]
+        await until(lambda: made.module.batches)
+        tasks += [asyncio.create_task(queue.submit(row(n, rows))) for n, rows in ((1, 1), (2, 2), (3, 2))]
+        await until(lambda: queue.waiting == 3)
+        made.module.go.set()
+        return await asyncio.gather(*tasks), queue.statistics
+
+    results, statistics = asyncio.run(work())
+    assert [batch.shape[0] for batch in made.module.batches] == [1, 4, 2]  # 1 + 2 rows are padded to 4
+    assert made.module.batches[1][3].tolist() == [0, 0, 0]
+    for number, count, (value,) in zip((0, 1, 2, 3), (1, 1, 2, 2), results, strict=True):
+        np.testing.assert_array_equal(value, row(number, count)[0])
+    assert {rows: counts[0] for rows, counts in statistics.batches.items()} == {1: 1, 3: 1, 2: 1}
+
+
+def test_a_batch_waits_no_longer_than_its_delay_and_not_when_it_is_full(blocking):
+    made = blocking()
+    made.module.go.set()
+
+    async def work():
+        queue = ExecutionQueue(made.model, QueueOptions(batch_delay=30.0))
+        await asyncio.wait_for(asyncio.gather(*(queue.submit(row(n)) for n in range(4))), 10)
+        short = ExecutionQueue(made.model, QueueOptions(batch_delay=0.02))
+        await asyncio.wait_for(short.submit(row(9)), 10)
+
+    asyncio.run(work())
+    assert [batch.shape[0] for batch in made.module.batches] == [4, 1]
+
+
+def test_a_full_queue_refuses_with_a_time_to_come_back(blocking):
+    made = blocking()
+
+    async def work():
+        queue = ExecutionQueue(made.model, QueueOptions(places=1))
+        tasks = [asyncio.create_task(queue.submit(row(0)))]
+        await until(lambda: made.module.batches)
+        tasks.append(asyncio.create_task(queue.submit(row(1))))
+        await until(lambda: queue.waiting == 1)
+        with pytest.raises(Busy) as refused:
+            await queue.submit(row(2))
+        made.module.go.set()
+        await asyncio.gather(*tasks)
+        return refused.value
+
+    assert asyncio.run(work()).retry_after >= 1
+    assert len(made.module.batches) == 2
+
+
+def test_late_requests_fail_and_are_not_computed(blocking):
+    made = blocking()
+
+    async def work():
+        queue = ExecutionQueue(made.model, QueueOptions())
+        first = asyncio.create_task(queue.submit(row(0)))
+        await until(lambda: made.module.batches)
+        with pytest.raises(Late, match="waiting"):
+            await queue.submit(row(1), timeout=0.02)
+        assert queue.waiting == 0
+        made.module.go.set()
+        await first
+        made.module.go.clear()
+        with pytest.raises(Late, match="running"):
+            await queue.submit(row(2), timeout=0.02)
+        made.module.go.set()
+        await queue.drain()
+
+    asyncio.run(work())
+    assert [int(batch[0, 0]) for batch in made.module.batches] == [0, 2]
+
+
+def test_cancelled_requests_give_back_their_place(blocking):
+    made = blocking()
+
+    async def work():
+        queue = ExecutionQueue(made.model, QueueOptions(places=1))
+        first = asyncio.create_task(queue.submit(row(0)))
+        await until(lambda: made.module.batches)
+        for _ in range(3):
+            gone = asyncio.create_task(queue.submit(row(1)))
+            await until(lambda: queue.waiting == 1)
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+            assert queue.waiting == 0
+        made.module.go.set()
+        await first
+        await queue.drain()
+
+    asyncio.run(work())
+    assert len(made.module.batches) == 1
+
+
+def test_drain_waits_for_what_waits_and_runs(blocking):
+    made = blocking()
+
+    async def work():
+        queue = ExecutionQueue(made.model, QueueOptions())
+        tasks = [asyncio.create_task(queue.submit(row(n))) for n in range(3)]
+        await until(lambda: made.module.batches)
+        drained = asyncio.create_task(queue.drain())
+        await asyncio.sleep(0.02)
+        assert not drained.done()
+        made.module.go.set()
+        await asyncio.wait_for(drained, 10)
+        assert all(task.done() for task in tasks)
+
+    asyncio.run(work())
+
+
+def test_a_failed_run_fails_its_requests_only(blocking):
+    made = blocking()
+    run = made.module.run
+
+    def fails(*arrays):
+        if arrays[0][0, 0] == 7:
+            raise RuntimeError("secret of this machine")
+        return run(*arrays)
+
+    made.module.run = fails
+    made.module.go.set()
+
+    async def work():
+        queue = ExecutionQueue(made.model, QueueOptions())
+        with pytest.raises(Failed) as failed:
+            await queue.submit(row(7))
+        assert "secret" not in str(failed.value)
+        (value,) = await queue.submit(row(8))
+        return value
+
+    np.testing.assert_array_equal(asyncio.run(work()), row(8)[0])
+
+
+def test_rows_that_no_batch_holds(blocking):
+    made = blocking()
+
+    async def work():
+        queue = ExecutionQueue(made.model, QueueOptions(batch_delay=0.0))
+        with pytest.raises(RequestError, match="from 1 to 4"):
+            await queue.submit(row(0, 5))
+        apart = ExecutionQueue(made.model, QueueOptions())
+        with pytest.raises(RequestError, match="allowed are"):
+            await apart.submit(row(0, 3))
+
+    asyncio.run(work())
