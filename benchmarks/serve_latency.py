@@ -67,7 +67,7 @@ def main() -> None:
 
 def _rows(folder: Path, requests: int, rounds: int) -> Iterator[Row]:
     import onnx
-    from tvm_sched.testing.models import onnx_model
+    from tvm_sched_bench.testing.models import onnx_model
 
     from tvm_sched.relax import compile
 

@@ -22,7 +22,7 @@ def test_the_page(start, tmp_path):
     pytest.importorskip("tritonclient")
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
-    from tvm_sched.testing.models import onnx_model
+    from tvm_sched_bench.testing.models import onnx_model
 
     from tvm_sched.relax import compile
 

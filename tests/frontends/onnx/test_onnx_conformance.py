@@ -13,7 +13,7 @@ from thorough import THOROUGH
 pytest.importorskip("onnx")
 OURS = "tvm_sched"  # as the script calls us; importing it would make all cases here, too
 pytestmark = pytest.mark.xdist_group("onnx_conformance")  # one run of the sample for all tests
-BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "frontends" / "onnx_conformance.py"
+BENCHMARK = Path(__file__).parents[3] / "distributions" / "frontends" / "benchmarks" / "onnx_conformance.py"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def answers(tmp_path_factory):
     The held-out half of the sample, and all of it in `make test-thorough`: each case is a process, a second of a core.
     """
     path = tmp_path_factory.mktemp("conformance") / "results.json"
-    search = os.pathsep.join([str(BENCHMARK.parents[2] / "python"), os.environ.get("PYTHONPATH", "")])
+    search = os.pathsep.join([str(BENCHMARK.parents[3] / "python"), os.environ.get("PYTHONPATH", "")])
     half = [] if THOROUGH else ["--half", "held-out"]
     command = [sys.executable, str(BENCHMARK), "--sample", *half, "--system", OURS, "--json", str(path)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": search}, capture_output=True, text=True)
