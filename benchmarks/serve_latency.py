@@ -67,9 +67,9 @@ def main() -> None:
 
 def _rows(folder: Path, requests: int, rounds: int) -> Iterator[Row]:
     import onnx
-    from tvm_sched_bench.testing.models import onnx_model
 
     from tvm_sched.relax import compile
+    from tvm_sched_bench.testing.models import onnx_model
 
     small = _small_model()
     for name, model in (("squeezenet, 602 KB", onnx_model("squeezenet")), ("small, 4 KB", small)):

@@ -18,7 +18,7 @@ import tvm_sched_cluster
 from thorough import examples
 from tvm_sched.errors import FormatError, TvmSchedError
 from tvm_sched.problem.topology_file import parse_topology
-from tvm_sched_cluster import ClusterState, Edge, Request, Service, ServiceOperator, load_cluster, place
+from tvm_sched_cluster import ClusterState, Edge, Service, ServiceOperator, ServiceRequest, load_cluster, place
 from tvm_sched_cluster.files.cluster_file import parse_cluster
 from tvm_sched_cluster.files.services_file import parse_services
 
@@ -63,7 +63,7 @@ def place_all(cluster_text: str, services_text: str) -> None:
             return
         for service in services:
             with suppress(TvmSchedError):
-                place(state, Request(service.name, service.name), "first-fit")
+                place(state, ServiceRequest(service.name, service.name), "first-fit")
 
 
 @settings(max_examples=examples(45), deadline=None)
@@ -100,7 +100,7 @@ def test_requirements_that_nothing_meets_and_long_services(found, given_, words)
     services = parse_services(SERVICES.replace(found, given_, 1))
     state = ClusterState(load_cluster("rampa-large"), services)
     with bounded_work(), pytest.raises(TvmSchedError, match=words):
-        place(state, Request("r", "service2"), "first-fit")
+        place(state, ServiceRequest("r", "service2"), "first-fit")
 
 
 @pytest.mark.parametrize("count", [0, -1, 10**4 + 1, 10**18])

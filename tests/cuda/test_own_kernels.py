@@ -46,7 +46,7 @@ def written_out(emit, q, k, v, mask=None, softmax="float32"):
 
 def test_attention_with_casts_is_one_kernel():
     (kernel,), kinds = taken(written_out, (2, 3, 9, 16), (2, 3, 11, 16), (2, 3, 11, 8))
-    assert kinds == ["cuda.attention"]
+    assert kinds == ["handwritten_cuda.attention"]
     assert (kernel["dtype"], kernel["result_dtype"], kernel["scale"]) == ("float16", "float16", 0.25)
     assert [kernel[n] for n in ("batch", "groups", "heads", "rows", "keys", "width", "out")] == [2, 3, 1, 9, 11, 16, 8]
     assert kernel["key"] == [0, 3 * 11 * 16, 11 * 16, 11 * 16, 16, 1]
@@ -61,7 +61,7 @@ def test_heads_are_read_where_projections_leave_them():
         return op.reshape(emit(op.permute_dims(mixed, [0, 2, 1, 3])), (2, 9, 48))
 
     (kernel,), kinds = taken(layer, *[(2, 9, 48)] * 3)
-    assert kinds == ["cuda.attention"]
+    assert kinds == ["handwritten_cuda.attention"]
     for name in ("query", "result"):  # with one head in a group, the stride of heads says nothing
         assert [kernel[name][k] for k in (0, 1, 2, 4, 5)] == [0, 9 * 48, 16, 48, 1]
 
@@ -74,7 +74,7 @@ def test_heads_that_share_keys_and_values():
         return written_out(emit, q, repeated(emit, k), repeated(emit, v))
 
     (kernel,), kinds = taken(layer, (2, 6, 5, 16), (2, 2, 9, 16), (2, 2, 9, 16))
-    assert kinds == ["cuda.attention"]
+    assert kinds == ["handwritten_cuda.attention"]
     assert (kernel["groups"], kernel["heads"]) == (2, 3)
     assert kernel["key"][3] == kernel["value"][3] == 0
 
@@ -97,7 +97,7 @@ def test_the_operator():
         return op.nn.attention(q, k, v, causal_mask="BottomRight")
 
     (kernel,), kinds = taken(layer, (2, 5, 6, 16), (2, 9, 2, 16), (2, 9, 2, 8))
-    assert kinds == ["cuda.attention"]
+    assert kinds == ["handwritten_cuda.attention"]
     assert (kernel["groups"], kernel["heads"], kernel["shift"]) == (2, 3, 4)
     assert kernel["query"] == [0, 5 * 6 * 16, 3 * 16, 16, 6 * 16, 1]
 
@@ -118,7 +118,7 @@ def rms_norm(emit, x, weight):
 def test_an_rms_norm_written_out_is_one_kernel():
     weight = constant(16, dtype="float16")
     (kernel,), kinds = taken(lambda emit, x: rms_norm(emit, x, weight), (2, 3, 16))
-    assert kinds == ["cuda.rms_norm"]
+    assert kinds == ["handwritten_cuda.rms_norm"]
     assert (kernel["rows"], kernel["width"], kernel["vectors"], kernel["dtype"]) == (6, 16, 1, "float16")
     assert kernel["epsilon"] == pytest.approx(1e-6)
 
@@ -131,7 +131,7 @@ def test_a_value_inside_that_is_used_elsewhere_is_kept():
         return op.add(y, emit(op.multiply(y, y)))
 
     _, kinds = taken(both, (3, 16))
-    assert kinds[0] == "cuda.rms_norm"
+    assert kinds[0] == "handwritten_cuda.rms_norm"
     assert len(kinds) > 1
 
 
@@ -139,14 +139,14 @@ def test_a_value_inside_that_is_used_elsewhere_is_kept():
 def test_statistics_of_half_precision_are_in_one_kernel(dtype):
     vectors = [constant(16, dtype=dtype), constant(16, dtype=dtype, seed=1)]
     assert taken(lambda emit, x: op.nn.layer_norm(x, *vectors, axes=[-1]), (4, 16), dtype=dtype)[1] == [
-        "cuda.layer_norm"
+        "handwritten_cuda.layer_norm"
     ]
-    assert taken(lambda emit, x: op.nn.softmax(x), (4, 16), dtype=dtype)[1] == ["cuda.softmax"]
-    assert taken(lambda emit, x: op.nn.softmax(x, axis=0), (4, 16), dtype=dtype)[1] != ["cuda.softmax"]
+    assert taken(lambda emit, x: op.nn.softmax(x), (4, 16), dtype=dtype)[1] == ["handwritten_cuda.softmax"]
+    assert taken(lambda emit, x: op.nn.softmax(x, axis=0), (4, 16), dtype=dtype)[1] != ["handwritten_cuda.softmax"]
 
 
 def test_sorts_and_running_sums():
-    assert taken(lambda emit, x: op.argsort(x, 1), (4, 16))[1] == ["cuda.argsort"]
+    assert taken(lambda emit, x: op.argsort(x, 1), (4, 16))[1] == ["handwritten_cuda.argsort"]
     (kernel,), _ = taken(lambda emit, x: op.topk(x, 3, ret_type="indices"), (4, 16))
     assert (kernel["kept"], kernel["descending"]) == (3, True)
     (kernel,), _ = taken(lambda emit, x: op.cumsum(x, 0), (4, 16))

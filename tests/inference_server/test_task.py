@@ -22,9 +22,8 @@ def test_the_page(start, tmp_path):
     pytest.importorskip("tritonclient")
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
-    from tvm_sched_bench.testing.models import onnx_model
-
     from tvm_sched.relax import compile
+    from tvm_sched_bench.testing.models import onnx_model
 
     (tmp_path / "repository").mkdir()
     compile(onnx_model("squeezenet"), "cpu1").export(tmp_path / "repository" / "squeezenet.so")

@@ -131,15 +131,20 @@ def _lower(
             with explained(f"kernel {names[key]!r}"):
                 lower_kernels({name: functions[key]}, host)
         raise
-    # A kernel that is lowered alone is marked as the entry of its module, for which TVM would generate a function.
-    return {
-        keys[str(v.name_hint)]: tvm.IRModule({v: function.without_attr("tirx.is_entry_func")})
-        for v, function in module.functions_items()
-    }
+    modules: dict[str, dict[tvm.ir.GlobalVar, tirx.PrimFunc]] = {key: {} for key in functions}
+    for variable, function in module.functions_items():
+        # A kernel for a GPU leaves a second function, whose name begins with the kernel's.
+        key = keys[str(variable.name_hint)[:_NAME_LENGTH]]
+        # A kernel that is lowered alone is marked as the entry of its module, for which TVM would generate a function.
+        modules[key][variable] = function.without_attr("tirx.is_entry_func")
+    return {key: tvm.IRModule(module) for key, module in modules.items()}
 
 
 def _name(key: str) -> str:
     return f"tvm_sched_kernel_{key[:32]}"
+
+
+_NAME_LENGTH = len(_name("0" * 64))
 
 
 def _key(function: tirx.PrimFunc, host: tvm.target.Target) -> str:
