@@ -176,7 +176,7 @@ def test_texts_can_be_read(open_page, page, scheme):
     browser.emulate(driver, prefers_color_scheme=scheme)
     for summary in find(driver, "summary"):
         driver.execute_script("arguments[0].parentElement.open = true", summary)
-    assert browser.too_faint(driver) == []
+    wait(driver, lambda: browser.too_faint(driver) == [])  # charts are drawn again a little after the scheme changed
 
 
 @pytest.mark.parametrize("page", ["schedule.html", "pipeline.html", "cluster.html"])
