@@ -37,6 +37,7 @@ def check(model, *runs):
     """What we compute for each of some inputs is what the reference does, with the same sizes and types."""
     module = compile(model, "cpu1", "single").module
     names = [item.name for item in model.graph.input]
+    assert [output["name"] for output in module.outputs()] == [item.name for item in model.graph.output]
     for values in runs:
         expected = ReferenceEvaluator(model).run(None, dict(zip(names, values, strict=True)))
         for found, wanted in zip(module.run(*values), expected, strict=True):

@@ -268,7 +268,7 @@ def _metadata(
     return {
         **({"tail": tail} if tail else {}),
         "name": first.extraction.graph.name,
-        "output_names": _output_names(first),
+        "output_names": _output_names(first, bool(tail)),
         "topology": topology.name,
         "scheduler": first.schedule.scheduler,
         "options": first.schedule.options,
@@ -278,11 +278,14 @@ def _metadata(
     }
 
 
-def _output_names(variant: Variant) -> list[str]:
-    """Return the model's names of its results; each is different, also where the model returns a tensor twice."""
+def _output_names(variant: Variant, has_tail: bool) -> list[str]:
+    """Return the model's names of its results; each is different, also where the model returns a tensor twice.
+
+    The results of a schedule with a tail are the tail's arguments, so these get no names if the model names none.
+    """
     attributes = variant.mod.attrs
-    count = sum(1 for _ in _leaves(variant.result))
     given = list(map(str, attributes[OUTPUT_NAMES])) if attributes and OUTPUT_NAMES in attributes else []
+    count = len(given) if has_tail else sum(1 for _ in _leaves(variant.result))
     names: list[str] = []
     for position, name in enumerate(given if len(given) == count else [f"output_{k}" for k in range(count)]):
         names.append(name if name and name not in names else f"{name}:{position}")
