@@ -18,9 +18,9 @@ from _result_page import Page, write_json
 from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import Topology, load_topology, parse_topology
 from tvm_sched.report.units import format_ns
-from tvm_sched_plans import RuntimePlan, Workload, get_runtime
+from tvm_sched_plans import RuntimePlan, TokenWorkload, get_runtime
 from tvm_sched_plans.planner import make_plan, open_source
-from tvm_sched_plans.runtimes import Request
+from tvm_sched_plans.runtimes import PlanRequest
 
 # Data sheets: RTX 4090 (1008 GB/s; 82.6 and 165.2 TFLOP/s), RTX 3090 (936 GB/s; 35.6 and 71 TFLOP/s), RTX 3060
 # (360 GB/s; 12.7 and 25.4 TFLOP/s), half precision with sums in single precision. PCIe 4.0 x16, and x8 for the last
@@ -100,10 +100,10 @@ def topology_of(name: str) -> Topology:
     return parse_topology(CARDS, "cards") if name == "cards" else load_topology(name)
 
 
-def workload_of(setting: Setting, runtime: str) -> Workload:
+def workload_of(setting: Setting, runtime: str) -> TokenWorkload:
     """What is asked for, in the runtime's format of weights."""
     dtype = setting.blocks if runtime == "llama.cpp" else setting.dtype
-    return Workload(context=setting.context, batch=setting.batch, dtype=dtype)
+    return TokenWorkload(context=setting.context, batch=setting.batch, dtype=dtype)
 
 
 def plan(setting: Setting, runtime: str, folder: Path) -> RuntimePlan:
@@ -115,7 +115,7 @@ def plan(setting: Setting, runtime: str, folder: Path) -> RuntimePlan:
         model = str(folder / model)
     chosen = get_runtime(runtime)
     source = open_source(model, chosen)
-    return make_plan(chosen, Request(source, topology_of(setting.machine), workload_of(setting, runtime)))
+    return make_plan(chosen, PlanRequest(source, topology_of(setting.machine), workload_of(setting, runtime)))
 
 
 def rows(settings: tuple[Setting, ...], folder: Path) -> Iterator[list[str]]:

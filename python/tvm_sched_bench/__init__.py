@@ -2,7 +2,7 @@
 
 from .best_known import BestKnown, Known
 from .run_files import Result, Run
-from .runner import Limits, run
+from .runner import RunLimits, run
 from .scoring import check_kept, keep, prove_kept, raise_bounds, score
 from .standings import Standings, page, summaries
 from .suite import Case, Suite, load_suite
@@ -11,9 +11,9 @@ __all__ = [
     "BestKnown",
     "Case",
     "Known",
-    "Limits",
     "Result",
     "Run",
+    "RunLimits",
     "Standings",
     "Suite",
     "check_kept",

@@ -97,7 +97,7 @@ def run(
     $ tvm-sched bench run benchmarks/instances -o out/run --time-limit 5 --seeds 10
     $ tvm-sched bench run benchmarks/instances -o out/run --only 'moirai/*' --methods anytime,heft,my-scheduler
     """
-    from . import Limits, Run, load_suite
+    from . import Run, RunLimits, load_suite
     from . import run as run_all
     from .bench_summaries import RunCounts
 
@@ -111,7 +111,7 @@ def run(
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     out.files["results"] = str(output)
-    run_all(cases, Limits(time_limit, seeds), into, names, tell)
+    run_all(cases, RunLimits(time_limit, seeds), into, names, tell)
     out.show(f"{len(into.results) - begun} results more in {escape(str(output))}, {len(into.results)} in all")
     out.result(RunCounts(str(output), len(into.results) - begun, len(into.results)))
 

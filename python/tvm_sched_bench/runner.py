@@ -21,7 +21,7 @@ _LOOK = 0.1
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """Limits of a method's runs.
 
     Parameters
@@ -52,7 +52,7 @@ class Limits:
 
 def run(
     cases: Sequence[Case],
-    limits: Limits,
+    limits: RunLimits,
     into: Run,
     methods: Sequence[str] = (),
     tell: Callable[[Case, Result], None] = lambda case, result: None,
@@ -62,7 +62,7 @@ def run(
     Parameters
     ----------
     cases : sequence of Case
-    limits : Limits
+    limits : RunLimits
     into : Run
         Folder of results.
     methods : sequence of str
@@ -87,11 +87,11 @@ def run(
                 tell(case, _run_one(case, method, seed, limits, into))
 
 
-def _seeds(case: Case, method: str, limits: Limits) -> Iterator[int]:
+def _seeds(case: Case, method: str, limits: RunLimits) -> Iterator[int]:
     yield from range(limits.seeds if case.kind.is_random(method) else 1)
 
 
-def _run_one(case: Case, method: str, seed: int, limits: Limits, into: Run) -> Result:
+def _run_one(case: Case, method: str, seed: int, limits: RunLimits, into: Run) -> Result:
     proof, begin = case.proof, time.monotonic()
     answer = _in_process(case, method, seed, limits)
     error, value, solution, seconds = "", None, None, time.monotonic() - begin
@@ -128,7 +128,7 @@ def _stronger(case: Case, ours: Proof, theirs: Proof | None) -> Proof:
     return theirs if theirs is not None and case.kind.better(ours.bound, theirs.bound) else ours
 
 
-def _in_process(case: Case, method: str, seed: int, limits: Limits) -> Answer | str:
+def _in_process(case: Case, method: str, seed: int, limits: RunLimits) -> Answer | str:
     """Run a method in a forked process; return its answer or an error."""
     receive, send = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(

@@ -2,6 +2,6 @@
 
 from .planner import Row, RuntimePlan, export_plan
 from .runtimes import RUNTIMES, Runtime, get_runtime, runtime_names
-from .token_workload import Workload
+from .token_workload import TokenWorkload
 
-__all__ = ["RUNTIMES", "Row", "Runtime", "RuntimePlan", "Workload", "export_plan", "get_runtime", "runtime_names"]
+__all__ = ["RUNTIMES", "Row", "Runtime", "RuntimePlan", "TokenWorkload", "export_plan", "get_runtime", "runtime_names"]

@@ -17,9 +17,9 @@ from tvm_sched.cli.registration import command
 from tvm_sched.errors import InputError
 from tvm_sched.input_shapes import is_token_shape, one_shape, parse_shapes, token_shapes
 
-Workload = Annotated[
+WorkloadOptions = Annotated[
     dict[str, Any],
-    FromApi("tvm_sched_plans.token_workload:Workload", ("context", "batch", "new_tokens", "dtype", "cache_dtype")),
+    FromApi("tvm_sched_plans.token_workload:TokenWorkload", ("context", "batch", "new_tokens", "dtype", "cache_dtype")),
 ]
 
 
@@ -54,7 +54,7 @@ def plan(
         ),
         Writes(),
     ] = None,
-    workload: Workload,
+    workload: WorkloadOptions,
     overhead: Annotated[
         str | None,
         typer.Option(
@@ -127,11 +127,13 @@ def _limits(
 ) -> list[str]:
     from tvm_sched.problem import load_topology
 
-    from . import Workload
+    from . import TokenWorkload
     from .fitting import advice
     from .planner import open_source
-    from .runtimes import Request, get_runtime
+    from .runtimes import PlanRequest, get_runtime
 
     chosen = get_runtime(runtime)
     source = open_source(model, chosen, shapes)
-    return advice(chosen, Request(source, load_topology(topology), Workload(**workload), costs or "roofline", overhead))
+    return advice(
+        chosen, PlanRequest(source, load_topology(topology), TokenWorkload(**workload), costs or "roofline", overhead)
+    )

@@ -21,7 +21,7 @@ MOST_STATES = 20_000
 
 
 @dataclass(frozen=True)
-class Limits:
+class StageLimits:
     """Constraints on a cut besides memory.
 
     Attributes
@@ -114,9 +114,9 @@ class Cutter:
             if starts and k not in starts:
                 self.cost[k][0] = np.inf
 
-    def best(self, limits: Limits | None = None) -> tuple[float, Placement] | None:
+    def best(self, limits: StageLimits | None = None) -> tuple[float, Placement] | None:
         """Least sum of times and copies in nanoseconds, and its placement; None where nothing fits."""
-        limits = limits or Limits()
+        limits = limits or StageLimits()
         units = len(self.chain.model.units)
         cost = self.cost
         if limits.longest_ns < np.inf:
@@ -204,7 +204,7 @@ def stage_times(chain: Chain, placement: Placement) -> list[int]:
 
 def best_latency(chain: Chain, stages: int = 0) -> Placement | None:
     """Return the cut with the least time from the first unit to the last one."""
-    found = Cutter(chain).best(Limits(stages))
+    found = Cutter(chain).best(StageLimits(stages))
     return None if found is None else found[1]
 
 
@@ -214,7 +214,7 @@ def best_period(chain: Chain, stages: int, micro_batches: int) -> Placement | No
     With a limit for the longest stage the least sum falls and the limit rises, so the best limit is where they cross.
     """
     cutter = Cutter(chain)
-    found = cutter.best(Limits(stages))
+    found = cutter.best(StageLimits(stages))
     if found is None or micro_batches <= 1:
         return None if found is None else found[1]
     every = np.unique(np.concatenate([cost[np.isfinite(cost)] for cost in cutter.cost]))
@@ -222,7 +222,7 @@ def best_period(chain: Chain, stages: int, micro_batches: int) -> Placement | No
     best = _period(chain, found, micro_batches), found[1]
     while low <= high:
         middle = (low + high) // 2
-        found = cutter.best(Limits(stages, float(every[middle])))
+        found = cutter.best(StageLimits(stages, float(every[middle])))
         if found is None:
             low = middle + 1
             continue

@@ -11,7 +11,7 @@ from tvm_sched.problem import Bus, Device, Topology
 
 from .architecture import Architecture
 from .places import gpus
-from .runtimes import Case, Request, Runtime
+from .runtimes import Case, PlanRequest, Runtime
 
 MOST_GPUS = 64
 """Numbers of GPUs that are tried."""
@@ -25,12 +25,12 @@ def size_of(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def fits(runtime: Runtime, request: Request) -> bool:
+def fits(runtime: Runtime, request: PlanRequest) -> bool:
     """Whether the model fits on the GPUs in some configuration of the runtime."""
     return any(case.best() is not None for case in runtime.on_gpus(request))
 
 
-def largest(runtime: Runtime, request: Request, field: str, most: int) -> int:
+def largest(runtime: Runtime, request: PlanRequest, field: str, most: int) -> int:
     """The largest ``context`` or ``batch`` of the workload that fits, up to ``most``; 0 where not even the least does."""
     least = 2 if field == "context" else 1
 
@@ -64,7 +64,7 @@ def _largest_feasible(good: Callable[[int], bool], least: int, most: int) -> int
     return low
 
 
-def fewest_gpus(runtime: Runtime, request: Request) -> tuple[int, Device] | None:
+def fewest_gpus(runtime: Runtime, request: PlanRequest) -> tuple[int, Device] | None:
     """How many GPUs like the machine's largest suffice, each on its own bus; None where `MOST_GPUS` do not."""
     largest_one = max(gpus(request.topology), key=lambda device: device.memory)
     count = 1
@@ -75,7 +75,7 @@ def fewest_gpus(runtime: Runtime, request: Request) -> tuple[int, Device] | None
     return None
 
 
-def smallest_set(runtime: Runtime, request: Request) -> tuple[str, ...] | None:
+def smallest_set(runtime: Runtime, request: PlanRequest) -> tuple[str, ...] | None:
     """The smallest set of the machine's GPUs that suffices, largest GPUs first; None where all together do not."""
     devices = sorted(gpus(request.topology), key=lambda device: -device.memory)
     for count in range(1, len(devices) + 1):
@@ -108,7 +108,7 @@ def _identical_devices(topology: Topology, device: Device, count: int) -> Topolo
     return Topology(topology.name, (*devices, *cpus), buses, host_memory=topology.host_memory)
 
 
-def what_fits(runtime: Runtime, request: Request, case: Case) -> str:
+def what_fits(runtime: Runtime, request: PlanRequest, case: Case) -> str:
     """Why a model does not fit, and what would, in a sentence each."""
     chain = case.chain
     needed = [f"weights {size_of(int(chain.weight.sum()))}"]
@@ -123,7 +123,7 @@ def what_fits(runtime: Runtime, request: Request, case: Case) -> str:
     return ". ".join([*sentences, *advice(runtime, request)])
 
 
-def advice(runtime: Runtime, request: Request) -> list[str]:
+def advice(runtime: Runtime, request: PlanRequest) -> list[str]:
     """Sentences on what would fit."""
     found = []
     if isinstance(request.source, Architecture):

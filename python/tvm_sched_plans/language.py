@@ -12,7 +12,7 @@ import msgspec
 from tvm_sched.problem import Operator, OpGraph, Tensor
 
 from .architecture import Architecture
-from .token_workload import FORMATS, NumberFormat, Workload
+from .token_workload import FORMATS, NumberFormat, TokenWorkload
 from .unit_model import CACHE, Phase, UnitModel
 
 
@@ -39,7 +39,7 @@ class Serving:
 
 
 @lru_cache(maxsize=16)
-def language_model(architecture: Architecture, workload: Workload, serving: Serving | None = None) -> UnitModel:
+def language_model(architecture: Architecture, workload: TokenWorkload, serving: Serving | None = None) -> UnitModel:
     """The units ``embed``, ``0.attention``, ``0.feed_forward``, ... and ``head``.
 
     Weights, keys and values are parameters of the graphs. A matrix product and what can be fused into it is one operator.
@@ -94,7 +94,7 @@ class _Pass:
 class _Writer:
     name: str
     architecture: Architecture
-    workload: Workload
+    workload: TokenWorkload
     serving: Serving
     shape: _Pass
     context: int

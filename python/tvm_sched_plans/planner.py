@@ -16,8 +16,8 @@ from tvm_sched.problem import Topology, load_topology
 from .architecture import Architecture, read_architecture
 from .operators import OperatorModel
 from .places import ASSUMED_HOST, is_assumed_host
-from .runtimes import Case, Request, Runtime, Split, get_runtime
-from .token_workload import Workload
+from .runtimes import Case, PlanRequest, Runtime, Split, get_runtime
+from .token_workload import TokenWorkload
 from .unit_bound import NAME as BOUND
 from .unit_bound import lower_bound
 from .unit_pricing import PricedPlacement
@@ -120,7 +120,7 @@ def export_plan(
     runtime: str,
     output: str | os.PathLike[str] | None = None,
     *,
-    workload: Workload | Mapping[str, Any] | None = None,
+    workload: TokenWorkload | Mapping[str, Any] | None = None,
     shapes: Mapping[str, Any] | None = None,
     costs: str = "roofline",
     overhead: int | None = None,
@@ -138,7 +138,7 @@ def export_plan(
         ``"accelerate"``, ``"vllm"``, ``"llama.cpp"``, ``"onnxruntime"``, ``"openvino"`` or ``"torch"``.
     output : path, optional
         Where to write the plan.
-    workload : Workload or mapping, optional
+    workload : TokenWorkload or mapping, optional
         Context, batch and number formats of a language model.
     shapes : mapping, optional
         Sizes of an ONNX file's symbols and inputs: ``{"batch": 1}``.
@@ -159,7 +159,7 @@ def export_plan(
         The model does not fit; the message says which configuration would.
     """
     machine = topology if isinstance(topology, Topology) else load_topology(topology)
-    wanted = workload if isinstance(workload, Workload) else _workload(workload or {})
+    wanted = workload if isinstance(workload, TokenWorkload) else _workload(workload or {})
     chosen = get_runtime(runtime)
     if overhead is not None and overhead < 0:
         raise InputError(f"overhead is {overhead} bytes; 0 or more is allowed")
@@ -172,7 +172,7 @@ def export_plan(
         raise InputError(f"{os.fspath(model)}: shapes are of ONNX files; a language model has a context and a batch")
     if output is not None and isinstance(source, OperatorModel) and source.external:
         _check_beside(Path(model), Path(output))
-    plan = make_plan(chosen, Request(source, machine, wanted, costs, overhead))
+    plan = make_plan(chosen, PlanRequest(source, machine, wanted, costs, overhead))
     if output is not None:
         plan.save(output)
     return plan
@@ -187,9 +187,9 @@ def _check_beside(model: Path, output: Path) -> None:
         )
 
 
-def _workload(fields: Mapping[str, Any]) -> Workload:
+def _workload(fields: Mapping[str, Any]) -> TokenWorkload:
     try:
-        return msgspec.convert(dict(fields), Workload)
+        return msgspec.convert(dict(fields), TokenWorkload)
     except msgspec.ValidationError as error:
         raise InputError(f"workload: {error}") from None
 
@@ -225,7 +225,7 @@ def open_source(
     raise InputError(f"{text}: {runtime.name} is planned for {expected}")
 
 
-def make_plan(runtime: Runtime, request: Request) -> RuntimePlan:
+def make_plan(runtime: Runtime, request: PlanRequest) -> RuntimePlan:
     """Search all configurations of a runtime; see `export_plan`."""
     cases = runtime.cases(request)
     splits = [Split("ours", case, placement) for case in cases if (placement := case.best()) is not None]
@@ -281,12 +281,12 @@ def _row(split: Split, priced: PricedPlacement) -> Row:
     return Row(split.label, priced.total_ns, priced.phase_ns, held, limit, priced.fits)
 
 
-def _model_name(request: Request) -> str:
+def _model_name(request: PlanRequest) -> str:
     source = request.source
     return source.config.name if isinstance(source, Architecture) else source.graph.name
 
 
-def _describe_request(runtime: Runtime, request: Request) -> str:
+def _describe_request(runtime: Runtime, request: PlanRequest) -> str:
     if isinstance(request.source, OperatorModel):
         return "one run"
     workload = request.workload
@@ -298,7 +298,7 @@ def _encoded(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
     return {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
 
 
-def _notes(runtime: Runtime, request: Request, chosen: Split) -> tuple[str, ...]:
+def _notes(runtime: Runtime, request: PlanRequest, chosen: Split) -> tuple[str, ...]:
     overhead = runtime.overhead if request.overhead is None else request.overhead
     why = f": {runtime.overhead_is}" if request.overhead is None else ""
     source = request.source

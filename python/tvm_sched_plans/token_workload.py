@@ -78,7 +78,7 @@ CACHE_FORMATS = ("fp32", "fp16", "bf16", "fp8", "q8_0", "q4_0")
 """Formats of keys and values."""
 
 
-class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TokenWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The requests that a language model serves at once: context, batch and number formats.
 
     Parameters

@@ -10,9 +10,9 @@ from tvm_sched.errors import InputError
 from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
 from tvm_sched_bench import (
     BestKnown,
-    Limits,
     Result,
     Run,
+    RunLimits,
     Standings,
     check_kept,
     keep,
@@ -36,7 +36,7 @@ def values(run_):
 
 
 def test_every_kind_is_run_and_scored(suite, into):
-    run(suite.cases, Limits(1.0), into, METHODS)
+    run(suite.cases, RunLimits(1.0), into, METHODS)
     found = values(into)
     assert found["chain/chain-s2", "tarnawski-dp"] == 13
     assert found["workload/workload", "heuristic"] is not None
@@ -49,24 +49,24 @@ def test_every_kind_is_run_and_scored(suite, into):
     lines = into.folder / "results.jsonl"
     lines.write_bytes(lines.read_bytes() + b'{"instance": "cha')
     again = Run(into.folder)
-    run(suite.cases, Limits(1.0), again, METHODS)
+    run(suite.cases, RunLimits(1.0), again, METHODS)
     assert values(again) == found
     assert len(again.results) == len(into.results)
     assert lines.read_bytes().count(b"\n") == len(found)
 
 
 def test_a_run_of_other_limits_needs_another_folder(suite, into):
-    run(suite.chosen(["chain/*"]), Limits(1.0), into, ["pipedream"])
+    run(suite.chosen(["chain/*"]), RunLimits(1.0), into, ["pipedream"])
     with pytest.raises(InputError, match="is of another run"):
-        run(suite.chosen(["chain/*"]), Limits(2.0), Run(into.folder), ["pipedream"])
+        run(suite.chosen(["chain/*"]), RunLimits(2.0), Run(into.folder), ["pipedream"])
     with pytest.raises(InputError, match="no instance's kind has a method 'heft'; there are anytime, equal-split"):
-        run(suite.chosen(["chain/*"]), Limits(1.0), into, ["heft"])
+        run(suite.chosen(["chain/*"]), RunLimits(1.0), into, ["heft"])
     with pytest.raises(InputError, match="seconds is 0"):
-        Limits(0)
+        RunLimits(0)
 
 
 def test_seeds_of_random_methods(suite, into):
-    run(suite.chosen(["chain/*"]), Limits(0.3, seeds=2), into, ["anytime", "pipedream"])
+    run(suite.chosen(["chain/*"]), RunLimits(0.3, seeds=2), into, ["anytime", "pipedream"])
     assert [(r.method, r.seed) for r in into.results] == [("anytime", 0), ("anytime", 1), ("pipedream", 0)]
 
 
@@ -90,7 +90,7 @@ def faulty(monkeypatch):
 
 
 def test_faults_of_methods_are_results(suite, into, faulty):
-    run(suite.chosen(["random/*cold"]), Limits(0.05, overtime=0.05), into, [*faulty, "single"])
+    run(suite.chosen(["random/*cold"]), RunLimits(0.05, overtime=0.05), into, [*faulty, "single"])
     errors = {result.method: result.error for result in into.results}
     assert errors["broken"].startswith("ZeroDivisionError: so what (test_run.py:")
     assert errors["slow"].startswith("ended after 0.2 s")
@@ -133,7 +133,7 @@ def test_spread_over_seeds_by_hand(suite):
 
 
 def test_best_known_are_checked_and_kept(suite, into, folder):
-    run(suite.cases, Limits(1.0), into, ["single", "heft", "pipedream", "tarnawski-dp", "first-fit"])
+    run(suite.cases, RunLimits(1.0), into, ["single", "heft", "pipedream", "tarnawski-dp", "first-fit"])
     best = BestKnown(suite)
     changed = keep(
         best,

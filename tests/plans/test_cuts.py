@@ -19,7 +19,7 @@ from tvm_sched_plans.cuts import Cutter, best_latency, best_period, kinds_of, st
 from tvm_sched_plans.language import by_layer, language_model
 from tvm_sched_plans.operators import OperatorModel
 from tvm_sched_plans.places import Machine, device_place, host_place
-from tvm_sched_plans.token_workload import Workload
+from tvm_sched_plans.token_workload import TokenWorkload
 from tvm_sched_plans.unit_bound import lower_bound
 from tvm_sched_plans.unit_chain import Chain, segments
 from tvm_sched_plans.unit_pricing import price
@@ -29,7 +29,9 @@ def small_chain(memory, speed, layers=3, tied=False):
     config = DecoderConfig(layers=layers, hidden=64, heads=4, vocab=300, intermediate=128, tied=tied)
     topology = machine(*memory, speed=speed)
     places = tuple(device_place(device, device.memory) for device in topology.devices)
-    return Chain.of(by_layer(language_model(Architecture(config), Workload(context=64))), Machine(topology, places))
+    return Chain.of(
+        by_layer(language_model(Architecture(config), TokenWorkload(context=64))), Machine(topology, places)
+    )
 
 
 def every_cut(chain):

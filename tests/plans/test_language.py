@@ -11,14 +11,16 @@ from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched_plans.architecture import read_architecture
 from tvm_sched_plans.language import Serving, by_layer, language_model
 from tvm_sched_plans.places import Machine, device_place
-from tvm_sched_plans.token_workload import FORMATS, Workload
+from tvm_sched_plans.token_workload import FORMATS, TokenWorkload
 from tvm_sched_plans.unit_chain import Chain
 
 
 def chain(name, serving=None, **workload):
     topology = machine(1 << 40)
     place = device_place(topology.devices[0], 1 << 40)
-    return Chain.of(language_model(read_architecture(name), Workload(**workload), serving), Machine(topology, (place,)))
+    return Chain.of(
+        language_model(read_architecture(name), TokenWorkload(**workload), serving), Machine(topology, (place,))
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_activations_grow_with_the_chunk_and_not_with_the_prompt():
 
 
 def test_units_are_the_same_merged_or_not():
-    model = language_model(read_architecture("openllama-3b"), Workload())
+    model = language_model(read_architecture("openllama-3b"), TokenWorkload())
     topology = machine(1 << 40)
     here = Machine(topology, (device_place(topology.devices[0], 1 << 40),))
     chains = [Chain.of(each, here) for each in (model, by_layer(model), by_layer(model, ends=True))]
@@ -84,7 +86,7 @@ def test_configurations_of_qwen_have_a_bias(tmp_path):
 )  # fmt: skip
 def test_wrong_workloads_are_refused(changes, said):
     with pytest.raises(InputError, match=said):
-        Workload(**changes)
+        TokenWorkload(**changes)
 
 
 def test_wrong_configurations_are_refused(tmp_path):

@@ -15,10 +15,10 @@ from plan_cases import config_file, machine
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched_plans import RUNTIMES, Runtime, export_plan, get_runtime, runtime_names
 from tvm_sched_plans.architecture import read_architecture
-from tvm_sched_plans.runtimes import Request
+from tvm_sched_plans.runtimes import PlanRequest
 from tvm_sched_plans.runtimes.llama_cpp import by_free_memory
 from tvm_sched_plans.runtimes.vllm import even_layers
-from tvm_sched_plans.token_workload import Workload
+from tvm_sched_plans.token_workload import TokenWorkload
 
 GIB = 1 << 30
 UNEQUAL = machine(24e9, 16e9, 12e9, speed=(2.0, 1.0, 0.5))
@@ -145,7 +145,7 @@ def layer_devices(settings, layers):
 )  # fmt: skip
 def test_llama_cpp_puts_layers_where_the_plan_has_them(model, memory, workload):
     topology = machine(*memory)
-    request = Request(read_architecture(model), topology, Workload(**workload))
+    request = PlanRequest(read_architecture(model), topology, TokenWorkload(**workload))
     runtime = get_runtime("llama.cpp")
     case = runtime.cases(request)[0]
     placement = case.best()
@@ -205,10 +205,10 @@ def test_the_automatic_map_is_that_of_transformers(tmp_path, share):
     total = sum(p.numel() * 4 for p in model.parameters())
     free = [int(total * part) for part in share]
     theirs = _get_device_map(model, "auto", {**dict(enumerate(free)), "cpu": 64 << 30}, None)
-    request = Request(
+    request = PlanRequest(
         read_architecture(tmp_path),
         machine(*[x + own._CONTEXT for x in free]),
-        Workload(dtype="fp32", context=64),
+        TokenWorkload(dtype="fp32", context=64),
         overhead=0,
     )
     runtime = get_runtime("accelerate")

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.report.measurement import measured_timeline
-from tvm_sched.report.trace import Part, write_parts, write_trace
+from tvm_sched.report.trace import TracePart, write_parts, write_trace
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedule import Placement, Schedule
 from tvm_sched.schedule.simulator import simulate
@@ -76,7 +76,7 @@ def test_slices_of_a_thread_do_not_overlap(trace):
 
 
 def test_parts_have_titles(problem, single, exact, tmp_path):
-    parts = [Part(simulate(problem, s), problem, s, s.scheduler) for s in (single, exact)]
+    parts = [TracePart(simulate(problem, s), problem, s, s.scheduler) for s in (single, exact)]
     write_parts(tmp_path / "t.json", parts)
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
@@ -109,7 +109,8 @@ def test_each_stream_of_a_run_has_a_line(tmp_path, backend, kind):
     module.run(np.zeros(64, dtype="uint8")) if backend == "cpu" else module.run_times(np.zeros(64, dtype="uint8"))
     ran = measured_timeline(module.timeline(), problem.digest)
     write_parts(
-        tmp_path / "t.json", [Part(simulate(problem, schedule), problem, schedule), Part(ran, problem, schedule)]
+        tmp_path / "t.json",
+        [TracePart(simulate(problem, schedule), problem, schedule), TracePart(ran, problem, schedule)],
     )
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     for pid in (1, 2):

@@ -18,7 +18,7 @@ from .units import format_ns
 _WIDTH = 32
 
 
-class Part(NamedTuple):
+class StagePart(NamedTuple):
     """A part of a stage's cost: its field, and how it is shown."""
 
     field: str
@@ -29,10 +29,10 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part("input_ns", "input", "tensors from other stages and from the host", "▒", "blue"),
-    Part("work_ns", "work", "operators", "█", "green"),
-    Part("overflow_ns", "overflow", "parameters that do not fit, streamed for each batch", "▓", "red"),
-    Part("output_ns", "output", "tensors that others read", "░", "blue"),
+    StagePart("input_ns", "input", "tensors from other stages and from the host", "▒", "blue"),
+    StagePart("work_ns", "work", "operators", "█", "green"),
+    StagePart("overflow_ns", "overflow", "parameters that do not fit, streamed for each batch", "▓", "red"),
+    StagePart("output_ns", "output", "tensors that others read", "░", "blue"),
 )
 """In the order in which a batch meets them."""
 

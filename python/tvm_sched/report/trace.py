@@ -21,7 +21,7 @@ NAMES = {"simulated": "predicted", "emulated": "emulated", "measured": "measured
 """Name of the process that shows a timeline of each source."""
 
 
-class Part(NamedTuple):
+class TracePart(NamedTuple):
     """A timeline in a trace, with what is known besides.
 
     Parameters
@@ -48,10 +48,10 @@ def write_trace(
     schedule: Schedule | None = None,
 ) -> None:
     """Write one trace of the timelines of one schedule, which overlay as all start at time 0; see `write_parts`."""
-    write_parts(path, [Part(timeline, problem, schedule) for timeline in timelines])
+    write_parts(path, [TracePart(timeline, problem, schedule) for timeline in timelines])
 
 
-def write_parts(path: str | os.PathLike[str], parts: Sequence[Part]) -> None:
+def write_parts(path: str | os.PathLike[str], parts: Sequence[TracePart]) -> None:
     """Write one trace: a process for each part, a thread for each of its lanes, one time axis.
 
     Parameters
@@ -65,7 +65,7 @@ def write_parts(path: str | os.PathLike[str], parts: Sequence[Part]) -> None:
     write_atomically(path, b'{"displayTimeUnit":"ms","otherData":' + other + b',"traceEvents":[\n' + text + b"\n]}\n")
 
 
-def trace_events(pid: int, part: Part) -> Iterator[dict[str, Any]]:
+def trace_events(pid: int, part: TracePart) -> Iterator[dict[str, Any]]:
     """Events of one part as the process ``pid``: metadata, complete events, counters."""
     timeline, problem, schedule, title = part
     lanes = ordered_lanes(problem.topology, [timeline]) if problem else list(timeline.lanes)
@@ -125,7 +125,7 @@ def _memory(pid: int, problem: Problem, schedule: Schedule) -> Iterator[dict[str
             }
 
 
-def _trace_metadata(parts: Sequence[Part]) -> dict[str, Any]:
+def _trace_metadata(parts: Sequence[TracePart]) -> dict[str, Any]:
     """Model, topology, scheduler and latencies, for the viewer's page of metadata."""
     about: dict[str, Any] = {"made by": "tvm_sched"}
     for timeline, problem, schedule, title in parts:

@@ -15,7 +15,7 @@ from ..language import Serving, by_layer
 from ..places import DISK_BANDWIDTH, Machine, device_place, host_memory, offload_place
 from ..token_workload import FORMATS
 from ..unit_chain import Chain, Placement
-from .base import GB, Case, Request, Runtime, Split
+from .base import GB, Case, PlanRequest, Runtime, Split
 
 
 class Accelerate(Runtime):
@@ -35,7 +35,7 @@ class Accelerate(Runtime):
     file = "device_map.json"
     serving = Serving(cache_copied=True)
 
-    def cases(self, request: Request) -> list[Case]:
+    def cases(self, request: PlanRequest) -> list[Case]:
         """All on GPUs; where that does not fit, offloaded to the CPU and the disk as few layers as suffice."""
         devices = self.gpus(request)
         plain = self.on_gpus(request)[0]
@@ -47,15 +47,15 @@ class Accelerate(Runtime):
         found = [self._offloading(request, plain, devices[m:]) for m in mains]
         return [plain, *(case for case in found if case)]
 
-    def on_gpus(self, request: Request) -> list[Case]:
+    def on_gpus(self, request: PlanRequest) -> list[Case]:
         """Without offload."""
         model = by_layer(self.language_model(request))
         return [Case(Chain.of(model, self._machine(request, self.gpus(request)), request.costs))]
 
-    def _machine(self, request: Request, devices: Sequence[Device]) -> Machine:
+    def _machine(self, request: PlanRequest, devices: Sequence[Device]) -> Machine:
         return Machine(request.topology, tuple(device_place(d, self.room(request, d)) for d in devices))
 
-    def _offloading(self, request: Request, plain: Case, devices: Sequence[Device]) -> Case | None:
+    def _offloading(self, request: PlanRequest, plain: Case, devices: Sequence[Device]) -> Case | None:
         """The least number of offloaded layers that fits, computed on the first device: accelerate's main one."""
         whole = self._with_offload(request, plain, devices)
         chain = plain.chain
@@ -89,7 +89,7 @@ class Accelerate(Runtime):
                 return case
         return None
 
-    def _with_offload(self, request: Request, plain: Case, devices: Sequence[Device]) -> Case:
+    def _with_offload(self, request: PlanRequest, plain: Case, devices: Sequence[Device]) -> Case:
         """GPUs, and weights in host memory and on the disk that are brought to the first of them."""
         topology, main = request.topology, devices[0]
         bus = topology.route(HOST, topology.device_id[main.name])
@@ -114,7 +114,7 @@ class Accelerate(Runtime):
         places[-1] = replace(places[-1], most_units=count - in_host)
         return Case(chain, search=replace(chain, machine=chain.machine.with_places(places)))
 
-    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+    def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
         """`device_map="auto"`: equal parts by bytes of weights, greedily in order; it knows of no cache."""
         plain = cases[0]
         devices = self.gpus(request)
@@ -123,7 +123,7 @@ class Accelerate(Runtime):
         placement = automatic_map(request, case.chain, free)
         return [Split('device_map="auto"', case, placement)]
 
-    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+    def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
         """The device map: module to number of the GPU, ``"cpu"`` or ``"disk"``."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
@@ -133,7 +133,7 @@ class Accelerate(Runtime):
                 found[name] = numbers.get(places[p].name, places[p].name)
         return {"device_map": found}
 
-    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+    def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """A JSON object for `from_pretrained(device_map=...)` or `dispatch_model`."""
         return {self.file: json.dumps(self.settings(request, split)["device_map"], indent=2) + "\n"}
 
@@ -142,7 +142,7 @@ _CONTEXT = int(0.5 * GB)
 """Bytes of a GPU that are taken when accelerate asks how much is free: the CUDA context, assumed."""
 
 
-def modules_of(request: Request, unit: str) -> Iterator[str]:
+def modules_of(request: PlanRequest, unit: str) -> Iterator[str]:
     """Names of a unit's modules in transformers."""
     names = request.architecture.modules
     if unit == "embed":
@@ -153,7 +153,7 @@ def modules_of(request: Request, unit: str) -> Iterator[str]:
         yield names.layer(int(unit))
 
 
-def automatic_map(request: Request, chain: Chain, free: Sequence[int]) -> Placement:
+def automatic_map(request: PlanRequest, chain: Chain, free: Sequence[int]) -> Placement:
     """The result of transformers' ``device_map="auto"``: `get_balanced_memory` and `infer_auto_device_map`.
 
     Each GPU but the last gets an equal part of the weights, and 1.25 times the largest layer; modules go in order to the

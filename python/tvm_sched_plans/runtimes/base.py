@@ -15,7 +15,7 @@ from ..cuts import best_latency, best_period
 from ..language import Serving, language_model
 from ..operators import OperatorModel
 from ..places import gpus
-from ..token_workload import Workload
+from ..token_workload import TokenWorkload
 from ..unit_chain import Chain, Placement
 from ..unit_model import UnitModel
 from ..unit_pricing import PricedPlacement, price
@@ -24,7 +24,7 @@ Objective = Literal["latency", "throughput"]
 
 
 @dataclass(frozen=True)
-class Request:
+class PlanRequest:
     """A request for a plan: model, machine and workload.
 
     Attributes
@@ -32,7 +32,7 @@ class Request:
     source : Architecture or OperatorModel
         A language model, or a graph of operators from a file.
     topology : Topology
-    workload : Workload
+    workload : TokenWorkload
         Of a language model.
     costs : str
         The cost model's name.
@@ -42,7 +42,7 @@ class Request:
 
     source: Architecture | OperatorModel
     topology: Topology
-    workload: Workload
+    workload: TokenWorkload
     costs: str = "roofline"
     overhead: int | None = None
 
@@ -121,11 +121,11 @@ class Runtime(ABC):
     """Name of the file that a plan is, where none is given."""
     serving: ClassVar[Serving] = Serving()
 
-    def room(self, request: Request, device: Device) -> int:
+    def room(self, request: PlanRequest, device: Device) -> int:
         """Bytes of a device that a plan may use."""
         return device.memory - (self.overhead if request.overhead is None else request.overhead)
 
-    def gpus(self, request: Request) -> tuple[Device, ...]:
+    def gpus(self, request: PlanRequest) -> tuple[Device, ...]:
         """GPUs with room for anything; raises `InputError` where there are none."""
         found = gpus(request.topology)
         if not found:
@@ -140,29 +140,29 @@ class Runtime(ABC):
             )
         return found
 
-    def language_model(self, request: Request, micro_batches: int = 1) -> UnitModel:
+    def language_model(self, request: PlanRequest, micro_batches: int = 1) -> UnitModel:
         """The units of a language model as this runtime serves it."""
         serving = replace(self.serving, micro_batches=micro_batches)
         return language_model(request.architecture, request.workload, serving)
 
     @abstractmethod
-    def cases(self, request: Request) -> list[Case]:
+    def cases(self, request: PlanRequest) -> list[Case]:
         """The configurations to search; memory limits are explained with the first."""
 
-    def on_gpus(self, request: Request) -> list[Case]:
+    def on_gpus(self, request: PlanRequest) -> list[Case]:
         """Configurations with everything on GPUs that can be, to compute what would fit."""
         return self.cases(request)
 
     @abstractmethod
-    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+    def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
         """The runtime's default splits."""
 
     @abstractmethod
-    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+    def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """A plan's files by name: first the plan, then files for the same folder."""
 
     @abstractmethod
-    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+    def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
         """The plan as data, for programs."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..language import Serving
 from ..places import Machine, device_place, host_place
 from ..unit_chain import Chain, Placement, segments
-from .base import GB, Case, Request, Runtime, Split
+from .base import GB, Case, PlanRequest, Runtime, Split
 
 _CPU = 0
 """Place of the host in the machine of this runtime."""
@@ -35,21 +35,21 @@ class LlamaCpp(Runtime):
     file = "llama.sh"
     serving = Serving(chunk=512, cache_block=256)
 
-    def cases(self, request: Request) -> list[Case]:
+    def cases(self, request: PlanRequest) -> list[Case]:
         """The host first, with the embedding and the layers that are on no GPU, then GPUs in any order."""
         return [self._case(request, None)]
 
-    def on_gpus(self, request: Request) -> list[Case]:
+    def on_gpus(self, request: PlanRequest) -> list[Case]:
         """With nothing but the embedding on the host."""
         return [self._case(request, 1)]
 
-    def _case(self, request: Request, most_on_host: int | None) -> Case:
+    def _case(self, request: PlanRequest, most_on_host: int | None) -> Case:
         host = replace(host_place(request.topology, "CPU", first=True), most_units=most_on_host)
         gpus = [device_place(device, self.room(request, device)) for device in self.gpus(request)]
         machine = Machine(request.topology, (host, *gpus))
         return Case(Chain.of(self.language_model(request), machine, request.costs))
 
-    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+    def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
         """All layers split by free memory; and with as many layers on GPUs as fit, which people find by trial."""
         case = cases[0]
         free = [place.total for place in case.chain.machine.places[1:]]
@@ -63,7 +63,7 @@ class LlamaCpp(Runtime):
                 return [every, Split(f"-ngl {count}, by free memory", case, placement)]
         return [every]
 
-    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+    def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
         """The options' values. A layer is where its attention is; feed-forward networks elsewhere have patterns."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
@@ -85,7 +85,7 @@ class LlamaCpp(Runtime):
             "override_tensor": patterns,
         }
 
-    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+    def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """A shell script that starts the server."""
         made = self.settings(request, split)
         workload = request.workload

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..places import Machine, Place, device_place, host_place
 from ..unit_chain import Chain
-from .base import Case, Request, Runtime
+from .base import Case, PlanRequest, Runtime
 
 
 class OnnxBase(Runtime):
@@ -14,15 +14,15 @@ class OnnxBase(Runtime):
 
     takes = ("onnx",)
 
-    def cases(self, request: Request) -> list[Case]:
+    def cases(self, request: PlanRequest) -> list[Case]:
         """GPUs in any order, and the CPU."""
         return [self._case(request, [host_place(request.topology)])]
 
-    def on_gpus(self, request: Request) -> list[Case]:
+    def on_gpus(self, request: PlanRequest) -> list[Case]:
         """Without the CPU."""
         return [self._case(request, [])]
 
-    def _case(self, request: Request, more: Sequence[Place]) -> Case:
+    def _case(self, request: PlanRequest, more: Sequence[Place]) -> Case:
         places = [device_place(device, self.room(request, device)) for device in self.gpus(request)]
         machine = Machine(request.topology, (*places, *more), staged=True, in_order=True)
         return Case(Chain.of(request.operators.units(), machine, request.costs))

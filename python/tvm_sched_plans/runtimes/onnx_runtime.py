@@ -9,7 +9,7 @@ from typing import Any
 
 from ..onnx_parts import annotated, parts_of
 from ..unit_chain import Chain, Placement, segments
-from .base import GB, Case, Request, Split
+from .base import GB, Case, PlanRequest, Split
 from .onnx_base import OnnxBase
 
 MULTIPLIER = 1.5
@@ -31,7 +31,7 @@ class OnnxRuntime(OnnxBase):
     overhead_is = "CUDA context, cuBLAS and cuDNN workspaces (0.6 GB), what its arena takes beyond need (0.2 GB)"
     file = "onnxruntime_plan.json"
 
-    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+    def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
         """All nodes on the first GPU; where its memory is too small, as many as capacity-aware partitioning takes."""
         case = cases[0]
         every = Split("all nodes on one GPU", case, (0,) * len(case.chain.model.units))
@@ -39,7 +39,7 @@ class OnnxRuntime(OnnxBase):
             return [every]
         return [every, Split("greedily in order", case, greedily(case.chain))]
 
-    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+    def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
         """Session options and runs of nodes."""
         places = split.case.chain.machine.places
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
@@ -57,7 +57,7 @@ class OnnxRuntime(OnnxBase):
             ]
         }
 
-    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+    def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """A JSON document with the settings of the sessions, the models, and a script that runs them."""
         made = self.settings(request, split)
         models: dict[str, str | bytes] = {}

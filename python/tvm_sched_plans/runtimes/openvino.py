@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .base import GB, Case, Request, Split
+from .base import GB, Case, PlanRequest, Split
 from .onnx_base import OnnxBase
 from .torch import with_table
 
@@ -26,7 +26,7 @@ class OpenVino(OnnxBase):
     overhead_is = "the driver's context and compiled kernels (0.5 GB)"
     file = "openvino_plan.py"
 
-    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+    def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
         """All that it can on the first device of the list, whatever its memory; or everything on the CPU."""
         case = cases[0]
         units = len(case.chain.model.units)
@@ -36,7 +36,7 @@ class OpenVino(OnnxBase):
             found.append(Split("CPU", case, (last,) * units))
         return found
 
-    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+    def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
         """The device of each operator, by the first tensor that it makes."""
         names = {device.name: f"GPU.{n}" for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
@@ -49,6 +49,6 @@ class OpenVino(OnnxBase):
         }
         return {"affinity": table}
 
-    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+    def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """A Python module with functions ``set_affinities`` and ``compile_model``."""
         return {self.file: with_table("_openvino_script.py", "AFFINITY", self.settings(request, split)["affinity"])}

@@ -12,7 +12,7 @@ from ..places import Machine, Place, device_place, host_place
 from ..unit_chain import Chain, segments
 from ..unit_model import UnitModel
 from .accelerate import modules_of
-from .base import GB, Case, Request, Runtime, Split
+from .base import GB, Case, PlanRequest, Runtime, Split
 
 _TEMPLATES = Path(__file__).parent
 
@@ -34,25 +34,25 @@ class Torch(Runtime):
     file = "place_model.py"
     serving = Serving(cache_copied=True)
 
-    def cases(self, request: Request) -> list[Case]:
+    def cases(self, request: PlanRequest) -> list[Case]:
         """GPUs in any order; the CPU, too, where they do not suffice."""
         plain = self.on_gpus(request)[0]
         return [plain] if plain.best() is not None else [self._case(request, [host_place(request.topology)])]
 
-    def on_gpus(self, request: Request) -> list[Case]:
+    def on_gpus(self, request: PlanRequest) -> list[Case]:
         """Without the CPU."""
         return [self._case(request, [])]
 
-    def _case(self, request: Request, more: list[Place]) -> Case:
+    def _case(self, request: PlanRequest, more: list[Place]) -> Case:
         places = [device_place(device, self.room(request, device)) for device in self.gpus(request)]
         return Case(Chain.of(self._model(request), Machine(request.topology, (*places, *more)), request.costs))
 
-    def _model(self, request: Request) -> UnitModel:
+    def _model(self, request: PlanRequest) -> UnitModel:
         if isinstance(request.source, Architecture):
             return by_layer(self.language_model(request))
         return request.operators.units()
 
-    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+    def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
         """The usual splits by hand: everything on the first GPU, or equal numbers of layers on all."""
         case = cases[0]
         units, devices = len(case.chain.model.units), len(self.gpus(request))
@@ -60,7 +60,7 @@ class Torch(Runtime):
         found = [Split("all on one GPU", case, (0,) * units)]
         return [*found, Split("equal numbers", case, even)] if devices > 1 else found
 
-    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+    def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
         """Devices as PyTorch calls them, of each module; or of runs of an exported program's operators, by their first."""
         numbers = {device.name: f"cuda:{n}" for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
@@ -76,7 +76,7 @@ class Torch(Runtime):
             }
         return {"runs": {units[a]: device[p] for p, a, _ in segments(split.placement)}}
 
-    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+    def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """A Python module with a function ``place``."""
         made = self.settings(request, split)
         if "modules" in made:

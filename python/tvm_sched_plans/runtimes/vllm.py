@@ -11,7 +11,7 @@ from tvm_sched.problem import Device
 from ..language import Serving, by_layer
 from ..places import Machine, Place, group_place
 from ..unit_chain import Chain, segments
-from .base import GB, Case, Request, Runtime, Split
+from .base import GB, Case, PlanRequest, Runtime, Split
 
 
 class Vllm(Runtime):
@@ -34,12 +34,12 @@ class Vllm(Runtime):
     serving = Serving(chunk=2048, cache_block=16)
     utilisation = 0.92
 
-    def room(self, request: Request, device: Device) -> int:
+    def room(self, request: PlanRequest, device: Device) -> int:
         """What `--gpu-memory-utilization` allows, less what is neither weights nor cache nor activations."""
         overhead = self.overhead if request.overhead is None else request.overhead
         return int(device.memory * self.utilisation) - overhead
 
-    def cases(self, request: Request) -> list[Case]:
+    def cases(self, request: PlanRequest) -> list[Case]:
         """Each number of GPUs to a stage that divides the heads, and each number of stages, where there is memory enough."""
         ways = [
             (groups, stages)
@@ -49,7 +49,7 @@ class Vllm(Runtime):
         possible = [way for way in ways if self._may_fit(request, *way)]
         return [self._case(request, *way) for way in possible or ways[-1:]]
 
-    def _may_fit(self, request: Request, groups: Sequence[Sequence[Device]], stages: int) -> bool:
+    def _may_fit(self, request: PlanRequest, groups: Sequence[Sequence[Device]], stages: int) -> bool:
         """Whether weights and cache alone fit in all."""
         tensors = self.language_model(request).phases[0].graph.tensors
         needed = sum(tensor.size for tensor in tensors if tensor.kind == "parameter")
@@ -58,7 +58,7 @@ class Vllm(Runtime):
         )
         return sum(capacities[:stages]) >= needed
 
-    def _case(self, request: Request, groups: Sequence[Sequence[Device]], stages: int) -> Case:
+    def _case(self, request: PlanRequest, groups: Sequence[Sequence[Device]], stages: int) -> Case:
         """Stages of the groups given; a group is as large as its least GPU, and each GPU has all activations."""
         micro_batches = min(stages, request.workload.batch)
         model = by_layer(self.language_model(request, micro_batches), ends=True)
@@ -70,12 +70,12 @@ class Vllm(Runtime):
             chain = replace(chain, machine=bare.with_places(places))
         return Case(chain, stages, micro_batches)
 
-    def _place(self, request: Request, group: Sequence[Device], peak: int) -> Place:
+    def _place(self, request: PlanRequest, group: Sequence[Device], peak: int) -> Place:
         count = len(group)
         room = min(self.room(request, device) for device in group)
         return group_place(request.topology, group, room - peak * (count - 1) / count)
 
-    def _groupings(self, request: Request) -> list[list[list[Device]]]:
+    def _groupings(self, request: PlanRequest) -> list[list[list[Device]]]:
         """Ways to share layers among GPUs: equal ones, or all there are."""
         devices = self.gpus(request)
         config = request.architecture.config
@@ -92,7 +92,7 @@ class Vllm(Runtime):
                 found.append(groups)
         return found
 
-    def defaults(self, request: Request, cases: Sequence[Case]) -> list[Split]:
+    def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
         """Equal numbers of layers on all GPUs, and all GPUs for each layer where the heads divide."""
         devices = self.gpus(request)
         layers = request.architecture.config.layers
@@ -108,7 +108,7 @@ class Vllm(Runtime):
             found.append(Split(f"tensor parallel over {len(devices)}", case, (0,) * layers))
         return found
 
-    def settings(self, request: Request, split: Split) -> dict[str, Any]:
+    def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
         """Layers of each stage, the sizes, and the order of the GPUs."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
@@ -121,7 +121,7 @@ class Vllm(Runtime):
             "visible_devices": order,
         }
 
-    def write(self, request: Request, split: Split) -> dict[str, str | bytes]:
+    def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """A shell script that starts the server."""
         made = self.settings(request, split)
         partition = ",".join(map(str, made["partition"]))
