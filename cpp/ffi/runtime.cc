@@ -61,12 +61,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("tvm_sched.machine_differences", MachineDifferences)
-      .def("tvm_sched.cores", [](int compiled) { return Cores(compiled); })
+      .def("tvm_sched.cores", [](int wanted, int compiled) { return Cores(wanted, compiled); })
       .def("tvm_sched.release_pages",
            [](void* begin, std::int64_t size) {
              MappedFile::Release(begin, static_cast<std::size_t>(size));
            })
-      .def("tvm_sched.use_cores", UseCores)
       .def("tvm_sched.known_features", [] { return Strings(KnownFeatures()); })
       .def("tvm_sched.own_features", [] { return Strings(OwnFeatures()); })
       .def("tvm_sched.stop_runs", StopRuns)

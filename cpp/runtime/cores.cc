@@ -5,21 +5,18 @@
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace tvm_sched::runtime {
 
 namespace {
 
-thread_local int used = 0;
-
 constexpr int kMostThreads = 1 << 16;
 
 }  // namespace
 
-int Cores(int compiled) {
-  if (used > 0) return used;
+int Cores(int wanted, int compiled) {
+  if (wanted > 0) return std::min(wanted, kMostThreads);
   if (const char* text = std::getenv("TVM_SCHED_NUM_THREADS")) {
     const int count = std::atoi(text);
     if (count > 0) return std::min(count, kMostThreads);
@@ -29,8 +26,6 @@ int Cores(int compiled) {
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(CPU_COUNT(&set), 1);
   return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
 }
-
-int UseCores(int count) { return std::exchange(used, std::max(count, 0)); }
 
 Share ReadShare(const JsonCursor& field) {
   const std::vector<JsonCursor> numbers = field.Items();

@@ -6,14 +6,10 @@
 
 namespace tvm_sched::runtime {
 
-/// Cores for what is loaded now, by the first of these that is set: UseCores on this thread, the
-/// environment variable TVM_SCHED_NUM_THREADS where it is a number above 0, `compiled` (what an
-/// artifact was compiled for) if it is above 0, the cores that the system lets this process run on.
-int Cores(int compiled = 0);
-
-/// Let Cores give `count` on this thread from now on, or what it would give otherwise where that is
-/// 0. Returns what was said before.
-int UseCores(int count);
+/// The cores to use, by the first of these that is set: `wanted` if it is above 0, the environment
+/// variable TVM_SCHED_NUM_THREADS where it is a number above 0, `compiled` (what an artifact was
+/// compiled for) if it is above 0, the cores that the system lets this process run on.
+int Cores(int wanted = 0, int compiled = 0);
 
 /// `part` of each `whole`.
 struct Share {

@@ -104,20 +104,6 @@ def _end_runs(stop_runs: Callable[[], int], seconds: float = 5.0) -> None:
         time.sleep(0.005)
 
 
-@contextlib.contextmanager
-def use_cores(count: int | None) -> Iterator[None]:
-    """Let modules that this thread makes or loads use this many cores; None: as many as without this."""
-    if count is None:
-        yield
-        return
-    use = function("tvm_sched.use_cores")
-    former = use(count)
-    try:
-        yield
-    finally:
-        use(former)
-
-
 def function(name: str) -> Callable[..., Any]:
     """Return a function that the library registers, such as ``"tvm_sched.make_module"``."""
     load_library()

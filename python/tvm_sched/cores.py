@@ -5,9 +5,9 @@ from __future__ import annotations
 from . import _library
 
 
-def cores() -> int:
-    """Processor cores that this process may use.
+def cores(threads: int | None = None) -> int:
+    """Return ``threads`` if it is given, else the number of processor cores that this process may use.
 
-    As many as `tvm_sched._library.use_cores` or ``TVM_SCHED_NUM_THREADS`` says, where it is a number above 0.
+    ``TVM_SCHED_NUM_THREADS`` can name fewer or more.
     """
-    return int(_library.function("tvm_sched.cores")(0))
+    return int(_library.function("tvm_sched.cores")(threads or 0, 0))

@@ -96,7 +96,7 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
       metadata_json_(std::move(metadata_json)),
       owner_(getpid()) {
   for (Plan& plan : ReadPlans(plans_json_)) {
-    plan.cores = Cores(plan.threads);
+    plan.cores = Cores(0, plan.threads);
     plans_.push_back(std::make_shared<const Plan>(std::move(plan)));
   }
   if (!metadata_json_.empty()) {
@@ -159,6 +159,8 @@ const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods()
       {"parameters", &ScheduledModule::Parameters},
       {"get_state", &ScheduledModule::GetState},
       {"set_state", &ScheduledModule::SetState},
+      {"threads", &ScheduledModule::Threads},
+      {"set_threads", &ScheduledModule::SetThreads},
   };
   return methods;
 }
@@ -414,6 +416,30 @@ void ScheduledModule::PrepareKernels(std::size_t plan) {
     if (auto function = module->GetFunction("tvm_sched.prepare")) (*function)(inputs);
   }
   prepared_[plan] = parameters_->version();
+}
+
+void ScheduledModule::Threads(ffi::PackedArgs args, ffi::Any* result) {
+  ExpectArguments(args, 0, "threads()");
+  *result = plans_.front()->cores;
+}
+
+void ScheduledModule::SetThreads(ffi::PackedArgs args, ffi::Any*) {
+  ExpectArguments(args, 1, "set_threads(count)");
+  const int count = args[0].cast<int>();
+  if (!instances_.empty()) {
+    TVM_FFI_THROW(ValueError) << "set_threads(" << count
+                              << "): the module has run; threads can be set before its first run";
+  }
+  for (std::shared_ptr<const Plan>& plan : plans_) {
+    Plan changed = *plan;
+    changed.cores = Cores(count, plan->threads);
+    plan = std::make_shared<const Plan>(std::move(changed));
+  }
+  for (const ffi::Any& import : imports()) {
+    auto module = import.cast<ffi::Module>();
+    if (auto function = module->GetFunction("tvm_sched.set_threads")) (*function)(count);
+  }
+  prepared_.assign(plans_.size(), 0);
 }
 
 void ScheduledModule::Configure(ffi::PackedArgs args, ffi::Any*) {

@@ -62,6 +62,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void Parameters(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void GetState(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void SetState(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void Threads(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void SetThreads(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   static bool OutsideTheLock(Method method);
   static const std::map<std::string, Method>& Methods();
 

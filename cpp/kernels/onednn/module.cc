@@ -23,25 +23,14 @@ namespace ffi = tvm::ffi;
 
 namespace {
 
-int CoresOf(const Document& document) {
-  return ffi::Function::GetGlobalRequired("tvm_sched.cores")(document.threads).cast<int>();
+/// As runtime::Cores of the library that loaded this one.
+int Cores(int wanted, int compiled) {
+  return ffi::Function::GetGlobalRequired("tvm_sched.cores")(wanted, compiled).cast<int>();
 }
 
 class KernelModule final : public ffi::ModuleObj {
  public:
-  explicit KernelModule(std::string json) : json_(std::move(json)) {
-    Document document = ReadDocument(json_);
-    const int cores = CoresOf(document);
-    std::vector<std::shared_ptr<Kernel>> made(document.kernels.size());
-    cores_ = cores;
-    threads::LoopOnNewThreads(cores, static_cast<int>(made.size()), [&](int k) {
-      auto& [name, description] = document.kernels[k];
-      made[k] = std::make_shared<Kernel>(name, std::move(description), cores, shared_);
-    });
-    for (std::size_t k = 0; k < made.size(); ++k) {
-      kernels_.emplace(std::move(document.kernels[k].first), std::move(made[k]));
-    }
-  }
+  explicit KernelModule(std::string json) : json_(std::move(json)) { Build(/*threads=*/0); }
 
   const char* kind() const final { return "tvm_sched_onednn"; }
   int GetPropertyMask() const final {
@@ -53,9 +42,13 @@ class KernelModule final : public ffi::ModuleObj {
     if (name == "tvm_sched.parameters_changed") {
       return ffi::Function::FromTyped([shared = shared_] { shared->generation.fetch_add(1); });
     }
+    // The functions keep the module alive.
+    auto self = ffi::detail::ObjectUnsafe::ObjectPtrFromUnowned<KernelModule>(this);
+    if (name == "tvm_sched.set_threads") {
+      return ffi::Function::FromTyped(
+          [self](int threads) { runtime::TranslateErrors([&] { self->Build(threads); }); });
+    }
     if (name == "tvm_sched.prepare") {
-      // The function keeps the module alive.
-      auto self = ffi::detail::ObjectUnsafe::ObjectPtrFromUnowned<KernelModule>(this);
       return ffi::Function::FromTyped([self](ffi::Map<ffi::String, Inputs> calls) {
         runtime::TranslateErrors([&] { self->Prepare(calls); });
       });
@@ -69,6 +62,24 @@ class KernelModule final : public ffi::ModuleObj {
 
  private:
   using Inputs = ffi::Array<ffi::Optional<ffi::Tensor>>;
+
+  /// Make the kernels for this many threads, 0: as many as the artifact or the environment says.
+  /// Functions that were got before keep the former kernels.
+  void Build(int threads) {
+    Document document = ReadDocument(json_);
+    const int cores = Cores(threads, document.threads);
+    if (cores == cores_) return;
+    std::vector<std::shared_ptr<Kernel>> made(document.kernels.size());
+    threads::LoopOnNewThreads(cores, static_cast<int>(made.size()), [&](int k) {
+      auto& [name, description] = document.kernels[k];
+      made[k] = std::make_shared<Kernel>(name, std::move(description), cores, shared_);
+    });
+    kernels_.clear();
+    for (std::size_t k = 0; k < made.size(); ++k) {
+      kernels_.emplace(std::move(document.kernels[k].first), std::move(made[k]));
+    }
+    cores_ = cores;
+  }
 
   void Prepare(const ffi::Map<ffi::String, Inputs>& calls) const {
     struct Call {
@@ -95,7 +106,7 @@ class KernelModule final : public ffi::ModuleObj {
   }
 
   std::string json_;
-  int cores_ = 1;
+  int cores_ = 0;
   std::shared_ptr<Kernel::Shared> shared_ = std::make_shared<Kernel::Shared>();
   std::map<std::string, std::shared_ptr<Kernel>> kernels_;
 };
@@ -111,7 +122,7 @@ ffi::Module Load(const ffi::Bytes& bytes) { return Make(ffi::String(bytes.data()
 ffi::String Implementation(const ffi::String& json) {
   return runtime::TranslateErrors([&] {
     const Document document = ReadDocument(json);
-    return ffi::String(ImplementationOf(document.kernels.at(0).second, CoresOf(document)));
+    return ffi::String(ImplementationOf(document.kernels.at(0).second, Cores(document.threads, 0)));
   });
 }
 
@@ -119,7 +130,7 @@ ffi::String Implementation(const ffi::String& json) {
 ffi::Array<ffi::String> FastestImplementations(const ffi::String& json) {
   return runtime::TranslateErrors([&] {
     const Document document = ReadDocument(json);
-    const int cores = CoresOf(document);
+    const int cores = Cores(document.threads, 0);
     ffi::Array<ffi::String> found;
     for (const auto& [name, description] : document.kernels) {
       found.push_back(FastestImplementation(description, cores));

@@ -16,7 +16,6 @@ from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes, StaticShapes
 
-from .._library import use_cores
 from ..cost_model.roofline_model import SlowKernel
 from ..errors import InputError
 from ..pipeline import PipelinePlan
@@ -55,6 +54,8 @@ class CompiledModel:
         Values that are not in the executable; `export` writes them beside it.
     slow_kernels : tuple of SlowKernel
         Generated CPU kernels that are far from their roofline.
+    threads : int, optional
+        Threads of all CPU devices together in this process.
     """
 
     executable: Any
@@ -62,6 +63,7 @@ class CompiledModel:
     schedules: tuple[Schedule, ...]
     parameters: dict[str, Any]
     slow_kernels: tuple[SlowKernel, ...] = ()
+    threads: int | None = None
     _turn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
@@ -84,7 +86,10 @@ class CompiledModel:
 
     @cached_property
     def _linked(self) -> Any:
-        return load_executable(self.executable)
+        linked = load_executable(self.executable)
+        if self.threads is not None:
+            ScheduledModule(linked).set_threads(self.threads)
+        return linked
 
     @cached_property
     def _machine(self) -> Any:
@@ -169,7 +174,7 @@ def compile(
     source = open_model(model, name)
     combinations = [each for mapping in shapes for each in source.combinations(mapping, constants)]
     _check_different(combinations)
-    with use_cores(chosen.threads), report_to(progress), explained(f"model {source.name!r}"):
+    with report_to(progress), explained(f"model {source.name!r}"):
         mods, values = [], SharedValues()
         for position, (static, frozen) in enumerate(combinations):
             report = _numbered(progress or (lambda *_: None), position, len(combinations))
@@ -198,7 +203,7 @@ def compile(
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
     slow = () if chosen.backend == "cuda" else tuple(dict.fromkeys(k for mod in mods for k in slow_kernels(mod)))
-    return CompiledModel(executable, problems, schedules, external, slow)
+    return CompiledModel(executable, problems, schedules, external, slow, chosen.threads)
 
 
 def make_problem(
@@ -213,7 +218,7 @@ def make_problem(
     """Make the scheduling problem of a model on a topology; parameters as in `compile`."""
     chosen = CompileOptions.of(topology, **settings)
     imported = load_model(model, input_shapes, name, constants)
-    with use_cores(chosen.threads), explained(f"model {imported.name!r}"):
+    with explained(f"model {imported.name!r}"):
         passes = problem_passes(replace(chosen, measure=False))
         return get_problem(tvm.transform.Sequential(passes)(model_with_name(imported)))
 
@@ -253,7 +258,7 @@ def run_passes(
     chosen.check_methods()
     passes = pass_list(chosen, progress, stop_after)
     imported = load_model(model, input_shapes, name, constants)
-    with use_cores(chosen.threads), explained(f"model {imported.name!r}"):
+    with explained(f"model {imported.name!r}"):
         return tvm.transform.Sequential(passes)(model_with_name(imported))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from .._library import use_cores
 from ..cost_model import default_cost_model
 from ..cost_model.occupancy_model import BY_LAUNCHES
 from ..errors import InputError, did_you_mean
@@ -98,7 +97,7 @@ def pipeline(
     def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, arguments)
         check_embeds(chosen)
-        with use_cores(chosen.threads), explained(f"model {model_name(mod)!r}"):
+        with explained(f"model {model_name(mod)!r}"):
             return build_rest(tvm.transform.Sequential(pass_list(chosen))(mod))
 
     return run

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes
 
-from .._library import use_cores
 from ..pipeline import PipelinePlan
 from ..pipeline.compiled import CompiledPipeline, assemble
 from ..pipeline.pipeline_artifact import new_artifact, write_manifest
@@ -97,7 +96,7 @@ def compile_pipeline(
     chosen = CompileOptions.of(topology, stages=stages, partitioner=partitioner, options=options, **settings)
     check_before(chosen, "throughput")
     imported = load_model(model, input_shapes, name, constants)
-    with use_cores(chosen.threads), explained(f"model {imported.name!r}"):
+    with explained(f"model {imported.name!r}"):
         mod = decide(imported, chosen, progress, plan=plan)
         problem, plan = get_problem(mod), get_pipeline_plan(mod)
         compiled = tuple(make_stages(mod, chosen.backend, parameters=chosen.parameters))

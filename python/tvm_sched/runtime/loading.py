@@ -48,12 +48,13 @@ def load(
     """
     file = Path(path)
     check_threads(threads)
-    with _library.use_cores(threads):
-        library = open_library(file)
+    library = open_library(file)
     try:
         loaded = ScheduledModule(library)
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
+    if threads is not None:
+        loaded.set_threads(threads)
     for difference in differences(loaded.info()):
         warnings.warn(f"{file}: {difference}", MachineWarning, stacklevel=2)
     source = _parameters_file(loaded, file, parameters)

@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import _library
 from ..errors import ExecutionError, InputError
+from .machine import check_threads
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
 from .virtual_machine import VirtualMachine
@@ -243,6 +244,23 @@ class ScheduledModule:
         """
         with _refused(ValueError):
             self._module["set_state"](name, to_tensor(value))
+
+    @property
+    def threads(self) -> int:
+        """Threads of all CPU devices together."""
+        return int(self._module["threads"]())
+
+    def set_threads(self, count: int) -> None:
+        """Let all CPU devices together use this many threads, before the first run.
+
+        Raises
+        ------
+        InputError
+            The module has run, or the number is out of range.
+        """
+        check_threads(count)
+        with _refused(ValueError):
+            self._module["set_threads"](count)
 
     def prepare(self) -> None:
         """Convert parameters to the kernels' layouts now instead of in the first run; `tvm_sched.runtime.load` does it.

@@ -65,6 +65,33 @@ def test_a_portable_artifact_runs_here(tmp_path):
     np.testing.assert_allclose(module.run(x)[0], np.exp(x) + np.sin(x), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("compiled", "environment", "loaded", "expected"), [(2, "3", 4, 4), (2, "3", None, 3), (2, "", None, 2)]
+)
+def test_threads_are_those_of_the_caller_the_environment_or_the_artifact(
+    tmp_path, monkeypatch, compiled, environment, loaded, expected
+):
+    monkeypatch.setenv("TVM_SCHED_NUM_THREADS", environment)
+    path = _portable(tmp_path, threads=compiled)
+    module = load(path, threads=loaded)
+    assert module.threads == expected
+    module.run(np.zeros((4, 300), "float32"))
+    with pytest.raises(InputError, match=r"set_threads\(1\): the module has run"):
+        module.set_threads(1)
+
+
+def test_two_threads_compile_and_run_for_numbers_of_their_own():
+    x = np.ones((4, 300), np.float32)
+
+    def work(threads):
+        model = compile(_model(), "cpu1", "single", threads=threads)
+        model.run(x)
+        return model.module.threads
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, (1, 3, 2, 5))) == [1, 3, 2, 5]
+
+
 @X86
 def test_each_level_needs_what_the_one_before_needs():
     needs = []

@@ -97,4 +97,7 @@ def make_runnable(
     cores: Shares | None = None,
 ) -> ScheduledModule:
     """Make the module of one schedule for this machine's cores, with all values; ``kernels`` are linked (`link_calls`)."""
-    return ScheduledModule(make_plan_module(mod, calls, problem, schedule, "cpu", kernels, cores)[0])
+    module = ScheduledModule(make_plan_module(mod, calls, problem, schedule, "cpu", kernels, cores)[0])
+    if (threads := get_compile_target(mod).threads) is not None:
+        module.set_threads(threads)
+    return module

@@ -164,7 +164,8 @@ def _key(mod: tvm.IRModule, problem: Problem, schedule: Schedule, asked: tuple[A
     graph = msgspec.structs.replace(problem.graph, name="")
     documents = (graph, problem.topology, schedule.placements, schedule.transfers)
     keys = kernel_keys(mod, extract(mod))
-    content = (*map(msgspec.json.encode, documents), keys, cores(), *asked, this_machine().processor)
+    count = cores(get_compile_target(mod).threads)
+    content = (*map(msgspec.json.encode, documents), keys, count, *asked, this_machine().processor)
     return hashlib.sha256("\n".join(map(str, content)).encode()).hexdigest()
 
 
@@ -181,6 +182,7 @@ class MeasuredChoice:
         self, mod: tvm.IRModule, topology: Topology, seconds: float | None = None, progress: Progress = lambda *_: None
     ) -> None:
         self.mod, self.seconds, self.progress = mod, seconds, progress
+        self.cores = cores(get_compile_target(mod).threads)
         self.calls = extract(mod)
         self.kernels = link_calls(mod, self.calls, topology)
         self.rows: list[dict[str, Any]] = []
@@ -196,7 +198,7 @@ class MeasuredChoice:
             best = _with_streams(first, str(streams), launch_order)
         else:
             candidates += self._candidates(first, problem, given)
-            candidates += _allocated(first, launch_order) if streams == BEST and cores() > 1 else []
+            candidates += _allocated(first, launch_order) if streams == BEST and self.cores > 1 else []
         self.tried = [first, *candidates]
         incumbent = Runner(self.module(best)) if candidates else None
         ratios = {first.name: 1.0}  # time of each candidate / time of the first
@@ -214,7 +216,7 @@ class MeasuredChoice:
                 best, incumbent = candidate, challenger
         incumbent = None  # frees its parameters
         best = self._look_again(best, {name: ratio / ratios.get(best.name, np.inf) for name, ratio in ratios.items()})
-        notes = {"chosen": best.name, "cores": cores(), "margin": MARGIN, "measured": self.rows}
+        notes = {"chosen": best.name, "cores": self.cores, "margin": MARGIN, "measured": self.rows}
         schedule = best.schedule.replace(notes={**best.schedule.notes, "measured": notes})
         return best.problem, schedule
 
@@ -245,7 +247,7 @@ class MeasuredChoice:
 
     def _one_stream(self, problem: Problem) -> Candidate:
         """Return the candidate with one stream, after measuring its kernels on one thread and on all."""
-        count, topology = cores(), cpu_topology(1)
+        count, topology = self.cores, cpu_topology(1)
         planned = Problem(problem.graph, topology, Costs(problem.costs.operator_ns.min(axis=1, keepdims=True)))
         schedule = solve(planned, method="single")
         self.progress("measuring kernels on all cores", 0, 2)
@@ -269,7 +271,7 @@ class MeasuredChoice:
         return np.maximum(np.median(times, axis=0) * 1e9, 1.0)
 
     def _candidates(self, first: Candidate, problem: Problem, given: Schedule) -> Iterator[Candidate]:
-        if cores() > 1:
+        if self.cores > 1:
             yield from self._parallel_streams(first)
             yield from self._logical_devices(first)
         if len(problem.topology.devices) > 1 or any(placement.stage for placement in given.placements):
@@ -279,7 +281,9 @@ class MeasuredChoice:
         for block in _BLOCKS:
             try:
                 schedule = solve(
-                    first.problem, method="ios", options={"block": block, "groups": max(4, cores()), "states": 20_000}
+                    first.problem,
+                    method="ios",
+                    options={"block": block, "groups": max(4, self.cores), "states": 20_000},
                 )
             except (InfeasibleError, TooLargeError):
                 continue
@@ -288,8 +292,8 @@ class MeasuredChoice:
             return
 
     def _logical_devices(self, first: Candidate) -> Iterator[Candidate]:
-        topology = cpu_topology(cores())
-        costs = Costs(np.repeat(self.one_thread.reshape(-1, 1), cores(), axis=1), source="measured")
+        topology = cpu_topology(self.cores)
+        costs = Costs(np.repeat(self.one_thread.reshape(-1, 1), self.cores, axis=1), source="measured")
         problem = Problem(first.problem.graph, topology, costs)
         for name, scheduler in (("one of N devices", "single"), ("logical devices", "heft")):
             try:
