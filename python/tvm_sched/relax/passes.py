@@ -21,6 +21,7 @@ from ..problem import Topology
 from ..progress import Progress
 from ..schedule import Schedule
 from ..schedulers import get
+from ..schedulers.common.milp import SubmodelOptions
 from ..streams import BEST
 from .codegen.cuda import compile_image
 from .codegen.describe_launches import DescribeLaunches
@@ -242,8 +243,7 @@ def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:
 def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:
     """Return `SplitByDominators` with the scheduler's sizes of submodels, if it solves submodels."""
     method = get(options.scheduler).read_options(options.options)
-    sizes = {name: getattr(method, name) for name in ("dominators", "operators") if hasattr(method, name)}
-    return [SplitByDominators(**sizes)] if sizes else []
+    return [SplitByDominators(method.dominators, method.operators)] if isinstance(method, SubmodelOptions) else []
 
 
 def build_rest(mod: tvm.IRModule) -> tvm.IRModule:
