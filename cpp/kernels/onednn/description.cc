@@ -30,7 +30,7 @@ DataType ReadType(const JsonCursor& item) {
 }
 
 Operand ReadOperand(const JsonCursor& item) {
-  item.AllowFields({"dims", "strides", "parameter", "offset", "within", "type"});
+  item.AllowFields({"dims", "strides", "parameter", "offset", "within", "type", "bounded"});
   Operand operand{Integers(item.Field("dims")), Integers(item.Field("strides"))};
   if (operand.dims.empty() || operand.dims.size() != operand.strides.size()) {
     item.Fail("dims and strides must be of one length, at least 1");
@@ -38,6 +38,7 @@ Operand ReadOperand(const JsonCursor& item) {
   if (auto field = item.OptionalField("parameter")) operand.parameter = field->Bool();
   if (auto field = item.OptionalField("offset")) operand.offset = field->Int(0, kLargest);
   if (auto field = item.OptionalField("within")) operand.within = field->Int(1, kLargest);
+  if (auto field = item.OptionalField("bounded")) operand.bounded = field->Bool();
   if (auto field = item.OptionalField("type")) operand.type = ReadType(*field);
   if (!operand.Fits()) item.Fail("the elements lie outside of the tensor");
   return operand;

@@ -28,6 +28,8 @@ struct Operand {
   /// Elements of the tensor; 0: as many as the dimensions say.
   std::int64_t within = 0;
   DataType type = DataType::kFloat32;
+  /// Another kernel of the document keeps it within finite bounds, unless that one meets a NaN.
+  bool bounded = false;
 
   /// Of the tensor.
   std::int64_t elements() const;

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "kernels/onednn/lost_nan.h"
 #include "kernels/onednn/scratchpad.h"
 #include "threads/pool.h"
 
@@ -90,6 +91,7 @@ std::string ImplementationOf(const Description& description, int cores) {
 Kernel::Kernel(std::string name, Description description, int cores, std::shared_ptr<Shared> shared)
     : name_(std::move(name)),
       description_(std::move(description)),
+      cores_(cores),
       threads_(description_.cores.Of(cores)),
       shared_(std::move(shared)) {
   try {
@@ -141,7 +143,9 @@ void Kernel::Execute(const std::vector<void*>& data) {
   if (row_) {
     std::vector<void*> laid_out = data;
     for (const Copy& copy : copies_) laid_out[copy.operand] = copy.memory.get_data_handle();
-    return row_->Run(laid_out);
+    row_->Run(laid_out);  // which keeps NaN, but others need to know
+    if (loses_nan_ && !IsFinite(description_.result(), data.back(), 1)) shared_->met_nan = true;
+    return;
   }
   for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
   auto* scratch = static_cast<std::byte*>(Scratchpad(copied_size_ + scratchpad_size_));
@@ -160,8 +164,44 @@ void Kernel::Execute(const std::vector<void*>& data) {
     scratch += Aligned(copy.memory.get_desc().get_size());
   }
   if (scratchpad_size_ > 0) scratchpad_.set_data_handle(scratch);
+  ExecutePrimitive(data);
+}
+
+void Kernel::ExecutePrimitive(const std::vector<void*>& data) {
+  // A single thread sees in its flags whether there was a NaN. The flags of TBB's workers cannot be
+  // read from here, but a product of finite numbers is no NaN.
+  const bool alone = threads_ == 1;
+  if (loses_nan_ && alone) InvalidFlag::Clear();
   primitive_.execute(Stream(), arguments_);
   Stream().wait();
+  if (loses_nan_ && (alone ? InvalidFlag::Raised() : !AreFinite(data))) FindLostNan(data);
+}
+
+bool Kernel::AreFinite(const std::vector<void*>& data) {
+  const std::uint64_t generation = shared_->generation.load(std::memory_order_acquire);
+  for (std::size_t k = 0; k + 1 < data.size(); ++k) {
+    const Operand& operand = description_.operands[k];
+    if (operand.bounded && !shared_->met_nan) continue;
+    Checked& last = checked_[k];
+    const bool same = operand.parameter && last.generation == generation && last.source == data[k];
+    if (!same) last = {generation, data[k], IsFinite(operand, data[k], threads_)};
+    if (!last.finite) return false;
+  }
+  return true;
+}
+
+void Kernel::FindLostNan(const std::vector<void*>& data) {
+  shared_->met_nan = true;
+  if (sums_ == nullptr) {
+    Description plain = description_;
+    plain.post.clear();
+    sums_ = std::make_unique<Kernel>(name_, std::move(plain), cores_, shared_);
+  }
+  std::vector<float> sums(description_.result().elements());
+  std::vector<void*> addresses = data;
+  addresses.back() = sums.data();
+  sums_->Execute(addresses);
+  RestoreNan(description_, sums.data(), data);
 }
 
 void Kernel::CheckCount(std::size_t given, std::size_t wanted) const {
@@ -195,11 +235,13 @@ void Kernel::Build() {
     own_ = MakeOwn(description_, threads_);
     return;
   }
+  loses_nan_ = LosesNan(description_);
   if (MatrixVector::Computes(description_)) {
     row_.emplace(description_, threads_);
     ComesAs(row_->weights(), 1);
     return;
   }
+  checked_.resize(description_.operands.size());
   const Prepared prepared = onednn::Prepare(description_, Engine());
   CheckExact(description_, prepared.implementation);
   windows_ = prepared.windows;

@@ -63,6 +63,8 @@ class Kernel {
     /// Counted up when the values of parameters change: they are laid out anew at the next call.
     std::atomic<std::uint64_t> generation{1};
     PackedParameters packed;
+    /// A fused operation met a NaN, or something that makes one, in this module at some time.
+    std::atomic<bool> met_nan{false};
   };
 
   /// Makes the primitive, for its share of this many cores.
@@ -88,10 +90,16 @@ class Kernel {
   /// The address of an argument. Throws ffi::Error (ValueError) where it is not as described.
   void* AddressOf(int argument, const DLTensor* tensor) const;
   void CheckCount(std::size_t given, std::size_t wanted) const;
+  /// Compute the result, and see whether operations fused to it may have met a NaN.
+  void ExecutePrimitive(const std::vector<void*>& data);
+  /// Whether all inputs are finite, so that the result has no NaN.
+  bool AreFinite(const std::vector<void*>& data);
+  /// Compute once more without the fused operations, and see what they do to NaN.
+  void FindLostNan(const std::vector<void*>& data);
 
   std::string name_;
   Description description_;
-  int threads_;
+  int cores_, threads_;
   std::shared_ptr<Shared> shared_;
 
   // Instead of a primitive, where there is one:
@@ -119,6 +127,15 @@ class Kernel {
     const void* source = nullptr;
   };
   std::vector<Copy> copies_;
+
+  bool loses_nan_ = false;
+  std::unique_ptr<Kernel> sums_;  // without the fused operations; made once it is needed
+  struct Checked {
+    std::uint64_t generation = 0;
+    const void* source = nullptr;
+    bool finite = false;
+  };
+  std::vector<Checked> checked_;  // the operands that are parameters
 };
 
 }  // namespace tvm_sched::onednn

@@ -5,6 +5,7 @@
 
 #include "kernels/onednn/attention.h"
 #include "kernels/onednn/integer_convolution.h"
+#include "kernels/onednn/max_pool.h"
 #include "kernels/onednn/moments.h"
 #include "kernels/onednn/softmax.h"
 
@@ -24,6 +25,7 @@ using Maker = std::unique_ptr<OwnKernel> (*)(const Description&, int);
 const std::map<std::string, Maker>& Makers() {
   static const std::map<std::string, Maker> makers{{"attention", Make<Attention>},
                                                    {kIntegers, Make<IntegerConvolution>},
+                                                   {"max_pool", Make<MaxPool>},
                                                    {"moments", Make<Moments>},
                                                    {"softmax", Make<Softmax>}};
   return makers;

@@ -1,5 +1,7 @@
 #include "kernels/onednn/post_operations.h"
 
+#include <cmath>
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -47,6 +49,12 @@ algorithm Binary(const std::string& name) {
   return Find(known, name);
 }
 
+/// A bound of a clip; the greatest float32 stands for infinity.
+float Bound(float given) {
+  const bool open = std::abs(given) == std::numeric_limits<float>::max();
+  return open ? std::copysign(std::numeric_limits<float>::infinity(), given) : given;
+}
+
 constexpr const char* kPRelu = "prelu";
 
 /// A bit for each dimension along which the slopes differ.
@@ -66,7 +74,9 @@ dnnl::post_ops PostOperations(const Description& description) {
     if (post.name == kPRelu) {
       result.append_prelu(SlopesMask(description.operands[post.input]));
     } else if (post.input < 0) {
-      result.append_eltwise(Elementwise(post.name), post.alpha, post.beta);
+      const bool clip = post.name == "clip";
+      result.append_eltwise(Elementwise(post.name), clip ? Bound(post.alpha) : post.alpha,
+                            clip ? Bound(post.beta) : post.beta);
     } else {
       result.append_binary(Binary(post.name), LayoutOf(description.operands[post.input]));
     }

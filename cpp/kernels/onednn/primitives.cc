@@ -168,7 +168,6 @@ Prepared Plain(const Description& description, const typename Primitive::primiti
 Prepared Pooling(const Description& d, const dnnl::engine& engine) {
   using Primitive = dnnl::pooling_forward;
   static const std::map<std::string, dnnl::algorithm> algorithms{
-      {"max", dnnl::algorithm::pooling_max},
       {"average", dnnl::algorithm::pooling_avg_exclude_padding},
       {"average_with_padding", dnnl::algorithm::pooling_avg_include_padding}};
   const Primitive::primitive_desc found(

@@ -5,6 +5,8 @@ ONNX Runtime and onnx.reference disagree on most of these: ``docs/frontends.md``
 
 from __future__ import annotations
 
+import ast
+import itertools
 from fractions import Fraction
 from math import ceil, floor
 from typing import Any
@@ -68,6 +70,110 @@ def test_global_max_pool_has_the_rank_of_its_input_and_keeps_nan(shape):
     given, pooled = ",".join(map(str, shape)), ",".join(map(str, (*shape[:2], *[1] * (len(shape) - 2))))
     found = run(f"float[{given}] x) => (float[{pooled}] y) {{ y = GlobalMaxPool(x) }}", x)
     equal(found, x.max(tuple(range(2, x.ndim)), keepdims=True))
+
+
+ACTIVATIONS = {
+    "Relu(d)": lambda x: np.where(x < 0, 0, x),
+    "Clip(d, low, high)": lambda x: np.clip(x, -1, 6),
+    "Clip(d, low)": lambda x: np.maximum(x, -1),
+    "Max(d, low)": lambda x: np.maximum(x, -1),
+    "HardSigmoid<alpha=0.2, beta=0.5>(d)": lambda x: np.clip(x * 0.2 + 0.5, 0, 1),
+    "Exp(d)": np.exp,
+}
+
+
+@pytest.mark.parametrize("topology", ["cpu", "cpu1"])
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_of_convolutions_keep_nan(activation, groups, topology):
+    """Weights and images are small integers or infinite, so sums are exact. The second convolution reads the first."""
+    rng = np.random.default_rng(0)
+    x, other = (rng.integers(-1, 2, shape).astype("float32") for shape in ((1, 4, 9, 9), (1, 8, 9, 9)))
+    w = rng.choice([-1, 1], (8, 4 // groups, 3, 3)).astype("float32") / 8
+    v = rng.choice([-1, 1], (8, 8, 1, 1)).astype("float32") / 8
+    x[0, 1, 1, 1], x[0, 2, 7, 7], x[0, 3, 1, 7], other[0, 5, 4, 4] = N, INF, -INF, N
+    function = ACTIVATIONS[activation]
+    with np.errstate(invalid="ignore", over="ignore"):
+        first = function(convolved(x, w, groups) + other).astype("float32")
+        second = function(convolved(first, v, 1)).astype("float32")
+    graph = (
+        "float[1,4,9,9] x, float[1,8,9,9] o) => (float[1,8,9,9] y) <float low = {-1}, float high = {6}> "
+        f"{{ c = Conv<group={groups}, pads=[1,1,1,1]>(x, w) d = Add(c, o) e = {activation} f = Conv(e, v) "
+        f"y = {activation.replace('(d', '(f')} }}"
+    )
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> g ({graph}')
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in (("w", w), ("v", v)))
+    executable = tvm_sched.relax.compile(model, topology, "single")
+    for _ in range(2):
+        np.testing.assert_allclose(executable.run(x, other), second, rtol=1e-5, atol=1e-6)
+    x[:], other[:] = 1, 1
+    first = function(convolved(x, w, groups) + other).astype("float32")
+    np.testing.assert_allclose(executable.run(x, other), function(convolved(first, v, 1)), rtol=1e-5, atol=1e-6)
+
+
+def convolved(x: Any, w: Any, groups: int) -> Any:
+    """A convolution with as much padding as keeps the size, in float64."""
+    reach = w.shape[-1] // 2
+    padded = np.pad(x.astype("float64"), ((0, 0), (0, 0), (reach, reach), (reach, reach)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[-2:], (2, 3))
+    parts = zip(np.split(windows, groups, axis=1), np.split(w.astype("float64"), groups), strict=True)
+    return np.concatenate([np.einsum("nchwij,ocij->nohw", a, b) for a, b in parts], axis=1)
+
+
+@pytest.mark.parametrize("kind", ["float", "double", "float16"])
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [
+        ((2, 3, 11), "kernel_shape=[3], strides=[2], pads=[1,1]"),
+        ((1, 20, 9, 13), "kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]"),
+        ((1, 3, 9, 13), "kernel_shape=[2,3], strides=[1,3], dilations=[3,2]"),
+        ((1, 5, 8, 8), "kernel_shape=[5,5], pads=[2,2,2,2]"),
+        ((1, 5, 8, 8), "kernel_shape=[3,3], strides=[2,2], ceil_mode=1"),
+        ((1, 2, 5, 6, 7), "kernel_shape=[2,3,3], strides=[1,2,2], pads=[0,1,1,1,1,1]"),
+    ],
+)
+@pytest.mark.parametrize("places", [False, True])
+def test_max_pool_keeps_nan_and_minus_infinity(shape, attributes, kind, places):
+    dtype = {"float": "float32", "double": "float64"}.get(kind, kind)
+    rng = np.random.default_rng(0)
+    x = rng.permutation(np.prod(shape)).reshape(shape).astype(dtype)
+    x[rng.random(shape) < 0.03] = N
+    x[rng.random(shape) < 0.03] = INF
+    x[:, -1] = np.where(np.isnan(x[:, -1]), N, -INF)
+    given = dict(part.split("=") for part in attributes.replace(", ", ";").split(";"))
+    kernel, strides, dilations = (
+        ast.literal_eval(given.get(name, str([1] * (x.ndim - 2)))) for name in ("kernel_shape", "strides", "dilations")
+    )
+    pads = ast.literal_eval(given.get("pads", str([0] * 2 * len(kernel))))
+    right, indices = pooled(x, kernel, strides, dilations, pads, "ceil_mode" in given)
+    outputs = f"{kind}{[*right.shape]} y" + (f", int64{[*right.shape]} i" if places else "")
+    found = run(f"{kind}{[*shape]} x) => ({outputs}) {{ y{', i' if places else ''} = MaxPool<{attributes}>(x) }}", x)
+    equal(found[0] if places else found, right)
+    if places:
+        equal(found[1], indices)
+
+
+def pooled(x: Any, kernel: Any, strides: Any, dilations: Any, pads: Any, round_up: bool) -> tuple[Any, Any]:
+    """The maxima of windows, NaN before all numbers, and where in x the first of each lies."""
+    before, after = pads[: len(kernel)], pads[len(kernel) :]
+    sizes = []
+    for d, size in enumerate(x.shape[2:]):
+        span = size + before[d] + after[d] - (kernel[d] - 1) * dilations[d] - 1
+        sizes.append((-(-span // strides[d]) if round_up else span // strides[d]) + 1)
+    values, places = np.zeros((*x.shape[:2], *sizes), x.dtype), np.zeros((*x.shape[:2], *sizes), "int64")
+    for at in np.ndindex(values.shape):
+        taps = [
+            [
+                p
+                for t in range(size)
+                if 0 <= (p := at[2 + d] * strides[d] - before[d] + t * dilations[d]) < x.shape[2 + d]
+            ]
+            for d, size in enumerate(kernel)
+        ]
+        window = [(at[0], at[1], *place) for place in itertools.product(*taps)]
+        best = max(window, key=lambda place: (np.isnan(x[place]), 0 if np.isnan(x[place]) else x[place]))
+        values[at], places[at] = x[best], np.ravel_multi_index(best, x.shape)
+    return values, places
 
 
 @pytest.mark.parametrize("kind", ["int32", "int64", "uint32", "uint64"])

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import tvm
 from tvm import relax, te
 
@@ -37,10 +38,17 @@ def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
     rank = len(kernel)
     strides, dilations = node.attribute("strides", (1,) * rank), node.attribute("dilations", (1,) * rank)
     before, sizes = _windows(node, shape[2:], kernel, strides, dilations)
+    kind = dtype_of(x)
+    floating = kind.startswith(("float", "bfloat"))
     column_major = bool(node.attribute("storage_order", 0))
 
     def compute(a: te.Tensor) -> list[te.Tensor]:
-        reducer = te.comm_reducer(_later, _lowest(a.dtype), name="largest_with_place")
+        least = tvm.tirx.const(-np.inf, kind) if floating else tvm.te.min_value(kind)
+        reducer = te.comm_reducer(
+            lambda p, q: _later(p, q, floating),
+            lambda *_: (tvm.tirx.const(-1, "int64"), least),
+            name="largest_with_place",
+        )
         inner = [te.reduce_axis((0, size), f"k{d}") for d, size in enumerate(kernel)]
 
         def element(n: tvm.tirx.Var, c: tvm.tirx.Var, *at: tvm.tirx.Var) -> tuple[tvm.tirx.Expr, ...]:
@@ -50,7 +58,7 @@ def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
             for d in range(rank)[::-1] if column_major else range(rank):
                 flat = flat * shape[2 + d] + place[d]
             flat = (n * shape[1] + c) * math.prod(shape[2:]) + flat
-            value = tvm.tirx.if_then_else(inside, a[(n, c, *place)], tvm.te.min_value(a.dtype))
+            value = tvm.tirx.if_then_else(inside, a[(n, c, *place)], least)
             index = tvm.tirx.if_then_else(inside, flat, tvm.tirx.const(-1, "int64"))
             return reducer((index.astype("int64"), value), axis=inner)
 
@@ -61,16 +69,21 @@ def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
     return [node.emit(relax.TupleGetItem(made, 0)), node.emit(relax.TupleGetItem(made, 1))]
 
 
-def _later(p: list[tvm.tirx.Expr], q: list[tvm.tirx.Expr]) -> tuple[tvm.tirx.Expr, ...]:
-    """The first of equal values stays."""
-    first = tvm.tirx.any(
-        p[1] > q[1], tvm.tirx.all(p[1] == q[1], tvm.tirx.any(q[0] < 0, tvm.tirx.all(p[0] >= 0, p[0] < q[0])))
-    )
+def _later(p: list[tvm.tirx.Expr], q: list[tvm.tirx.Expr], floating: bool) -> tuple[tvm.tirx.Expr, ...]:
+    """NaN is greater than all numbers. The first of equal values stays."""
+    before = tvm.tirx.any(q[0] < 0, tvm.tirx.all(p[0] >= 0, p[0] < q[0]))
+    first = tvm.tirx.any(p[1] > q[1], tvm.tirx.all(p[1] == q[1], before))
+    if floating:
+        p_lost, q_lost = _is_nan(p[1]), _is_nan(q[1])
+        both = p_lost + q_lost
+        first = tvm.tirx.Select(both == 0, first, tvm.tirx.Select(both == 2, before, p_lost == 1))
     return tvm.tirx.Select(first, p[0], q[0]), tvm.tirx.Select(first, p[1], q[1])
 
 
-def _lowest(dtype: str):  # type: ignore[no-untyped-def]
-    return lambda index, value: (tvm.tirx.const(-1, index), tvm.te.min_value(value))
+def _is_nan(value: tvm.tirx.Expr) -> tvm.tirx.Expr:
+    """1 for NaN, else 0: what is not at most infinity."""
+    one, zero = tvm.tirx.const(1, "int32"), tvm.tirx.const(0, "int32")
+    return tvm.tirx.Select(value <= tvm.tirx.infinity(value.ty.dtype), zero, one)
 
 
 def _windows(

@@ -16,7 +16,7 @@ from ...errors import InputError
 from ...progress import report_progress
 from ..ir.attributes import DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
-from . import comparisons, half
+from . import comparisons, half, max_pools
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
@@ -117,7 +117,9 @@ class LowerToKernels:
                 [
                     relax.backend.DispatchSampling(),
                     relax.backend.DispatchSortScan(),
-                    transform.LegalizeOps({**half.legalizations(), **comparisons.legalizations()}),
+                    transform.LegalizeOps(
+                        {**half.legalizations(), **comparisons.legalizations(), **max_pools.legalizations()}
+                    ),
                 ]
             )(widen_scans(mod))
         fuse = [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]

@@ -18,6 +18,7 @@ from ..kernel_library import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation
 from .describe import channels_last, dense, window
 from .exact_products import EpilogueFinder, ExactProduct, emit_exact, exact_product
+from .fused_activations import LARGEST_FLOAT32
 from .integer_products import emit_product, find_integers, integer_product
 from .operator_chain import Chain, ChainFinder
 from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, Product, in_bfloat16, is_fast, product_of
@@ -39,6 +40,7 @@ class Claimer(Rewriter):
         super().__init__(mod)
         self.kernels, self.names = kernels, names
         self.inside: set[Any] = set()  # intermediate values of kernels
+        self.bounded: set[Any] = set()  # results of kernels that are within finite bounds, unless they are NaN
         self.rounded: dict[int, Any] = {}  # bfloat16 constants, by the address of the float32 constant
         self.ends: dict[Any, Callable[[], Any]] = {}  # emits the call of a chain, by its last value
         self.rules: dict[str, Callable[[Any], Any]] = {
@@ -113,6 +115,11 @@ class Claimer(Rewriter):
         half = in_bfloat16(kernel, product.flops) if self._rounds(weights) else None
         if half is not None:
             kernel, kind, weights = half, f"{kind}_{BFLOAT16}", self._rounded(weights)
+        if self.resolve(call.args[0]) in self.bounded:
+            source_operand, *others = kernel["operands"]
+            kernel = {**kernel, "operands": [{**source_operand, "bounded": True}, *others]}
+        if _is_bounded(chain):
+            self.bounded.add(chain.end)
         arguments = [self.value(call.args[0]), self.value(weights)]
         if chain.bias is not None:
             arguments.append(self.folded(chain.bias, source))
@@ -159,12 +166,9 @@ class Claimer(Rewriter):
         padded = any(low) or any(high)
         if average and attrs.count_include_pad and high != [int(p) for p in attrs.padding[len(size) :]]:
             return None  # ceil mode: oneDNN counts windows beyond the padding differently from TVM
-        algorithm = (
-            "max" if not average else "average_with_padding" if attrs.count_include_pad and padded else "average"
-        )
+        algorithm = "average_with_padding" if attrs.count_include_pad and padded else "average"
         kernel = {
-            "primitive": "pooling",
-            "algorithm": algorithm,
+            **({"primitive": "pooling", "algorithm": algorithm} if average else {"primitive": "max_pool"}),
             "kernel": list(size),
             **geometry,
             "operands": [describe(shape), describe(out)],
@@ -248,6 +252,14 @@ class Claimer(Rewriter):
 
     def _plain(self, kind: str, kernel: dict[str, Any], call: Any, flops: int) -> Any:
         return self.kernels.call(kind, kernel, [self.value(a) for a in call.args], call.ty, flops)
+
+
+def _is_bounded(chain: Chain) -> bool:
+    """Whether the last operation of a chain is a clip with two bounds."""
+    last: dict[str, Any] = chain.post[-1].description if chain.post else {"name": ""}
+    if last["name"] == "hard_sigmoid":
+        return True
+    return bool(last["name"] == "clip" and max(abs(last["alpha"]), abs(last["beta"])) < LARGEST_FLOAT32)
 
 
 def _layout(call: Any, rank: int) -> tuple[Describe | None, slice]:

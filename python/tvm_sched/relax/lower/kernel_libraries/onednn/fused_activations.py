@@ -29,6 +29,8 @@ POINTS: Array = np.concatenate([_NEAR, _BEYOND])
 TOLERANCE = 3e-6
 """Relative error, and absolute error near 0: models write constants such as 1 / sqrt(2) with about seven digits."""
 _FAR = 80.0
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+"""As a bound of a clip it stands for infinity."""
 
 
 def sigmoid(x: Array) -> Array:
@@ -131,8 +133,7 @@ def _clips(at: dict[float, float]) -> list[list[Step]]:
     below, above = low > -_OUTERMOST, high < _OUTERMOST
     if not np.isfinite([low, high]).all() or low >= high or not (below or above) or (low == 0 and not above):
         return []
-    largest = float(np.finfo(np.float32).max)
-    return [[("clip", low if below else -largest, high if above else largest)]]
+    return [[("clip", low if below else -LARGEST_FLOAT32, high if above else LARGEST_FLOAT32)]]
 
 
 def _candidates(at: dict[float, float]) -> list[list[Step]]:

@@ -1,0 +1,169 @@
+#include "kernels/onednn/lost_nan.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cfenv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <string>
+
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
+
+#include "kernels/onednn/vector_math.h"
+#include "threads/pool.h"
+
+namespace tvm_sched::onednn {
+
+namespace {
+
+constexpr std::int64_t kTaskElements = 32 << 10;  // fewer are not worth another thread
+constexpr int kLanes = 16, kUnrolled = 4;
+using Floats = VectorOf<float, kLanes>::Type;
+
+/// A number times 0 is 0, and NaN or an infinity times 0 is NaN.
+TVM_SCHED_VERSIONS bool AreFinite(const float* values, std::int64_t count) {
+  Floats sums[kUnrolled] = {}, x;
+  std::int64_t k = 0;
+  for (; k + kUnrolled * kLanes <= count; k += kUnrolled * kLanes) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnrolled; ++u) {
+      std::memcpy(&x, values + k + u * kLanes, sizeof x);
+      sums[u] += x * 0.0f;
+    }
+  }
+  float sum = 0;
+  for (; k < count; ++k) sum += values[k] * 0.0f;
+  const Floats all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  for (int lane = 0; lane < kLanes; ++lane) sum += all[lane];
+  return sum == 0;
+}
+
+/// The exponent of NaN and infinities has all bits set.
+bool AreFinite(const std::uint16_t* halves, std::int64_t count) {
+  return std::none_of(halves, halves + count, [](std::uint16_t x) { return (~x & 0x7f80) == 0; });
+}
+
+float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+
+using Elementwise = float (*)(float x, float a, float b);
+
+const std::map<std::string, Elementwise>& Functions() {
+  static const std::map<std::string, Elementwise> known{
+      {"relu", [](float x, float a, float) { return x < 0 ? (a == 0 ? 0 : a * x) : x; }},
+      {"clip", [](float x, float a, float b) { return x < a   ? a
+                                                      : x > b ? b
+                                                              : x; }},
+      {"sigmoid", [](float x, float, float) { return Sigmoid(x); }},
+      {"tanh", [](float x, float, float) { return std::tanh(x); }},
+      {"gelu", [](float x, float, float) { return x * (1 + std::erf(x * 0.70710678f)) / 2; }},
+      {"gelu_tanh",
+       [](float x, float, float) { return x * Sigmoid(1.5957691f * (x + 0.044715f * x * x * x)); }},
+      {"silu", [](float x, float a, float) { return x * Sigmoid(a * x); }},
+      {"linear", [](float x, float a, float b) { return a * x + b; }},
+      {"exp", [](float x, float, float) { return std::exp(x); }},
+      {"log", [](float x, float, float) { return std::log(x); }},
+      {"abs", [](float x, float, float) { return std::abs(x); }},
+      {"sqrt", [](float x, float, float) { return std::sqrt(x); }},
+      {"square", [](float x, float, float) { return x * x; }},
+      {"elu", [](float x, float a, float) { return x > 0 ? x : a * std::expm1(x); }},
+      {"mish", [](float x, float, float) { return x * std::tanh(std::log1p(std::exp(x))); }},
+      {"softplus", [](float x, float a, float) { return std::log1p(std::exp(a * x)) / a; }},
+      {"hard_sigmoid",
+       [](float x, float a, float b) {
+         const float y = a * x + b;
+         return y < 0 ? 0 : y > 1 ? 1 : y;
+       }},
+      {"hard_swish", [](float x, float a, float b) {
+         const float y = a * x + b;
+         return x * (y < 0 ? 0 : y > 1 ? 1 : y);
+       }}};
+  return known;
+}
+
+using Binary = float (*)(float x, float y);
+
+const std::map<std::string, Binary>& Operations() {
+  static const std::map<std::string, Binary> known{
+      {"add", [](float x, float y) { return x + y; }},
+      {"subtract", [](float x, float y) { return x - y; }},
+      {"multiply", [](float x, float y) { return x * y; }},
+      {"divide", [](float x, float y) { return x / y; }},
+      {"maximum", [](float x, float y) { return x > y || std::isnan(x) ? x : y; }},
+      {"minimum", [](float x, float y) { return x < y || std::isnan(x) ? x : y; }},
+      {"prelu", [](float x, float y) { return x < 0 ? x * y : x; }}};
+  return known;
+}
+
+/// The element of an operand, whose dimensions may be 1, at a position in the result.
+std::int64_t Offset(const Operand& operand, const std::vector<std::int64_t>& position) {
+  std::int64_t offset = 0;
+  for (std::size_t d = 0; d < position.size(); ++d) {
+    if (operand.dims[d] != 1) offset += position[d] * operand.strides[d];
+  }
+  return offset;
+}
+
+}  // namespace
+
+bool LosesNan(const Description& description) {
+  if (description.result().type != DataType::kFloat32) return false;
+  return std::any_of(description.post.begin(), description.post.end(), [](const auto& post) {
+    if (post.name == "relu") return post.alpha == 0;
+    return post.name == "clip" || post.name == "exp" || post.name == "hard_sigmoid" ||
+           post.name == "maximum" || post.name == "minimum";
+  });
+}
+
+// The functions of <cfenv> also read and write the flags of the x87 unit, which takes longer.
+#ifdef __SSE__
+void InvalidFlag::Clear() { _MM_SET_EXCEPTION_STATE(0); }
+bool InvalidFlag::Raised() { return (_MM_GET_EXCEPTION_STATE() & _MM_EXCEPT_INVALID) != 0; }
+#else
+void InvalidFlag::Clear() { std::feclearexcept(FE_INVALID); }
+bool InvalidFlag::Raised() { return std::fetestexcept(FE_INVALID) != 0; }
+#endif
+
+bool IsFinite(const Operand& operand, const void* data, int threads) {
+  const std::int64_t count = operand.elements();
+  if (operand.type == DataType::kBfloat16) {
+    return AreFinite(static_cast<const std::uint16_t*>(data), count);
+  }
+  if (operand.type != DataType::kFloat32) return true;
+  const auto* values = static_cast<const float*>(data);
+  std::atomic<bool> finite{true};
+  const std::int64_t tasks = (count + kTaskElements - 1) / kTaskElements;
+  threads::Loop(threads, static_cast<int>(tasks), [&](int task) {
+    const std::int64_t first = task * kTaskElements;
+    if (!AreFinite(values + first, std::min(kTaskElements, count - first))) finite = false;
+  });
+  return finite;
+}
+
+void RestoreNan(const Description& description, const float* sums, const std::vector<void*>& data) {
+  const Operand& result = description.result();
+  auto* out = static_cast<float*>(data.back());
+  std::vector<std::int64_t> position(result.dims.size());
+  for (std::int64_t left = result.elements(); left > 0; --left) {
+    const std::int64_t place = Offset(result, position);
+    float value = sums[place];
+    for (const PostOperation& post : description.post) {
+      if (post.input < 0) {
+        value = Functions().at(post.name)(value, post.alpha, post.beta);
+        continue;
+      }
+      const auto* other = static_cast<const float*>(data[post.input]);
+      const std::int64_t at = Offset(description.operands[post.input], position);
+      value = Operations().at(post.name)(value, other[at]);
+    }
+    if (std::isnan(value)) out[place] = std::numeric_limits<float>::quiet_NaN();
+    for (std::size_t d = position.size(); d-- > 0 && ++position[d] == result.dims[d];) {
+      position[d] = 0;
+    }
+  }
+}
+
+}  // namespace tvm_sched::onednn
