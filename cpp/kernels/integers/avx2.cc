@@ -69,6 +69,32 @@ struct Isa {
     _mm_storeu_si128(static_cast<__m128i*>(to),
                      is_signed ? _mm_packs_epi16(low, high) : _mm_packus_epi16(low, high));
   }
+  /// Both rows may be the same.
+  static void LookUp(const std::uint8_t* table, std::uint8_t* one, std::uint8_t* other) {
+    auto *low = reinterpret_cast<__m128i*>(one), *high = reinterpret_cast<__m128i*>(other);
+    const __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)),
+                                                  _mm_loadu_si128(high), 1);
+    const __m256i place = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+    // Bits 4 to 7, each at the top of its byte.
+    const __m256i bits[] = {_mm256_slli_epi16(bytes, 3), _mm256_slli_epi16(bytes, 2),
+                            _mm256_slli_epi16(bytes, 1), bytes};
+    const __m256i found = Entry<4>(table, place, bits);
+    _mm_storeu_si128(low, _mm256_castsi256_si128(found));
+    _mm_storeu_si128(high, _mm256_extracti128_si256(found, 1));
+  }
+  /// Entries of a table of 16 * 2^kBits bytes.
+  template <int kBits>
+  static inline __attribute__((always_inline)) __m256i Entry(const std::uint8_t* table,
+                                                             __m256i place, const __m256i* bits) {
+    if constexpr (kBits == 0) {
+      const __m128i row = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+      return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(row), place);
+    } else {
+      const __m256i lower = Entry<kBits - 1>(table, place, bits);
+      const __m256i upper = Entry<kBits - 1>(table + (8 << kBits), place, bits);
+      return _mm256_blendv_epi8(lower, upper, bits[kBits - 1]);
+    }
+  }
 };
 
 #include "kernels/integers/loops.h"

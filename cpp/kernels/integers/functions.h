@@ -26,6 +26,8 @@ struct Epilogue {
   /// Of 8-bit results: round(value / divisor) + zero, within the type.
   float divisor = 1;
   std::int32_t zero = 0;
+  /// What becomes of each of the 256 bytes that the result may be, or nullptr.
+  const std::uint8_t* table = nullptr;
 };
 
 /// The terms of the sums of a tile: for each row, `pairs` pairs of numbers at each of the places

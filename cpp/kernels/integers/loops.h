@@ -136,6 +136,15 @@ inline __attribute__((always_inline)) void FinishRow(const Epilogue& epilogue,
   }
 }
 
+/// Replaces the kColumns bytes of each row by the table's.
+inline void LookUpRows(const std::uint8_t* table, void* const* to, int rows) {
+  for (int r = 0; r < rows; r += 2) {
+    auto* one = static_cast<std::uint8_t*>(to[r]);
+    auto* other = static_cast<std::uint8_t*>(to[r + 1 < rows ? r + 1 : r]);
+    Isa::LookUp(table, one, other);
+  }
+}
+
 template <Result kResult>
 void FinishRows(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
                 int columns, void* const* to) {
@@ -147,6 +156,14 @@ void FinishRows(const Epilogue& epilogue, const std::int32_t* sums, int rows, st
       alignas(64) char whole[kColumns * kSize];
       FinishRow<kResult>(epilogue, sums + r * kColumns, first, whole);
       __builtin_memcpy(to[r], whole, static_cast<unsigned long>(columns) * kSize);
+    }
+  }
+  if constexpr (kSize == 1) {
+    if (epilogue.table == nullptr) return;
+    if (columns == kColumns) return LookUpRows(epilogue.table, to, rows);
+    for (int r = 0; r < rows; ++r) {
+      auto* bytes = static_cast<std::uint8_t*>(to[r]);
+      for (int k = 0; k < columns; ++k) bytes[k] = epilogue.table[bytes[k]];
     }
   }
 }

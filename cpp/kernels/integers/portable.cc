@@ -71,6 +71,13 @@ struct Isa {
     auto* bytes = static_cast<unsigned char*>(to);
     for (int k = 0; k < kColumns; ++k) bytes[k] = static_cast<unsigned char>(values[k / 4][k % 4]);
   }
+  /// Both rows may be the same.
+  static void LookUp(const std::uint8_t* table, std::uint8_t* one, std::uint8_t* other) {
+    for (int k = 0; k < kColumns; ++k) {
+      const std::uint8_t first = table[one[k]], second = table[other[k]];
+      one[k] = first, other[k] = second;
+    }
+  }
 
  private:
   template <typename Vector>

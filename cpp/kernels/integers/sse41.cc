@@ -69,6 +69,13 @@ struct Isa {
     _mm_storeu_si128(static_cast<__m128i*>(to),
                      is_signed ? _mm_packs_epi16(low, high) : _mm_packus_epi16(low, high));
   }
+  /// Both rows may be the same.
+  static void LookUp(const std::uint8_t* table, std::uint8_t* one, std::uint8_t* other) {
+    for (int k = 0; k < kColumns; ++k) {
+      const std::uint8_t first = table[one[k]], second = table[other[k]];
+      one[k] = first, other[k] = second;
+    }
+  }
 };
 
 #include "kernels/integers/loops.h"

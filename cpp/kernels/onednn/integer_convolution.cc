@@ -139,8 +139,10 @@ void IntegerConvolution::ReadPost() {
                      : post.name == "add"      ? 2
                      : post.name == "clip"     ? 3
                      : post.name == "quantize" ? 4
+                     : post.name == "table"    ? 5
                                                : 0;
-    Check(step > done, "its operations are multiply, add, clip, quantize, in this order");
+    Check(step > done, "its operations are multiply, add, clip, quantize, table, in this order");
+    Check(step != 5 || done == 4, "a table is for quantised results");
     done = step;
     if (step <= 2) {
       Check(is_row(post.input) && has_type(post.input, DataType::kFloat32), "an operand");
@@ -150,6 +152,11 @@ void IntegerConvolution::ReadPost() {
       constexpr float kLargest = std::numeric_limits<float>::max();
       if (post.alpha > -kLargest) epilogue_.least = post.alpha;
       if (post.beta < kLargest) epilogue_.greatest = post.beta;
+    } else if (step == 5) {
+      table_ = post.input;
+      Check(table_ >= 2 && table_ < last && operands[table_].elements() == 256 &&
+                operands[table_].type == operands[last].type,
+            "the table");
     } else {
       Check(post.alpha > 0 && post.beta >= -128 && post.beta <= 255, "scale and zero point");
       epilogue_.divisor = post.alpha, epilogue_.zero = static_cast<std::int32_t>(post.beta);
@@ -157,7 +164,7 @@ void IntegerConvolution::ReadPost() {
   }
   const DataType type = description_.result().type;
   const bool bytes = type == DataType::kInt8 || type == DataType::kUint8;
-  Check(bytes == (done == 4), "results of 8 bits are quantised");
+  Check(bytes == (done >= 4), "results of 8 bits are quantised");
   Check(type != DataType::kInt32 || done == 0, "sums of int32 have no operations");
   epilogue_.result = type == DataType::kInt8    ? integers::Result::kInt8
                      : type == DataType::kUint8 ? integers::Result::kUint8
@@ -306,25 +313,27 @@ void IntegerConvolution::Run(const std::vector<void*>& data) const {
     call.zero = source_signed_ ? *static_cast<const std::int8_t*>(zero)
                                : *static_cast<const std::uint8_t*>(zero);
   }
+  if (table_ >= 0) call.epilogue.table = static_cast<const std::uint8_t*>(data[table_]);
   // Numbers of the outputs, each group's filled up to whole tiles.
   const std::int64_t padded = groups_ * panels_ * kColumns;
-  std::vector<std::int32_t> bias(description_.bias >= 0 ? padded : 0);
-  std::vector<float> factor(factor_ >= 0 ? padded : 0), summand(summand_ >= 0 ? padded : 0);
-  const auto spread = [&](auto& to, int operand) {
+  std::vector<std::int32_t> bias;
+  std::vector<float> factor, summand;
+  const auto spread = [&](auto& to, int operand, const auto*& result) {
     if (operand < 0) return;
     const auto* from = static_cast<const std::decay_t<decltype(to[0])>*>(data[operand]);
     const bool one = description_.operands[operand].elements() == 1;
+    result = from;
+    if (!one && padded == outputs_) return;
+    to.resize(padded);
     for (std::int64_t k = 0; k < outputs_; ++k) {
       const std::int64_t group = k / group_outputs_;
       to[group * panels_ * kColumns + k % group_outputs_] = from[one ? 0 : k];
     }
+    result = to.data();
   };
-  spread(bias, description_.bias);
-  spread(factor, factor_);
-  spread(summand, summand_);
-  if (!bias.empty()) call.epilogue.bias = bias.data();
-  if (!factor.empty()) call.epilogue.factor = factor.data();
-  if (!summand.empty()) call.epilogue.summand = summand.data();
+  spread(bias, description_.bias, call.epilogue.bias);
+  spread(factor, factor_, call.epilogue.factor);
+  spread(summand, summand_, call.epilogue.summand);
   threads::Loop(threads_, static_cast<int>(tasks_), [&](int task) { Compute(call, PartOf(task)); });
 }
 

@@ -48,7 +48,7 @@ class IntegerConvolution final : public OwnKernel {
   std::vector<std::int64_t> segments_;
   std::int64_t pairs_, segment_weights_;
   std::int64_t lines_, chunks_, tasks_, panel_groups_;  // lines of the result of a chunk
-  int factor_ = -1, summand_ = -1;                      // operands
+  int factor_ = -1, summand_ = -1, table_ = -1;         // operands
   integers::Epilogue epilogue_;
 };
 

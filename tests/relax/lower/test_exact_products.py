@@ -152,6 +152,17 @@ def test_epilogue(seed, result, depthwise, instructions):
     np.testing.assert_array_equal(computed(kernel, arrays, right), right)
 
 
+@pytest.mark.parametrize("depthwise", [False, True])
+@pytest.mark.parametrize("result", ["uint8", "int8"])
+def test_table(result, depthwise, instructions):
+    kernel, arrays, right = epilogue(5, result, depthwise)
+    table = np.random.default_rng(0).permutation(256).astype("uint8").view(result)
+    operands = [*kernel["operands"][:-1], {**dense((256,)), "type": result}, kernel["operands"][-1]]
+    kernel = {**kernel, "operands": operands, "post": [*kernel["post"], {"name": "table", "input": 6}]}
+    right = table[right.view("uint8")]
+    np.testing.assert_array_equal(computed(kernel, [*arrays, table], right), right)
+
+
 def test_halves_round_to_even(instructions):
     x = np.arange(1, 256, 2, dtype="uint8").reshape(1, -1, 1, 1)
     kernel, packed, right = convolution(x, np.ones((1, 1, 1, 1), "int8"))
@@ -168,6 +179,7 @@ def test_halves_round_to_even(instructions):
         ({"kernel": [3, 1]}, "packed weights|result's size"),
         ({"post": [{"name": "quantize", "alpha": 1.0}]}, "8 bits"),
         ({"post": [{"name": "add", "input": 9}]}, "operands"),
+        ({"post": [{"name": "table", "input": 1}]}, "quantised"),
         ({"source_zero_input": 1}, "zero point"),
     ],
 )

@@ -119,7 +119,19 @@ def bias_at_run_time(g):
     return g.node("Mul", made, g.node("Sigmoid", made))
 
 
+def qdq_activations(g, zero=UNSIGNED, read_again=False):
+    """A convolution, then x * sigmoid(x + 0.5), with quantised operands; ``read_again`` also adds x at the end."""
+    convolved = qdq_convolution(g, zero=zero)
+    shifted = through_bytes(g, g.node("Add", convolved, g.constant(np.float32(0.5))), zero)
+    share = through_bytes(g, g.node("Sigmoid", shifted), zero)
+    made = through_bytes(g, g.node("Mul", convolved, share), zero)
+    return g.node("Add", made, convolved) if read_again else made
+
+
 CASES = {
+    "QDQ, activation": qdq_activations,
+    "QDQ, signed activation": lambda g: qdq_activations(g, zero=np.int8(-5)),
+    "QDQ, activation and another reader": lambda g: qdq_activations(g, read_again=True),
     "QDQ, a scale for each output": lambda g: qdq_convolution(g, pads=[1, 1, 1, 1]),
     "QDQ, one scale, signed": lambda g: qdq_convolution(g, each=False, zero=np.int8(-5), strides=[2, 1]),
     "QDQ, groups": lambda g: qdq_convolution(g, group=2, pads=[2, 1, 0, 1], dilations=[2, 1]),
@@ -163,6 +175,16 @@ def test_values(make, processor, tmp_path):
     # With instructions for 8 bits, oneDNN computes what it has a fast kernel for.
     assert len(kernels) == 1
     assert kernels == {b"onednn.exact_"} or (processor == "native" and has_exact_kernels())
+
+
+@pytest.mark.parametrize("processor", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("read_again", [False, True])
+def test_activation_as_a_table(read_again, processor, tmp_path):
+    """What lies between two 8-bit values is a table of the kernel, unless something else reads the first."""
+    g = Graph()
+    onnx.save(g.model(qdq_activations(g, read_again=read_again), IMAGE), tmp_path / "m.onnx")
+    compile(tmp_path / "m.onnx", "cpu1", "single", processor=processor).export(tmp_path / "m.so")
+    assert (b"quantize_table" in (tmp_path / "m.so").read_bytes()) != read_again
 
 
 def test_factored():

@@ -16,6 +16,7 @@ from tvm import relax
 
 from ....ir.tensor_types import dtype_of, static_shape
 from ..rewrite import Rewriter, operation
+from .byte_functions import byte_function
 from .describe import channels_last, dense, window
 from .integer_products import BYTES, Integers, Source, eight_bit_number, known_value
 from .products import known_layouts, layouts
@@ -44,6 +45,8 @@ class Epilogue:
     bounds : tuple of float
     quantised : tuple of float or None
         The scale, by which is divided, and the zero point.
+    table : numpy.ndarray or None
+        What becomes of each of the 256 values that the quantised result may have.
     """
 
     end: Any
@@ -53,6 +56,7 @@ class Epilogue:
     summand: Any = None
     bounds: tuple[float, float] = (-inf, inf)
     quantised: tuple[float, float] | None = None
+    table: Any = None
 
 
 @dataclass(frozen=True)
@@ -186,8 +190,15 @@ class EpilogueFinder:
             self.found.inside += [self.found.end, *steps[:-1]]
             self.found.end = steps[-1]
             if self.found.quantised is not None:
+                self._take_byte_function()
                 break
         return self.found
+
+    def _take_byte_function(self) -> None:
+        found, function = self.found, byte_function(self.rewriter, self.found.end, self.taken)
+        if function is not None and dtype_of(function.end) == dtype_of(found.end):
+            found.inside += [found.end, *function.inside]
+            found.end, found.table = function.end, function.table
 
     def _reader(self, variable: Any) -> Any:
         """Return the only reader of a value, if it has the product's shape."""
@@ -350,6 +361,8 @@ def emit_exact(rewriter: Any, call: Any, product: ExactProduct, epilogue: Epilog
     if epilogue.quantised is not None:
         scale, zero = epilogue.quantised
         post.append({"name": "quantize", "alpha": scale, "beta": zero})
+    if epilogue.table is not None:
+        post.append({"name": "table", "input": add(epilogue.table, dtype_of(epilogue.end))})
     kernel["post"] = post
     kernel["operands"] = [*operands, {**images[2], "type": dtype_of(epilogue.end)}]
     kind = "_".join([f"exact_{operation(call).removeprefix('nn.')}", *names, *(each["name"] for each in post)])

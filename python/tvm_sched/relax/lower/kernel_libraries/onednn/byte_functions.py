@@ -1,0 +1,123 @@
+"""Elementwise operators between two 8-bit tensors, as a table of the 256 results.
+
+A quantised model writes an activation as many operators: each dequantises, computes and quantises again. If everything but
+one 8-bit tensor is a constant number, the result depends only on the value of that tensor's element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from ....ir.tensor_types import dtype_of, static_shape
+from ..rewrite import Rewriter, constant_value, operation
+from .integer_products import BYTES
+
+_MOST = 128
+"""Operators that a table may replace."""
+
+
+@dataclass(frozen=True)
+class ByteFunction:
+    """A function of an 8-bit tensor's elements.
+
+    Attributes
+    ----------
+    end : relax.Var
+        The 8-bit value that it computes.
+    inside : list of relax.Var
+        The values between the tensor and ``end``.
+    table : numpy.ndarray
+        The results, in the order of the argument's bits as an unsigned integer.
+    """
+
+    end: Any
+    inside: list[Any]
+    table: np.ndarray[Any, Any]
+
+
+def byte_function(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> ByteFunction | None:
+    """Return the longest function of an 8-bit value after which nothing else reads that value.
+
+    ``taken`` says whether another kernel computes a variable.
+    """
+    arguments = np.arange(256, dtype="uint8").view(dtype_of(start))
+    values: dict[Any, Any] = {start: arguments}
+    behind: dict[Any, set[Any]] = {start: set()}  # the values that a value is computed from
+    waiting = list(rewriter.uses[start])
+    while waiting and len(values) <= _MOST:
+        variable = waiting.pop(0)
+        if variable is None or variable in values or taken(variable) or static_shape(variable) != static_shape(start):
+            continue
+        value = _evaluate(rewriter, rewriter.definitions[variable], values)
+        if value is None:
+            continue
+        values[variable] = value
+        read = {each for each in values if variable in rewriter.uses[each]}
+        behind[variable] = read.union(*(behind[each] for each in read))
+        waiting += rewriter.uses[variable]
+    for end in sorted(values, key=lambda each: len(behind[each]), reverse=True):
+        inner = behind[end]
+        if inner and dtype_of(end) in BYTES and all({*rewriter.uses[each]} <= {*inner, end} for each in inner):
+            return ByteFunction(end, [each for each in values if each in inner and each is not start], values[end])
+    return None
+
+
+def _evaluate(rewriter: Rewriter, definition: Any, values: dict[Any, Any]) -> Any:
+    """Return what a definition computes from values known so far; None if that is unknown."""
+    if isinstance(definition, relax.Var):
+        return values.get(definition)
+    name = operation(definition)
+    if name not in _FUNCTIONS:
+        return None
+    operands = [_operand(rewriter, each, values) for each in definition.args]
+    if any(each is None for each in operands):
+        return None
+    with np.errstate(all="ignore"):
+        result = _FUNCTIONS[name](*operands)
+        if name == "astype":
+            converted = result.astype(dtype_of(definition))
+            return converted if np.array_equal(converted, result) else None
+    return result.astype(dtype_of(definition)) if np.isfinite(result).all() else None
+
+
+def _operand(rewriter: Rewriter, expr: Any, values: dict[Any, Any]) -> Any:
+    if isinstance(expr, relax.Var) and expr in values:
+        return values[expr]
+    if isinstance(getattr(expr, "value", None), int | float):  # bounds of clip
+        return np.float32(expr.value)
+    known = constant_value(rewriter.resolve(expr))
+    return known.reshape(-1)[0] if known is not None and known.size == 1 else None
+
+
+def _sigmoid(value: Any) -> Any:
+    return 1 / (1 + np.exp(-value.astype(np.float64)))
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "astype": lambda value: value,
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "negative": np.negative,
+    "abs": np.abs,
+    "round": np.rint,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "clip": np.clip,
+    "sqrt": np.sqrt,
+    "nn.relu": lambda value: np.maximum(value, 0),
+    "nn.relu6": lambda value: np.clip(value, 0, 6),
+    "exp": lambda value: np.exp(value.astype(np.float64)),
+    "tanh": lambda value: np.tanh(value.astype(np.float64)),
+    "sigmoid": _sigmoid,
+    "nn.silu": lambda value: value * _sigmoid(value),
+}
+"""What operators compute of elements: in their own type, or in float64 to round once."""
