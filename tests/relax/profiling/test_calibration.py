@@ -12,11 +12,13 @@ from tvm_sched.cost_model.database import Database
 from tvm_sched.cost_model.profile import this_machine
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.problem import load_topology
+from tvm_sched.problem_sources import SourceOptions, load_problem
 from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.codegen.cpu import kernel_objects
-from tvm_sched.relax.profiling import calibration
+from tvm_sched.relax.profiling import calibration, first_use
 from tvm_sched.relax.profiling.other_load import OtherLoad
 from tvm_sched.relax.profiling.random_networks import random_networks
+from tvm_sched.relax.profiling.typical_layers import typical_layers
 from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 
@@ -68,8 +70,7 @@ def test_the_median_of_each_kernel_and_equal_kernels_alike(networks, timer):
 def test_kernels_add_up_to_the_median_run_although_each_run_has_another_slow_kernel():
     runs = calibration.RunTimes(np.ones((4, 4)) + 2 * np.eye(4), np.zeros(4))
     assert np.median(runs.kernels, axis=0).sum() == 4
-    assert runs.quantile(0.5).tolist() == [1.5] * 4
-    assert runs.quantile(0.0).tolist() == [1.5] * 4
+    assert runs.medians().tolist() == [1.5] * 4
 
 
 def test_the_call_is_part_of_the_first_kernel_and_serves_models_of_other_shapes(networks, timer):
@@ -107,12 +108,14 @@ def default_threads(name):
 def test_what_is_measured_beside_other_work_is_measured_again_when_it_is_quiet(networks, timer):
     timer.load = 1.5
     busy = problem_of(networks["convolutional0"])
+    once = 1000 * np.arange(1, len(busy.graph.operators) + 1).sum()
+    assert busy.costs.operator_ns.sum() == pytest.approx(1.9 * once + 10_000, rel=1e-3), "the least, beside other work"
     assert problem_of(networks["convolutional0"]).costs == busy.costs
     assert timer.asked == 1, "as long as the machine is busy, the times stay"
     timer.load, timer.factor, timer.call = 0.0, 0.5, 5e-6
     quiet = problem_of(networks["convolutional0"])
     assert timer.asked == 2
-    assert quiet.costs.operator_ns.sum() == pytest.approx(busy.costs.operator_ns.sum() / 2, rel=1e-3)
+    assert quiet.costs.operator_ns.sum() == pytest.approx(2.0 * once / 2 + 5000, rel=1e-3), "the median"
     assert problem_of(networks["convolutional0"]).costs == quiet.costs
 
 
@@ -128,6 +131,39 @@ def test_intervals_hold_the_times(networks, timer):
     assert (costs.uncertainty.low_ns <= costs.operator_ns).all()
     assert (costs.operator_ns < costs.uncertainty.high_ns).all()
     assert not costs.uncertainty.far.any()
+
+
+def test_typical_layers_are_measured_once_for_a_processor(networks, timer, monkeypatch):
+    monkeypatch.setattr(first_use, "typical_layers", lambda: iter(networks.items()))
+    topology = load_topology("cpu1")
+    first_use.calibrate_once(topology)
+    assert timer.asked == 2
+    rows = Database().read(this_machine(), f"cpu, {default_threads('cpu1')} threads")
+    assert len(rows) > 20
+    first_use.calibrate_once(topology)
+    assert timer.asked == 2, "they are kept"
+    Database().clear()
+    monkeypatch.setattr(first_use, "SECONDS", -1.0)
+    first_use.calibrate_once(topology)
+    assert timer.asked == 2, "no network is begun after the time is spent"
+
+
+def test_a_graph_without_kernels_is_predicted_from_typical_layers(networks, timer, monkeypatch, tmp_path):
+    monkeypatch.setattr(first_use, "typical_layers", lambda: iter([("transformer", networks["transformer1"])]))
+    file = tmp_path / "net.problem.json"
+    make_problem(networks["convolutional0"], "v100-server", cost_model="roofline", name="net").save(file)
+    with pytest.warns(CostWarning, match="distinct kernels of 'net' were not measured"):
+        found = load_problem([file], "cpu1", SourceOptions(), lambda *_: None)
+    assert timer.asked == 1
+    assert found.costs.source == "calibrated"
+
+
+def test_typical_layers_compile():
+    mods = dict(typical_layers())
+    assert list(mods)[:3] == ["small images", "products", "large images"]
+    kinds = " ".join(str(mods[name]) for name in ("small images", "recurrent"))
+    assert "conv2d" in kinds
+    assert "lstm_layer" in kinds
 
 
 @pytest.mark.slow

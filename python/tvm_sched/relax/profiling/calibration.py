@@ -67,6 +67,7 @@ def calibrated_costs(
     progress: Progress | None = None,
     load: OtherLoad | None = None,
     calls: Extraction | None = None,
+    seconds: float = SECONDS,
 ) -> Costs:
     """Return the latencies of a lowered model on ``cpuN``; measure the kernels that the database lacks.
 
@@ -74,8 +75,8 @@ def calibrated_costs(
     different times. Known times are not measured again, so a model keeps its latencies as long as the database is kept.
     Only times that were taken beside other work are replaced, if ``load`` shows that the machine is quiet now.
 
-    ``calls`` are the kernels; default: those of the module's graph. If a model cannot be run on random values, its kernels
-    are predicted, with a `CostWarning`.
+    ``calls`` are the kernels; default: those of the module's graph. ``seconds`` is the time of the runs if no kernel is
+    known. If a model cannot be run on random values, its kernels are predicted, with a `CostWarning`.
     """
     calls, machine = calls or extract(mod), this_machine()
     threads = threads_of(topology, machine)
@@ -93,7 +94,7 @@ def calibrated_costs(
             progress("measuring kernels", 0, 1)
         try:
             share = sum(name not in rows for name in names) / len(names)
-            new, call = _measure(mod, calls, topology, names, SECONDS * max(share, LEAST_SHARE))
+            new, call = _measure(mod, calls, topology, names, seconds * max(share, LEAST_SHARE))
             _try_database(database.write, machine, calls_key(threads), [call])
             known_calls[call.key] = call
         except TvmSchedError as error:
@@ -155,32 +156,35 @@ def _measure(
     runs = kernel_times(module, [operator.name for operator in graph.operators], seconds)
     load = round(others.share(), 2)
     runs = runs.undisturbed(np.full(len(runs.calls), load))
-    low, middle, repeats = runs.quantile(0.0), runs.quantile(0.5), len(runs.calls)
+    low, middle, repeats = runs.kernels.min(axis=0), runs.medians(), len(runs.calls)
     footprint = footprint_of(graph, describe(graph))
     together: dict[str, list[int]] = {}
     for position, key in enumerate(keys):
         together.setdefault(key, []).append(position)
     texts, rows = signatures(graph), []
     for key, same in together.items():
-        seconds, error = _typical(*(float(each[same].mean()) for each in (low, middle)))
+        seconds, error = _typical(float(low[same].mean()), float(middle[same].mean()), load)
         content = key.rpartition("#")[2]
         row = Measurement(
             texts[same[0]], graph.name, seconds, repeats=repeats, error=error, footprint=footprint, content=content,
             load=load,
         )  # fmt: skip
         rows.append(row)
-    seconds, error = _typical(float(runs.calls.min()), float(np.median(runs.calls)))
+    seconds, error = _typical(float(runs.calls.min()), float(np.median(runs.calls)), load)
     call = Measurement(call_signature(graph), graph.name, seconds, repeats=repeats, error=error, load=load)
     return rows, call
 
 
-def _typical(low: float, middle: float) -> tuple[float, float]:
-    """Return a median in seconds, and the distance of the minimum as a share of it.
+def _typical(low: float, middle: float, load: float) -> tuple[float, float]:
+    """Return the seconds of a kernel with these least and median seconds, and their distance as a share of it.
 
-    The minimum would be too little: in no run all kernels are at their fastest.
+    On a quiet machine the minimum would be too little: in no run all kernels are at their fastest. Beside other work the
+    median is too much, since every run is interrupted.
     """
-    low, middle = max(low, 1e-9), max(middle, 1e-9)
-    return middle, round((middle - low) / middle, 4)
+    middle = max(middle, 1e-9)
+    low = min(max(low, 1e-9), middle)  # scaled medians may be below the minimum
+    seconds = middle if load <= QUIET_LOAD else low
+    return seconds, round((middle - low) / seconds, 4)
 
 
 def _goes_on(runs: int, spent: float, seconds: float) -> bool:
@@ -208,15 +212,13 @@ class RunTimes(NamedTuple):
         rows = undisturbed(self.kernels.sum(axis=1), loads)
         return RunTimes(self.kernels[rows], self.calls[rows])
 
-    def quantile(self, share: float) -> npt.NDArray[np.float64]:
-        """Return a quantile of each kernel's time.
+    def medians(self) -> npt.NDArray[np.float64]:
+        """Return the median time of each kernel, scaled by one factor so that the times add up to the median run.
 
-        The medians are scaled by one factor, so that they add up to the median run: in a typical run some kernels are
-        slower than their medians.
+        In a typical run some kernels are slower than their medians.
         """
         medians = np.median(self.kernels, axis=0)
-        scale = float(np.median(self.kernels.sum(axis=1))) / max(float(medians.sum()), 1e-12)
-        return np.quantile(self.kernels, share, axis=0) * scale
+        return medians * float(np.median(self.kernels.sum(axis=1))) / max(float(medians.sum()), 1e-12)
 
 
 def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: float) -> RunTimes:

@@ -268,7 +268,7 @@ class MeasuredChoice:
         seconds = (SECONDS if self.seconds is None else self.seconds) / 2
         runs = kernel_times(module, [operator.name for operator in problem.graph.operators], seconds)
         runs = runs.undisturbed(np.zeros(len(runs.calls)))
-        return np.maximum(runs.quantile(0.5) * 1e9, 1.0), float(np.median(runs.calls)) * 1e9
+        return np.maximum(runs.medians() * 1e9, 1.0), float(np.median(runs.calls)) * 1e9
 
     def _candidates(self, first: Candidate, problem: Problem, given: Schedule) -> Iterator[Candidate]:
         if cores() > 1:
