@@ -231,7 +231,7 @@ def _cost_model(name: str, machine: Topology, progress: Progress) -> CostModel:
     """Return the cost model for a graph without kernels; `calibrated` measures typical layers at a processor's first use."""
     model = get_cost_model(name)
     if name == CALIBRATED and is_of_this_machine(machine) and find_spec("tvm"):
-        from .relax.profiling.first_use import calibrate_once
+        from .relax.first_use import calibrate_once
 
         calibrate_once(machine, progress)
     return model

@@ -13,9 +13,9 @@ from tvm_sched.cost_model.profile import this_machine
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.problem import load_topology
 from tvm_sched.problem_sources import SourceOptions, load_problem
-from tvm_sched.relax import compile, make_problem
+from tvm_sched.relax import compile, first_use, make_problem
 from tvm_sched.relax.codegen.cpu import kernel_objects
-from tvm_sched.relax.profiling import calibration, first_use
+from tvm_sched.relax.profiling import calibration
 from tvm_sched.relax.profiling.other_load import OtherLoad
 from tvm_sched.relax.profiling.random_networks import random_networks
 from tvm_sched.relax.profiling.typical_layers import typical_layers

@@ -6,19 +6,19 @@ import time
 
 import tvm
 
-from ...cost_model.calibrated_model import threads_of
-from ...cost_model.database import Database
-from ...cost_model.predicted import database_key
-from ...cost_model.profile import Measurement, this_machine
-from ...problem import Topology
-from ...progress import Progress
-from ..codegen.prepare_kernels import PrepareKernels
-from ..lower.lower_to_kernels import LowerToKernels
-from ..model_loading import load_model
-from .calibration import calibrated_costs
-from .typical_layers import typical_layers
+from ..cost_model.calibrated_model import threads_of
+from ..cost_model.database import Database
+from ..cost_model.predicted import database_key
+from ..cost_model.profile import Measurement, this_machine
+from ..problem import Topology
+from ..progress import Progress
+from .codegen.prepare_kernels import PrepareKernels
+from .lower.lower_to_kernels import LowerToKernels
+from .model_loading import load_model
+from .profiling.calibration import calibrated_costs
+from .profiling.typical_layers import typical_layers
 
-SECONDS = 12.0
+SECONDS = 10.0
 """No further layers are measured after this time."""
 _EACH = 0.4  # seconds of a network's runs
 
