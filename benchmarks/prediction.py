@@ -36,8 +36,13 @@ RATIO, DRIFT, KERNELS, WITHIN, WORST = "predicted / measured", "drift", "kernels
 the worst ratio."""
 
 
-def measure(folder: Path, file: str, seconds: float, least: bool) -> dict[str, Any]:
-    """Predicted and measured seconds of an artifact and of its kernels; in a process of its own."""
+def measure(folder: Path, file: str, seconds: float, least: bool, busy: bool) -> dict[str, Any]:
+    """Predicted and measured seconds of an artifact and of its kernels; in a process of its own.
+
+    ``least``: of the runs, instead of the median. ``busy``: a run is measured by its processor time, which is its latency on
+    one thread where nothing interrupts it; of a kernel the least time counts.
+    """
+    clock = time.process_time if busy else time.perf_counter
     from tvm_sched import runtime
 
     module = runtime.load(file)
@@ -51,9 +56,9 @@ def measure(folder: Path, file: str, seconds: float, least: bool) -> dict[str, A
     latencies: list[float] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end or len(latencies) < 5:
-        begin = time.perf_counter()
+        begin = clock()
         module.run(*values)
-        latencies.append(time.perf_counter() - begin)
+        latencies.append(clock() - begin)
     module.configure(trace=True)
     end = time.monotonic() + seconds / 2
     while time.monotonic() < end or len(found[next(iter(found))]) < 5:
@@ -62,7 +67,7 @@ def measure(folder: Path, file: str, seconds: float, least: bool) -> dict[str, A
             if row["event"]["kind"] == "kernel":
                 found[row["event"]["name"]].append((row["end_ns"] - row["start_ns"]) / 1e9)
     typical = min if least else statistics.median
-    kernels = [[name, predicted[name], typical(times)] for name, times in found.items()]
+    kernels = [[name, predicted[name], min(times) if busy else typical(times)] for name, times in found.items()]
     info = module.info()["plans"][0]
     return {"predicted": info["latency_ns"] / 1e9, "measured": typical(latencies), "kernels": kernels}
 
@@ -219,12 +224,17 @@ def main() -> None:
     made.add_argument("--anew", action="store_true", help="measure and compile each network anew, just before it runs")
     made.add_argument("--attempts", type=int, default=3, metavar="N", help="with --anew, at most so many for a network")
     made.add_argument("--least", action="store_true", help="the least of the runs, not the median: on a busy machine")
+    made.add_argument(
+        "--busy", action="store_true", help="processor time, with --threads 1: on a machine with other work"
+    )
     made.add_argument("--predict", metavar="FILE", type=Path, help="one problem file only; used by itself")
     made.add_argument("--measure", nargs=2, metavar=("FOLDER", "FILE"), help="one artifact only; used by itself")
     args = made.parse_args()
+    if args.busy and args.threads != 1 and not args.measure:
+        raise SystemExit("--busy counts the processor time of one thread: give --threads 1, too")
     seconds = 1.0 if args.quick else 4.0
     if args.measure:
-        print(json.dumps(measure(Path(args.measure[0]), args.measure[1], seconds, args.least)))
+        print(json.dumps(measure(Path(args.measure[0]), args.measure[1], seconds, args.least, args.busy)))
         return
     if args.predict:
         print(json.dumps(predict_graph(args.predict)))
@@ -234,7 +244,7 @@ def main() -> None:
         shutil.rmtree(args.cache.resolve() / "typical", ignore_errors=True)
     bench = Bench(args.cache, args.threads, seconds, 1, args.limit, "" if args.any_version else fingerprint())
     rows: list[Row] = []
-    measured = Measured(bench, ["--quick"] * args.quick + ["--least"] * args.least)
+    measured = Measured(bench, ["--quick"] * args.quick + ["--least"] * args.least + ["--busy"] * args.busy)
     for case in chosen_cases(args):
         found = measured.steady(case, args.attempts) if args.anew else measured.once(case, False)
         if "failed" in found:

@@ -40,7 +40,8 @@ def timer(monkeypatch, tmp_path):
         def __call__(self, module, operators, seconds):
             self.asked += 1
             once = np.arange(1, len(operators) + 1) * 1e-6 * self.factor
-            return calibration.RunTimes(once * np.array([[1.9], [2.0], [2.0], [9.0], [2.1]]), np.full(5, self.call))
+            kernels, calls = once * np.array([[1.9], [2.0], [2.0], [9.0], [2.1]]), np.full(5, self.call)
+            return calibration.RunTimes(kernels, calls, kernels.sum(axis=1) + calls)
 
     found = Timer()
     monkeypatch.setattr(calibration, "kernel_times", found)
@@ -68,9 +69,16 @@ def test_the_median_of_each_kernel_and_equal_kernels_alike(networks, timer):
 
 
 def test_kernels_add_up_to_the_median_run_although_each_run_has_another_slow_kernel():
-    runs = calibration.RunTimes(np.ones((4, 4)) + 2 * np.eye(4), np.zeros(4))
+    runs = calibration.RunTimes(np.ones((4, 4)) + 2 * np.eye(4), np.zeros(4), np.full(4, 6.0))
     assert np.median(runs.kernels, axis=0).sum() == 4
     assert runs.medians().tolist() == [1.5] * 4
+
+
+def test_interruptions_of_one_thread_do_not_count():
+    runs = calibration.RunTimes(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([1.0, 3.0]), np.array([4.0, 4.0]))
+    found = runs.without_interruptions()
+    assert found.kernels.tolist() == [[1.0, 2.0], [1.0, 2.0]]
+    assert found.calls.tolist() == [1.0, 1.0]
 
 
 def test_the_call_is_part_of_the_first_kernel_and_serves_models_of_other_shapes(networks, timer):
@@ -109,7 +117,8 @@ def test_what_is_measured_beside_other_work_is_measured_again_when_it_is_quiet(n
     timer.load = 1.5
     busy = problem_of(networks["convolutional0"])
     once = 1000 * np.arange(1, len(busy.graph.operators) + 1).sum()
-    assert busy.costs.operator_ns.sum() == pytest.approx(1.9 * once + 10_000, rel=1e-3), "the least, beside other work"
+    factor = 2.0 if default_threads("cpu1") == 1 else 1.9  # the least, unless processor time tells of interruptions
+    assert busy.costs.operator_ns.sum() == pytest.approx(factor * once + 10_000, rel=1e-3)
     assert problem_of(networks["convolutional0"]).costs == busy.costs
     assert timer.asked == 1, "as long as the machine is busy, the times stay"
     timer.load, timer.factor, timer.call = 0.0, 0.5, 5e-6

@@ -155,6 +155,9 @@ def _measure(
     others = OtherLoad()
     runs = kernel_times(module, [operator.name for operator in graph.operators], seconds)
     load = round(others.share(), 2)
+    quiet = load <= QUIET_LOAD
+    if not quiet and threads_of(topology, this_machine()) == 1:
+        runs, quiet = runs.without_interruptions(), True
     runs = runs.undisturbed(np.full(len(runs.calls), load))
     low, middle, repeats = runs.kernels.min(axis=0), runs.medians(), len(runs.calls)
     footprint = footprint_of(graph, describe(graph))
@@ -163,19 +166,19 @@ def _measure(
         together.setdefault(key, []).append(position)
     texts, rows = signatures(graph), []
     for key, same in together.items():
-        seconds, error = _typical(float(low[same].mean()), float(middle[same].mean()), load)
+        seconds, error = _typical(float(low[same].mean()), float(middle[same].mean()), quiet)
         content = key.rpartition("#")[2]
         row = Measurement(
             texts[same[0]], graph.name, seconds, repeats=repeats, error=error, footprint=footprint, content=content,
             load=load,
         )  # fmt: skip
         rows.append(row)
-    seconds, error = _typical(float(runs.calls.min()), float(np.median(runs.calls)), load)
+    seconds, error = _typical(float(runs.calls.min()), float(np.median(runs.calls)), quiet)
     call = Measurement(call_signature(graph), graph.name, seconds, repeats=repeats, error=error, load=load)
     return rows, call
 
 
-def _typical(low: float, middle: float, load: float) -> tuple[float, float]:
+def _typical(low: float, middle: float, quiet: bool) -> tuple[float, float]:
     """Return the seconds of a kernel with these least and median seconds, and their distance as a share of it.
 
     On a quiet machine the minimum would be too little: in no run all kernels are at their fastest. Beside other work the
@@ -183,7 +186,7 @@ def _typical(low: float, middle: float, load: float) -> tuple[float, float]:
     """
     middle = max(middle, 1e-9)
     low = min(max(low, 1e-9), middle)  # scaled medians may be below the minimum
-    seconds = middle if load <= QUIET_LOAD else low
+    seconds = middle if quiet else low
     return seconds, round((middle - low) / seconds, 4)
 
 
@@ -202,15 +205,23 @@ class RunTimes(NamedTuple):
     kernels : array of float, shape (runs, operators)
     calls : array of float, shape (runs,)
         The rest of each call of the model, in which no kernel runs.
+    busy : array of float, shape (runs,)
+        Processor time of each call; of one thread, the time that is left without interruptions by other processes.
     """
 
     kernels: npt.NDArray[np.float64]
     calls: npt.NDArray[np.float64]
+    busy: npt.NDArray[np.float64]
 
     def undisturbed(self, loads: npt.NDArray[np.float64]) -> RunTimes:
         """Return the runs that no other process slowed down; ``loads`` as in `undisturbed`."""
         rows = undisturbed(self.kernels.sum(axis=1), loads)
-        return RunTimes(self.kernels[rows], self.calls[rows])
+        return RunTimes(self.kernels[rows], self.calls[rows], self.busy[rows])
+
+    def without_interruptions(self) -> RunTimes:
+        """Return the times of runs on one thread as if no other process had interrupted them."""
+        share = np.minimum(self.busy / np.maximum(self.kernels.sum(axis=1) + self.calls, 1e-12), 1.0)
+        return RunTimes(self.kernels * share[:, None], self.calls * share, self.busy)
 
     def medians(self) -> npt.NDArray[np.float64]:
         """Return the median time of each kernel, scaled by one factor so that the times add up to the median run.
@@ -230,29 +241,28 @@ def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: flo
     """
     position = {name: k for k, name in enumerate(operators)}
 
-    def one(arguments: list[npt.NDArray[np.generic]]) -> tuple[npt.NDArray[np.float64], float]:
-        called = time.perf_counter()
+    def one(arguments: list[npt.NDArray[np.generic]]) -> tuple[npt.NDArray[np.float64], float, float]:
+        called, busy = time.perf_counter(), time.process_time()
         module.run(*arguments)
-        called = time.perf_counter() - called
+        called, busy = time.perf_counter() - called, time.process_time() - busy
         times = np.zeros(len(operators))
         rows = [row for row in module.timeline()["events"] if (row["event"] or {}).get("kind") == "kernel"]
         begin = min((row["start_ns"] for row in rows), default=0)
         for row in sorted(rows, key=lambda row: row["end_ns"]):
             times[position[row["event"]["name"]]] = (row["end_ns"] - begin) / 1e9
             begin = row["end_ns"]
-        return times, max(called - float(times.sum()), 0.0)
+        return times, max(called - float(times.sum()), 0.0), busy
 
     def work() -> RunTimes:
         rng = np.random.default_rng(0)
         arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
         module.configure(trace=True)
         one(arguments)
-        runs: list[tuple[npt.NDArray[np.float64], float]] = []
+        runs: list[tuple[npt.NDArray[np.float64], float, float]] = []
         begin = time.monotonic()
         while _goes_on(len(runs), time.monotonic() - begin, seconds):
             runs.append(one(arguments))
-        kernels, calls = zip(*runs, strict=True)
-        return RunTimes(np.array(kernels), np.array(calls))
+        return RunTimes(*(np.array(column) for column in zip(*runs, strict=True)))
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work).result()
