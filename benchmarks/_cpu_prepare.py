@@ -95,6 +95,7 @@ def _compile(folder: Path, source: str, topology: str, file: Path) -> None:
         parameters="auto",
     )
     compiled.export(file)
+    compiled.problem.save(file.with_suffix(".problem.json"))
     seconds = time.perf_counter() - begin
     chosen = compiled.schedule.notes.get("measured", {}).get("chosen", "")
     notes = {"seconds": seconds, "source": source, "chosen": chosen, "roofline": _rooflines(compiled.problem)}

@@ -98,7 +98,7 @@ def nearest(train: Samples, test: Samples) -> np.ndarray:
         if len(rows):
             _, which = cKDTree(x[rows]).query(y[asked], k=min(3, len(rows)))
             found[asked] = ratio[rows][which.reshape(asked.sum(), -1)].mean(axis=1)
-    return test.roofline() * np.exp(found) + test.join()
+    return test.with_join(test.roofline() * np.exp(found))
 
 
 def products_held_out(samples: Samples, seed: int, points: Points) -> Iterator[Row]:
@@ -160,7 +160,7 @@ def cpu_kernels(profiles: list[Profile], seed: int, points: Points) -> Iterator[
             case, latency = f"{name} held out, {device}", profile.latencies[name]
             learned = test.seconds * np.exp(-errors(trees, test, known=known))
             for method, predicted in (
-                ("learned", learned), ("interpolation", nearest(rest, test)), ("roofline", test.roofline() + test.join()),
+                ("learned", learned), ("interpolation", nearest(rest, test)), ("roofline", test.with_join(test.roofline())),
             ):  # fmt: skip
                 yield from accuracy(case, method, test.seconds, predicted)
                 whole = float(predicted[rows].sum()) / latency - 1

@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ._library import without_torch
-from .cost_model import default_cost_model, get_cost_model
+from .cost_model import CostModel, default_cost_model, get_cost_model
+from .cost_model.calibrated_model import NAME as CALIBRATED
+from .cost_model.calibrated_model import is_of_this_machine
 from .errors import InputError
 from .files import UNREADABLE
 from .input_shapes import ShapeSet, is_token_shape, one_shape, parse_constants, parse_shapes, token_shapes
@@ -133,7 +136,7 @@ def load_problem(sources: Sequence[Path], topology: str | None, options: SourceO
         config = configs.get(path)
         if config is not None:
             graph_of = partial(_decoder_graph, config, next(sizes), options, progress)
-            problems.append(_on_machine(path, topology, graph_of, options))
+            problems.append(_on_machine(path, topology, graph_of, options, progress))
             continue
         own: ShapeSet | None = shapes
         if path in named and tokens:
@@ -181,9 +184,10 @@ def _on_machine(
     topology: str | None,
     graph_of: Callable[[Topology], tuple[OpGraph, tuple[Group, ...]]],
     options: SourceOptions,
+    progress: Progress,
 ) -> Problem:
     machine = _machine_for(path, topology)
-    cost_model = get_cost_model(options.costs or default_cost_model(machine))
+    cost_model = _cost_model(options.costs or default_cost_model(machine), machine, progress)
     graph, groups = graph_of(machine)
     return problem_of(graph, groups if options.variants and len(machine.devices) > 1 else (), machine, cost_model)
 
@@ -220,7 +224,17 @@ def _load_file(
         text = f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the {chosen} model"
         warnings.warn(text, ProblemWarning, stacklevel=2)
     groups = problem.variants.groups if problem.variants else ()
-    return problem_of(problem.graph, groups, machine, get_cost_model(chosen))
+    return problem_of(problem.graph, groups, machine, _cost_model(chosen, machine, progress))
+
+
+def _cost_model(name: str, machine: Topology, progress: Progress) -> CostModel:
+    """Return the cost model for a graph without kernels; `calibrated` measures typical layers at a processor's first use."""
+    model = get_cost_model(name)
+    if name == CALIBRATED and is_of_this_machine(machine) and find_spec("tvm"):
+        from .relax.first_use import calibrate_once
+
+        calibrate_once(machine, progress)
+    return model
 
 
 def _import(

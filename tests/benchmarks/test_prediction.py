@@ -35,10 +35,11 @@ def test_the_conclusion_counts_models_kernels_and_steady_ones():
     rows = []
     for name, ratio, drift in (("a", 1.05, 1.02), ("b", 0.8, 1.05), ("c", 0.5, 1.6)):
         found = {"predicted": ratio, "measured": 1.0, "drift": drift, "kernels": [["k", 1e-4 * ratio, 1e-4]]}
-        rows += prediction.rows_of(name, found)
+        rows += prediction.rows_of(name, found | {"graph": {"k": 2.0 * ratio}})
     said = prediction.conclusion(rows)
     assert "2 of 3 models are predicted within 25 %, 1 within 10 %" in said
     assert "Of 3 kernels above 50 us, 100.0% are right within 2 times" in said
     assert "On 2 of the models" in said
     assert "of these 2 are within 25 %, 1 within 10 %" in said
     assert "Not within 25 %: c (0.50)." in said
+    assert "From the graph alone, after typical layers were measured, 1 of 3 are within 25 %." in said

@@ -18,6 +18,7 @@ from tvm_sched.cost_model.features import (
     join_seconds,
     matrix_products,
     roofline_seconds,
+    without_join,
 )
 from tvm_sched.cost_model.signature import graph_of, signatures
 from tvm_sched.errors import InputError
@@ -105,8 +106,13 @@ def test_threads_of_a_cpu_by_hand():
     flops = 237633536
     assert roofline_seconds(work, one) == pytest.approx([flops / 255e9 + 0.5e-6] * 2)
     assert roofline_seconds(work, two) == pytest.approx([flops / 500e9 + 0.5e-6, flops / 250e9 + 0.5e-6])
-    assert join_seconds(work, one).tolist() == [0, 0]
-    assert join_seconds(work, two).tolist() == [JOIN_SECONDS, 0], "only the library's kernel has threads to join"
+    long, short = np.array([1e-3, 1e-3]), np.array([5e-6, 5e-6])
+    assert join_seconds(work, one, long).tolist() == [0, 0]
+    assert join_seconds(work, two, long).tolist() == [JOIN_SECONDS, 0], "only the library's kernel has threads to join"
+    assert join_seconds(work, two, short).tolist() == [5e-6, 0], "a short kernel is as fast as on one thread"
+    for seconds in (long, short):
+        assert without_join(work, two, seconds + join_seconds(work, two, seconds)) == pytest.approx(seconds)
+        assert without_join(work, one, seconds) is seconds
 
 
 def test_waves_of_a_product_by_hand():

@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import InputError
-from ..problem import Costs, OpGraph, Topology, load_topology
+from ..problem import FORBIDDEN, Costs, OpGraph, Topology, Uncertainty, load_topology
 from ..problem.cpu import cpu_count_of
 from .database import CostWarning, Database
 from .device_properties import DeviceProperties, properties
@@ -21,9 +22,11 @@ from .features import KernelWork
 from .learned_model import Prediction, load_learned
 from .predicted import Predict, costs_of, database_key, refined
 from .profile import Machine, Measurement, Profile, this_machine
-from .signature import signatures
+from .signature import call_signature, signatures
 
 NAME = "calibrated"
+CALL_SECONDS = 25e-6
+"""Time of a call besides its kernels where none was measured: of a model with three small inputs on an AMD EPYC."""
 VARIABLE = "TVM_SCHED_COSTS"
 """Environment variable: the cost model where none is named."""
 
@@ -65,8 +68,9 @@ def calibrated(graph: OpGraph, topology: Topology) -> Costs:
             f"the cost model {NAME!r} measures this machine's cores only, and topology {topology.name!r} has "
             f"{', '.join(others)}; use 'learned', 'roofline' or a profile"
         )
-    machine = this_machine()
-    rows = Database().read(machine, database_key(threads_of(topology, machine)))
+    machine, database = this_machine(), Database()
+    threads = threads_of(topology, machine)
+    rows, calls = (database.read(machine, key) for key in (database_key(threads), calls_key(threads)))
     known = {row.signature: row for row in rows.values() if row.seconds > 0}
     names = signatures(graph)
     missing = len(set(names) - known.keys())
@@ -78,11 +82,27 @@ def calibrated(graph: OpGraph, topology: Topology) -> Costs:
             CostWarning,
             stacklevel=2,
         )
-    return costs_of_rows(graph, topology, machine, names, known)
+    return costs_of_rows(graph, topology, machine, names, known, call_seconds(graph, calls))
+
+
+def calls_key(threads: int) -> str:
+    """Key of the measured calls of models in the database; see `call_seconds`."""
+    return f"{database_key(threads)}, calls"
+
+
+def call_seconds(graph: OpGraph, calls: Mapping[str, Measurement]) -> float:
+    """Return the seconds of a call of the model besides its kernels: as measured, or the median of other models' calls."""
+    known = calls.get(call_signature(graph))
+    return known.seconds if known else float(np.median([row.seconds for row in calls.values()] or [CALL_SECONDS]))
 
 
 def costs_of_rows(
-    graph: OpGraph, topology: Topology, machine: Machine, names: Sequence[str], rows: Mapping[str, Measurement]
+    graph: OpGraph,
+    topology: Topology,
+    machine: Machine,
+    names: Sequence[str],
+    rows: Mapping[str, Measurement],
+    call: float = 0.0,
 ) -> Costs:
     """Costs of measurements on this machine's cores.
 
@@ -90,6 +110,9 @@ def costs_of_rows(
     ----------
     names : sequence of str
         Key of each operator's measurement in ``rows``; operators without one are predicted.
+    call : float
+        Seconds of a call of the model besides its kernels. The first operator takes them, since a schedule has no other
+        place for them.
     """
     if all(name in rows for name in names):
         predict: Predict = _unknown
@@ -99,7 +122,24 @@ def costs_of_rows(
         profile = Profile(machine, device, tuple(rows.values()))
         predict = refined(model, profile, rows) if rows else model.predict
     exact = {device.name: (list(names), rows) for device in topology.devices}
-    return costs_of(graph, topology, predict, NAME, exact)
+    return with_call(costs_of(graph, topology, predict, NAME, exact), graph, round(call * 1e9))
+
+
+def with_call(costs: Costs, graph: OpGraph, call_ns: int) -> Costs:
+    """Return the costs with the time of the model's call in the first operator's latencies."""
+    if not call_ns or not graph.operators:
+        return costs
+    more = np.zeros((len(graph.operators), 1), np.int64)
+    more[graph.index.order[0]] = call_ns
+    sure = costs.uncertainty
+    if sure is not None:
+        sure = Uncertainty(_longer(sure.low_ns, more), _longer(sure.high_ns, more), sure.shared, sure.far)
+    operator_ns, direct_ns = (_longer(matrix, more) for matrix in (costs.operator_ns, costs.direct_ns))
+    return Costs(operator_ns, direct_ns, costs.source, costs.concurrency, sure)
+
+
+def _longer(matrix: npt.NDArray[np.int64], more: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.where(matrix == FORBIDDEN, matrix, matrix + more)
 
 
 def _unknown(work: KernelWork, device: DeviceProperties) -> Prediction:

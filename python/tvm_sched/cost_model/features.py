@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 FAMILIES = (
     "elementwise", "move", "gather", "reduce", "pool", "normalise", "softmax", "matmul", "conv2d", "attention",
-    "decode_attention",
+    "decode_attention", "recurrent",
 )  # fmt: skip
 """Families of operators; the position is the feature. Files of models name them, so add new ones at the end."""
 
@@ -32,10 +32,11 @@ _WORDS = {
     "pool2d": "pool", "mean": "reduce", "sum": "reduce", "max": "reduce", "min": "reduce", "argmax": "reduce",
     "prod": "reduce", "take": "gather", "gather": "gather", "index": "gather", "concat": "move", "concatenate": "move",
     "transpose": "move", "reshape": "move", "split": "move", "slice": "move", "pad": "move", "strided": "move",
-    "copy": "move", "tile": "move", "broadcast": "move", "squeeze": "move",
+    "copy": "move", "tile": "move", "broadcast": "move", "squeeze": "move", "lstm": "recurrent", "gru": "recurrent",
+    "rnn": "recurrent",
 }  # fmt: skip
 _HEAVIEST_FIRST = (
-    "conv2d", "attention", "matmul", "softmax", "normalise", "pool", "reduce", "gather", "elementwise", "move",
+    "recurrent", "conv2d", "attention", "matmul", "softmax", "normalise", "pool", "reduce", "gather", "elementwise", "move",
 )  # fmt: skip
 FUNCTIONS = {
     "exponentials": ("exp", "sigmoid", "silu", "log", "softplus", "log2", "exp2", "log1p", "expm1", "elu", "selu", "mish"),
@@ -56,10 +57,11 @@ TILES = ((64, 64), (128, 128), (256, 128))
 
 FLOOR_SECONDS = {"cuda": 2e-6, "cpu": 0.5e-6}
 """Time of an empty kernel; the model falls back to this plus the roofline."""
-JOIN_SECONDS = 45e-6
+JOIN_SECONDS = 18e-6
 """Overhead of a library's kernel with several CPU threads, which wakes them and waits for the last.
 
-It is the median excess of two threads' time over half of one's, of library kernels of 5 to 100 us in benchmarks/data."""
+It is the median excess of two threads' time over half of one's, of 24 library kernels of 5 to 100 us in inception_v1 and an
+LSTM on an AMD EPYC (family 25)."""
 
 
 @dataclass(frozen=True)
@@ -284,10 +286,19 @@ def roofline_seconds(work: KernelWork, device: DeviceProperties) -> Floats:
     return np.maximum(*_parts(work, device)) + FLOOR_SECONDS[device.kind]
 
 
-def join_seconds(work: KernelWork, device: DeviceProperties) -> Floats:
-    """Return the overhead of operators whose work several CPU threads share."""
+def join_seconds(work: KernelWork, device: DeviceProperties, seconds: Floats) -> Floats:
+    """Return the overhead of operators that take ``seconds`` on ideal threads, where several CPU threads share the work.
+
+    It is at most what the threads save: kernels that would lose by it run on one thread.
+    """
     shared = device.kind == "cpu" and device.processors > 1
-    return JOIN_SECONDS * work.library if shared else np.zeros(len(work))
+    return np.minimum(JOIN_SECONDS * work.library, seconds * (device.processors - 1)) if shared else np.zeros(len(work))
+
+
+def without_join(work: KernelWork, device: DeviceProperties, measured: Floats) -> Floats:
+    """Return the seconds on ideal threads of operators of which ``measured`` has the times with `join_seconds`."""
+    shared = device.kind == "cpu" and device.processors > 1
+    return np.maximum(measured - JOIN_SECONDS * work.library, measured / device.processors) if shared else measured
 
 
 def _parts(work: KernelWork, device: DeviceProperties) -> tuple[Floats, Floats]:

@@ -127,7 +127,7 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
         far = self._far(columns)
         known = self.knows(device)
         seconds = roofline_seconds(work, device) * np.exp(self.trees.log_ratio(columns, known))
-        seconds += join_seconds(work, device)
+        seconds += join_seconds(work, device, seconds)
         spreads = self.known if known else self.unknown
         table = [spreads.get(family, spreads[""]) for family in FAMILIES]
         low, high, shared = (

@@ -32,6 +32,12 @@ def signatures(graph: OpGraph) -> list[str]:
     return [signature(graph, operator) for operator in graph.operators]
 
 
+def call_signature(graph: OpGraph) -> str:
+    """The signature of a call of the whole model: an operator ``call`` that reads its inputs and writes its outputs."""
+    inputs = tuple(tensor.name for tensor in graph.tensors if tensor.kind == "input")
+    return signature(graph, Operator("call", "call", inputs, graph.outputs))
+
+
 def graph_of(texts: Sequence[str]) -> OpGraph:
     """A graph with an operator, joined to no other, for each signature.
 

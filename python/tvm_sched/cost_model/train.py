@@ -28,7 +28,6 @@ FOLDS = 5
 MOST_SAMPLES = {"cuda": 20_000, "cpu": 20_000}
 """Samples of each device, family and dtype that are taken: more make training slower and little better."""
 _FEW_ROWS = 60_000
-_LEAST_WORK = 0.1  # of a measured time, where threads joined faster than `join_seconds` says
 ROUNDS = {"cuda": 150, "cpu": 300}
 """Trees. For GPUs 250 would err 0.1 to 0.4 points less on shapes held out, and take two thirds longer to predict."""
 _TREES: dict[str, dict[str, Any]] = {
@@ -82,8 +81,7 @@ def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Tr
     """
     import xgboost
 
-    work = np.maximum(samples.seconds - samples.join(), _LEAST_WORK * samples.seconds)
-    columns, target = samples.features(), np.log(work / samples.roofline())
+    columns, target = samples.features(), np.log(samples.without_join() / samples.roofline())
     varies = np.array([_varies(column) for column in columns.T])
     if varies[list(IDENTITY)].any():
         columns, target = np.concatenate([columns, without_device_columns(columns)]), np.concatenate([target, target])
@@ -101,7 +99,7 @@ def _varies(column: npt.NDArray[np.float32]) -> bool:
 
 def errors(trees: Trees, samples: Samples, known: bool) -> Floats:
     """log(measured / predicted) of each sample, on devices that the trees know or do not."""
-    predicted = samples.roofline() * np.exp(trees.log_ratio(samples.features(), known)) + samples.join()
+    predicted = samples.with_join(samples.roofline() * np.exp(trees.log_ratio(samples.features(), known)))
     return np.asarray(np.log(samples.seconds / predicted))
 
 

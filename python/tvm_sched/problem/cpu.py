@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .._library import function as library_function
+from ..cores import cores as available_cores
 from .topology import Device, Switch, Topology
 
 
@@ -65,13 +66,12 @@ def cpu_topology(count: int) -> Topology:
     that is none), so the topology differs from machine to machine. With more devices than cores each device has its
     share of the cores' speed; with fewer, each device computes its kernels with several threads.
     """
-    return _topology(count, _kernels())
+    return _topology(count, _kernels(), _cores())
 
 
 @lru_cache
-def _topology(count: int, kernels: _Kernels) -> Topology:
+def _topology(count: int, kernels: _Kernels, cores: int) -> Topology:
     ram = _physical_memory()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = min(1.0, cores / count)
     speed = share * (1 + kernels.thread_gain * (max(cores // count, 1) - 1))
     step = _GIB if ram // count >= _GIB else 1 << 20
@@ -108,6 +108,14 @@ def _kernels() -> _Kernels:
     except (FileNotFoundError, RuntimeError):  # no C++ library, or an old one: then nothing runs here at all
         return _TVM
     return _TVM if missing else _ONEDNN
+
+
+def _cores() -> int:
+    """Cores that kernels may use; all of this process where there is no C++ library, since then nothing runs here."""
+    try:
+        return available_cores()
+    except (FileNotFoundError, RuntimeError):
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _physical_memory() -> int:

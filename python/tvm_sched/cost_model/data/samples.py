@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...errors import InputError
 from ..device_properties import DeviceProperties
-from ..features import NAMES, Floats, KernelWork, features, join_seconds, roofline_seconds
+from ..features import NAMES, Floats, KernelWork, features, join_seconds, roofline_seconds, without_join
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
@@ -95,13 +95,18 @@ class Samples:
         """`roofline_seconds` of each operator on its device."""
         return self._on_devices(roofline_seconds, np.empty(len(self)))
 
-    def join(self) -> Floats:
-        """`join_seconds` of each operator on its device."""
-        return self._on_devices(join_seconds, np.empty(len(self)))
+    def with_join(self, seconds: Floats) -> Floats:
+        """Times on ideal threads with `join_seconds` of each operator on its device."""
+        rows = self._on_devices(join_seconds, np.empty(len(self)), seconds)
+        return seconds + rows
 
-    def _on_devices(self, describe: Callable[[KernelWork, DeviceProperties], Array], result: Array) -> Array:
-        """Fill ``result`` with values computed for the operators of each device."""
+    def without_join(self) -> Floats:
+        """`without_join` of the measured times."""
+        return self._on_devices(without_join, np.empty(len(self)), self.seconds)
+
+    def _on_devices(self, describe: Callable[..., Array], result: Array, *columns: Floats) -> Array:
+        """Fill ``result`` with values computed for the operators of each device, and their rows of ``columns``."""
         for d, device in enumerate(self.devices):
             rows = np.flatnonzero(self.device == d)
-            result[rows] = describe(self.work.take(rows), device)
+            result[rows] = describe(self.work.take(rows), device, *(column[rows] for column in columns))
         return result

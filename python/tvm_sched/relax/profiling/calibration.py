@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,12 @@ import tvm
 import tvm_ffi
 
 from ...cost_model import CostWarning
-from ...cost_model.calibrated_model import costs_of_rows, threads_of
+from ...cost_model.calibrated_model import call_seconds, calls_key, costs_of_rows, threads_of
 from ...cost_model.database import Database
+from ...cost_model.features import describe, footprint_of
 from ...cost_model.predicted import database_key
 from ...cost_model.profile import QUIET_LOAD, Measurement, this_machine
-from ...cost_model.signature import signatures
+from ...cost_model.signature import call_signature, signatures
 from ...errors import InputError, TvmSchedError
 from ...files import content_digest
 from ...problem import Costs, Problem, Topology, cpu_topology
@@ -66,6 +67,7 @@ def calibrated_costs(
     progress: Progress | None = None,
     load: OtherLoad | None = None,
     calls: Extraction | None = None,
+    seconds: float = SECONDS,
 ) -> Costs:
     """Return the latencies of a lowered model on ``cpuN``; measure the kernels that the database lacks.
 
@@ -73,11 +75,12 @@ def calibrated_costs(
     different times. Known times are not measured again, so a model keeps its latencies as long as the database is kept.
     Only times that were taken beside other work are replaced, if ``load`` shows that the machine is quiet now.
 
-    ``calls`` are the kernels; default: those of the module's graph. If a model cannot be run on random values, its kernels
-    are predicted, with a `CostWarning`.
+    ``calls`` are the kernels; default: those of the module's graph. ``seconds`` is the time of the runs if no kernel is
+    known. If a model cannot be run on random values, its kernels are predicted, with a `CostWarning`.
     """
     calls, machine = calls or extract(mod), this_machine()
-    database, key = Database(), database_key(threads_of(topology, machine))
+    threads = threads_of(topology, machine)
+    database, key = Database(), database_key(threads)
     names = kernel_keys(mod, calls)
     quiet = load is not None and load.share() <= QUIET_LOAD
     rows = {
@@ -85,12 +88,15 @@ def calibrated_costs(
         for name, row in _try_database(database.read, machine, key).items()
         if row.seconds > 0 and not (quiet and row.load > QUIET_LOAD and name in names)
     }
+    known_calls = _try_database(database.read, machine, calls_key(threads))
     if set(names) - rows.keys():
         if progress:
             progress("measuring kernels", 0, 1)
         try:
             share = sum(name not in rows for name in names) / len(names)
-            new = _measure(mod, calls, topology, names, SECONDS * max(share, LEAST_SHARE))
+            new, call = _measure(mod, calls, topology, names, seconds * max(share, LEAST_SHARE))
+            _try_database(database.write, machine, calls_key(threads), [call])
+            known_calls[call.key] = call
         except TvmSchedError as error:
             warnings.warn(
                 f"the kernels of {calls.graph.name!r} could not be measured and are predicted: {error}",
@@ -101,7 +107,7 @@ def calibrated_costs(
         new = [row for row in new if row.key not in rows]
         _try_database(database.write, machine, key, new)
         rows |= {row.key: row for row in new}
-    return costs_of_rows(calls.graph, topology, machine, names, rows)
+    return costs_of_rows(calls.graph, topology, machine, names, rows, call_seconds(calls.graph, known_calls))
 
 
 def _try_database(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -137,8 +143,8 @@ def _digest(mod: tvm.IRModule, function: str, claimed: bool, external: bool) -> 
 
 def _measure(
     mod: tvm.IRModule, calls: Extraction, topology: Topology, keys: Sequence[str], seconds: float
-) -> list[Measurement]:
-    """Measure the distinct kernels of a model in its run on one of the topology's devices."""
+) -> tuple[list[Measurement], Measurement]:
+    """Measure the distinct kernels of a model in its run on one of the topology's devices, and the call of the model."""
     if not (target := get_compile_target(mod)).runs_here():
         raise InputError(f"this machine lacks instructions of {target.host}")
     graph = calls.graph
@@ -147,30 +153,41 @@ def _measure(
     kernels = link_calls(mod, calls, topology)
     module = make_runnable(mod, calls, problem, solve(problem, method="single"), kernels, shares)
     others = OtherLoad()
-    times = kernel_times(module, [operator.name for operator in graph.operators], seconds)
+    runs = kernel_times(module, [operator.name for operator in graph.operators], seconds)
     load = round(others.share(), 2)
-    times = times[undisturbed(times.sum(axis=1), np.full(len(times), load))]
+    quiet = load <= QUIET_LOAD
+    if not quiet and threads_of(topology, this_machine()) == 1:
+        runs, quiet = runs.without_interruptions(), True
+    runs = runs.undisturbed(np.full(len(runs.calls), load))
+    low, middle, repeats = runs.kernels.min(axis=0), runs.medians(), len(runs.calls)
+    footprint = footprint_of(graph, describe(graph))
     together: dict[str, list[int]] = {}
     for position, key in enumerate(keys):
         together.setdefault(key, []).append(position)
     texts, rows = signatures(graph), []
     for key, same in together.items():
-        seconds, error = _typical(times[:, same])
+        seconds, error = _typical(float(low[same].mean()), float(middle[same].mean()), quiet)
         content = key.rpartition("#")[2]
         row = Measurement(
-            texts[same[0]], graph.name, seconds, repeats=len(times), error=error, content=content, load=load
-        )
+            texts[same[0]], graph.name, seconds, repeats=repeats, error=error, footprint=footprint, content=content,
+            load=load,
+        )  # fmt: skip
         rows.append(row)
-    return rows
+    seconds, error = _typical(float(runs.calls.min()), float(np.median(runs.calls)), quiet)
+    call = Measurement(call_signature(graph), graph.name, seconds, repeats=repeats, error=error, load=load)
+    return rows, call
 
 
-def _typical(times: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return a kernel's median seconds from ``times`` (runs, calls), and the distance of the minimum as a share of it.
+def _typical(low: float, middle: float, quiet: bool) -> tuple[float, float]:
+    """Return the seconds of a kernel with these least and median seconds, and their distance as a share of it.
 
-    The minimum would be too little: in no run all kernels are at their fastest.
+    On a quiet machine the minimum would be too little: in no run all kernels are at their fastest. Beside other work the
+    median is too much, since every run is interrupted.
     """
-    low, middle = (max(float(np.quantile(times, q, axis=0).mean()), 1e-9) for q in (0.0, 0.5))
-    return middle, round((middle - low) / middle, 4)
+    middle = max(middle, 1e-9)
+    low = min(max(low, 1e-9), middle)  # scaled medians may be below the minimum
+    seconds = middle if quiet else low
+    return seconds, round((middle - low) / seconds, 4)
 
 
 def _goes_on(runs: int, spent: float, seconds: float) -> bool:
@@ -180,35 +197,72 @@ def _goes_on(runs: int, spent: float, seconds: float) -> bool:
     return runs < (FEWEST_RUNS if spent > seconds else MOST_RUNS) and spent <= MOST_SECONDS
 
 
-def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: float) -> npt.NDArray[np.float64]:
-    """Run a module of one stream repeatedly; return the seconds of each operator, of shape (runs, operators).
+class RunTimes(NamedTuple):
+    """Seconds of several runs of a model.
 
-    An operator's time begins at the end of the operator before it, so the times of a run add up to its latency. The runs
-    are in a new thread; when it ends, the OpenMP threads that the kernels started end, too. While a process has more of
-    these than cores, libgomp lets them sleep between kernels.
+    Attributes
+    ----------
+    kernels : array of float, shape (runs, operators)
+    calls : array of float, shape (runs,)
+        The rest of each call of the model, in which no kernel runs.
+    busy : array of float, shape (runs,)
+        Processor time of each call; of one thread, the time that is left without interruptions by other processes.
+    """
+
+    kernels: npt.NDArray[np.float64]
+    calls: npt.NDArray[np.float64]
+    busy: npt.NDArray[np.float64]
+
+    def undisturbed(self, loads: npt.NDArray[np.float64]) -> RunTimes:
+        """Return the runs that no other process slowed down; ``loads`` as in `undisturbed`."""
+        rows = undisturbed(self.kernels.sum(axis=1), loads)
+        return RunTimes(self.kernels[rows], self.calls[rows], self.busy[rows])
+
+    def without_interruptions(self) -> RunTimes:
+        """Return the times of runs on one thread as if no other process had interrupted them."""
+        share = np.minimum(self.busy / np.maximum(self.kernels.sum(axis=1) + self.calls, 1e-12), 1.0)
+        return RunTimes(self.kernels * share[:, None], self.calls * share, self.busy)
+
+    def medians(self) -> npt.NDArray[np.float64]:
+        """Return the median time of each kernel, scaled by one factor so that the times add up to the median run.
+
+        In a typical run some kernels are slower than their medians.
+        """
+        medians = np.median(self.kernels, axis=0)
+        return medians * float(np.median(self.kernels.sum(axis=1))) / max(float(medians.sum()), 1e-12)
+
+
+def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: float) -> RunTimes:
+    """Run a module of one stream repeatedly; return the seconds of each operator and of the call.
+
+    An operator's time begins at the end of the operator before it, so the times of a run and its call add up to the
+    latency that a caller sees. The runs are in a new thread; when it ends, the OpenMP threads that the kernels started end,
+    too. While a process has more of these than cores, libgomp lets them sleep between kernels.
     """
     position = {name: k for k, name in enumerate(operators)}
 
-    def one(arguments: list[npt.NDArray[np.generic]]) -> npt.NDArray[np.float64]:
+    def one(arguments: list[npt.NDArray[np.generic]]) -> tuple[npt.NDArray[np.float64], float, float]:
+        called, busy = time.perf_counter(), time.process_time()
         module.run(*arguments)
+        called, busy = time.perf_counter() - called, time.process_time() - busy
         times = np.zeros(len(operators))
         rows = [row for row in module.timeline()["events"] if (row["event"] or {}).get("kind") == "kernel"]
         begin = min((row["start_ns"] for row in rows), default=0)
         for row in sorted(rows, key=lambda row: row["end_ns"]):
             times[position[row["event"]["name"]]] = (row["end_ns"] - begin) / 1e9
             begin = row["end_ns"]
-        return times
+        return times, max(called - float(times.sum()), 0.0), busy
 
-    def work() -> npt.NDArray[np.float64]:
+    def work() -> RunTimes:
         rng = np.random.default_rng(0)
         arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
         module.configure(trace=True)
         one(arguments)
-        runs: list[npt.NDArray[np.float64]] = []
+        runs: list[tuple[npt.NDArray[np.float64], float, float]] = []
         begin = time.monotonic()
         while _goes_on(len(runs), time.monotonic() - begin, seconds):
             runs.append(one(arguments))
-        return np.array(runs)
+        return RunTimes(*(np.array(column) for column in zip(*runs, strict=True)))
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work).result()

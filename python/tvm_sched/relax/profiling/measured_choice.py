@@ -14,6 +14,7 @@ import tvm
 
 from ...blob_cache import choice_cache
 from ...cores import cores
+from ...cost_model.calibrated_model import with_call
 from ...cost_model.profile import QUIET_LOAD, this_machine
 from ...errors import InfeasibleError, InputError, TooLargeError, TvmSchedError
 from ...problem import Concurrency, Costs, Problem, Topology, cpu_topology
@@ -27,7 +28,7 @@ from ..emit.runnable import link_calls, make_runnable
 from ..ir.attributes import PROBLEM, SCHEDULE, get_compile_target, get_problem, get_schedule, leave
 from ..problem.operator_graph import extract
 from .calibration import kernel_keys, kernel_times
-from .other_load import OtherLoad, undisturbed
+from .other_load import OtherLoad
 from .paired_runs import CLOSE, MARGIN, Comparison, compare, settle
 
 SECONDS, LEAST_SECONDS, RUNS = 1.0, 0.25, 60
@@ -251,24 +252,25 @@ class MeasuredChoice:
         planned = Problem(problem.graph, topology, Costs(problem.costs.operator_ns.min(axis=1, keepdims=True)))
         schedule = solve(planned, method="single")
         self.progress("measuring kernels on all cores", 0, 2)
-        whole = self._kernel_times(planned, schedule, (1, 1))
+        whole, call = self._kernel_times(planned, schedule, (1, 1))
         self.progress("measuring kernels on one core", 1, 2)
-        one = whole if count == 1 else self._kernel_times(planned, schedule, (1, count))
+        one = whole if count == 1 else self._kernel_times(planned, schedule, (1, count))[0]
         share = np.clip(one / (count * whole), 1 / count, 1).reshape(-1, 1, 1)
         together = Concurrency(share, threads=(count,))
         self.one_thread = np.ceil(one).astype(np.int64)
         costs = Costs(np.ceil(whole).astype(np.int64).reshape(-1, 1), source="measured", concurrency=together)
+        costs = with_call(costs, problem.graph, round(call))
         measured = Problem(problem.graph, topology, costs)
         return Candidate("one stream", measured, solve(measured, method="single"))
 
-    def _kernel_times(self, problem: Problem, schedule: Schedule, share: tuple[int, int]) -> np.ndarray:
-        """Return the median time of each operator in the runs that nothing disturbed, in nanoseconds."""
+    def _kernel_times(self, problem: Problem, schedule: Schedule, share: tuple[int, int]) -> tuple[np.ndarray, float]:
+        """Return the median nanoseconds of each operator, and of the rest of a call, in the runs that nothing disturbed."""
         shares = {call.function: share for call in self.calls.calls}
         module = make_runnable(self.mod, self.calls, problem, schedule, self.kernels, shares)
         seconds = (SECONDS if self.seconds is None else self.seconds) / 2
-        times = kernel_times(module, [operator.name for operator in problem.graph.operators], seconds)
-        times = times[undisturbed(times.sum(axis=1), np.zeros(len(times)))]
-        return np.maximum(np.median(times, axis=0) * 1e9, 1.0)
+        runs = kernel_times(module, [operator.name for operator in problem.graph.operators], seconds)
+        runs = runs.undisturbed(np.zeros(len(runs.calls)))
+        return np.maximum(runs.medians() * 1e9, 1.0), float(np.median(runs.calls)) * 1e9
 
     def _candidates(self, first: Candidate, problem: Problem, given: Schedule) -> Iterator[Candidate]:
         if self.cores > 1:

@@ -39,11 +39,11 @@ def random_networks(count: int = 24, seed: int = 0, first: int = 0) -> dict[str,
     result = {}
     for n in range(first, first + count):
         kind = order[n % len(order)]
-        result[f"{kind}{n}"] = kinds[kind](_Network(np.random.default_rng([seed, n])))
+        result[f"{kind}{n}"] = kinds[kind](Network(np.random.default_rng([seed, n])))
     return result
 
 
-class _Network:
+class Network:
     """The builder of one network."""
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -51,15 +51,19 @@ class _Network:
         self.builder = relax.BlockBuilder()
 
     def pick(self, *choices: Any) -> Any:
+        """Return one of the choices."""
         return choices[int(self.rng.integers(len(choices)))]
 
     def emit(self, expr: relax.Expr) -> relax.Var:
+        """Emit an expression."""
         return self.builder.emit(expr)
 
     def weights(self, *shape: int, scale: float = 0.05) -> relax.Constant:
+        """Make a constant of normal random numbers."""
         return relax.const((self.rng.standard_normal(shape) * scale).astype(np.float32))
 
     def module(self, shape: tuple[int, ...], body: Callable[[relax.Var], relax.Expr]) -> tvm.IRModule:
+        """Make a module whose ``main`` takes one tensor."""
         data = relax.Var("data", relax.TensorType(shape, "float32"))
         with self.builder.function("main", [data]):
             with self.builder.dataflow():
@@ -68,9 +72,9 @@ class _Network:
         return self.builder.get()
 
 
-def _convolutional(net: _Network) -> tvm.IRModule:
+def _convolutional(net: Network) -> tvm.IRModule:
     def body(x: relax.Var) -> relax.Expr:
-        x = _convolve(net, x, net.pick(16, 32, 48, 64, 96), net.pick(3, 5, 7), stride=2)
+        x = convolve(net, x, net.pick(16, 32, 48, 64, 96), net.pick(3, 5, 7), stride=2)
         for _ in range(net.pick(3, 4)):
             if known_shape(x)[2] > 6:
                 pool = net.pick(max_pool2d, max_pool2d, avg_pool2d)
@@ -84,8 +88,8 @@ def _convolutional(net: _Network) -> tvm.IRModule:
     return net.module((1, 3, *(net.pick(96, 128, 160, 192, 224, 256, 299),) * 2), body)
 
 
-def _convolve(
-    net: _Network, x: relax.Var, out: int, size: int, stride: int = 1, groups: int = 1, act: bool = True
+def convolve(
+    net: Network, x: relax.Var, out: int, size: int, stride: int = 1, groups: int = 1, act: bool = True
 ) -> Any:
     """Emit a convolution whose weights keep the values' scale (He et al. 2015): values below 1e-38 are many times slower."""
     channels = known_shape(x)[1]
@@ -96,34 +100,34 @@ def _convolve(
     return net.emit(relu(x)) if act else x
 
 
-def _width(net: _Network, x: relax.Var) -> int:
+def _width(net: Network, x: relax.Var) -> int:
     side = known_shape(x)[2]
     return int(net.pick(32, 64, 96, 128) if side > 40 else net.pick(64, 96, 128, 192, 256, 320, 512))
 
 
-def _plain(net: _Network, x: relax.Var) -> relax.Var:
-    return _convolve(net, x, _width(net, x), net.pick(1, 3, 3, 5))
+def _plain(net: Network, x: relax.Var) -> relax.Var:
+    return convolve(net, x, _width(net, x), net.pick(1, 3, 3, 5))
 
 
-def _residual(net: _Network, x: relax.Var) -> relax.Var:
+def _residual(net: Network, x: relax.Var) -> relax.Var:
     channels = known_shape(x)[1]
-    y = _convolve(net, x, max(channels // net.pick(1, 2, 4), 8), net.pick(1, 3))
-    y = _convolve(net, y, channels, 3, act=False)
+    y = convolve(net, x, max(channels // net.pick(1, 2, 4), 8), net.pick(1, 3))
+    y = convolve(net, y, channels, 3, act=False)
     return net.emit(relu(net.emit(add(y, x))))
 
 
-def _branches(net: _Network, x: relax.Var) -> relax.Var:
-    parts = [_convolve(net, x, net.pick(16, 32, 64, 96), 1)]
+def _branches(net: Network, x: relax.Var) -> relax.Var:
+    parts = [convolve(net, x, net.pick(16, 32, 64, 96), 1)]
     for size in (3, net.pick(3, 5)):
-        parts.append(_convolve(net, _convolve(net, x, net.pick(16, 32, 64, 96), 1), net.pick(32, 64, 128), size))
+        parts.append(convolve(net, convolve(net, x, net.pick(16, 32, 64, 96), 1), net.pick(32, 64, 128), size))
     return net.emit(concat(parts, axis=1))
 
 
-def _separable(net: _Network, x: relax.Var) -> relax.Var:
+def _separable(net: Network, x: relax.Var) -> relax.Var:
     channels = known_shape(x)[1]
-    y = _convolve(net, x, channels, net.pick(3, 5), groups=channels, act=net.pick(True, False))
+    y = convolve(net, x, channels, net.pick(3, 5), groups=channels, act=net.pick(True, False))
     groups = net.pick(1, 2, 4, 8)
-    y = _convolve(net, y, _width(net, x), 1, groups=groups if channels % groups == 0 else 1)
+    y = convolve(net, y, _width(net, x), 1, groups=groups if channels % groups == 0 else 1)
     if groups > 1 and channels % groups == 0:
         n, c, h, w = known_shape(y)
         y = net.emit(reshape(y, (n, groups, c // groups, h, w)))
@@ -131,17 +135,17 @@ def _separable(net: _Network, x: relax.Var) -> relax.Var:
     return y
 
 
-def _dense(net: _Network, x: relax.Var) -> relax.Var:
+def _dense(net: Network, x: relax.Var) -> relax.Var:
     channels = known_shape(x)[1]
     positive = relax.const(np.abs(net.rng.standard_normal(channels)).astype(np.float32) + 0.5)
     normal = batch_norm(x, net.weights(channels), net.weights(channels), net.weights(channels), positive, axis=1)
     y = net.emit(relu(net.emit(relax.TupleGetItem(net.emit(normal), 0))))
-    y = _convolve(net, y, net.pick(24, 32, 48), 3)
+    y = convolve(net, y, net.pick(24, 32, 48), 3)
     return net.emit(concat([x, y], axis=1))
 
 
 @dataclass(frozen=True)
-class _Attention:
+class Attention:
     """The sizes of a transformer, and its form, which differs among frameworks."""
 
     heads: int
@@ -155,8 +159,9 @@ class _Attention:
     layers: int
 
     @staticmethod
-    def random(net: _Network) -> _Attention:
-        return _Attention(
+    def random(net: Network) -> Attention:
+        """Choose sizes and form at random."""
+        return Attention(
             heads=net.pick(2, 4, 8, 12), head=net.pick(16, 32, 64), tokens=net.pick(1, 4, 8, 16, 24, 32, 64, 128, 197),
             norm=net.pick("layer", "root mean square", "root mean square in parts"),
             activation=net.pick("gelu", "tanh", "tanh in parts", "silu", "sigmoid in parts", "relu"),
@@ -166,28 +171,31 @@ class _Attention:
 
     @property
     def width(self) -> int:
+        """Numbers of a token: those of all heads."""
         return self.heads * self.head
 
 
-def _transformer(net: _Network) -> tvm.IRModule:
-    form = _Attention.random(net)
+def _transformer(net: Network) -> tvm.IRModule:
+    form = Attention.random(net)
 
     def body(x: relax.Var) -> relax.Expr:
         turns = _turns(net, form, x) if form.rotary else None
         for _ in range(form.layers):
-            x = _norm(net, form, net.emit(add(_attend(net, form, x, turns), x)))
+            x = normalise(net, form, net.emit(add(attend(net, form, x, turns), x)))
             hidden = _activate(net, form, x, net.pick(2, 3, 4) * form.width)
-            x = _norm(net, form, net.emit(add(_project(net, hidden, form.width), x)))
+            x = normalise(net, form, net.emit(add(project(net, hidden, form.width), x)))
         return x
 
     return net.module((1, form.tokens, form.width), body)
 
 
-def _project(net: _Network, x: relax.Var, n: int) -> relax.Var:
+def project(net: Network, x: relax.Var, n: int) -> relax.Var:
+    """Emit a matrix product with a bias, which makes ``n`` columns."""
     return net.emit(add(net.emit(matmul(x, net.weights(known_shape(x)[-1], n))), net.weights(n)))
 
 
-def _norm(net: _Network, form: _Attention, x: relax.Var) -> relax.Var:
+def normalise(net: Network, form: Attention, x: relax.Var) -> relax.Var:
+    """Emit a norm of the transformer."""
     if form.norm == "layer":
         return net.emit(layer_norm(x, net.weights(form.width), net.weights(form.width), axes=[-1]))
     if form.norm == "root mean square":
@@ -197,13 +205,13 @@ def _norm(net: _Network, form: _Attention, x: relax.Var) -> relax.Var:
     return net.emit(times(net.weights(form.width), net.emit(times(x, factor))))
 
 
-def _activate(net: _Network, form: _Attention, x: relax.Var, hidden: int) -> relax.Var:
-    y = _project(net, x, hidden)
+def _activate(net: Network, form: Attention, x: relax.Var, hidden: int) -> relax.Var:
+    y = project(net, x, hidden)
     if form.activation == "silu":
-        return net.emit(times(net.emit(silu(y)), _project(net, x, hidden)))
+        return net.emit(times(net.emit(silu(y)), project(net, x, hidden)))
     if form.activation == "sigmoid in parts":
         gate = net.emit(times(y, net.emit(op.sigmoid(y))))
-        return net.emit(times(gate, _project(net, x, hidden)))
+        return net.emit(times(gate, project(net, x, hidden)))
     if form.activation == "tanh in parts":
         cube = net.emit(times(net.emit(op.power(y, _number(3))), _number(0.044715)))
         inner = net.emit(op.tanh(net.emit(times(net.emit(add(y, cube)), _number(0.79788)))))
@@ -211,12 +219,13 @@ def _activate(net: _Network, form: _Attention, x: relax.Var, hidden: int) -> rel
     return net.emit({"gelu": gelu, "tanh": gelu_tanh, "relu": relu}[form.activation](y))
 
 
-def _attend(net: _Network, form: _Attention, x: relax.Var, turns: tuple[relax.Var, relax.Var] | None) -> relax.Var:
+def attend(net: Network, form: Attention, x: relax.Var, turns: tuple[relax.Var, relax.Var] | None) -> relax.Var:
+    """Emit self-attention; ``turns``: cosines and sines of a rotary embedding."""
     if form.joined:
-        parts = net.emit(split(_project(net, x, 3 * form.width), 3, axis=-1))
+        parts = net.emit(split(project(net, x, 3 * form.width), 3, axis=-1))
         q, k, v = (net.emit(relax.TupleGetItem(parts, i)) for i in range(3))
     else:
-        q, k, v = (_project(net, x, form.width) for _ in range(3))
+        q, k, v = (project(net, x, form.width) for _ in range(3))
     q, k, v = (_by_heads(net, form, each, [0, 2, 1, 3]) for each in (q, k, v))
     if turns:
         q, k = (_turn(net, form, each, *turns) for each in (q, k))
@@ -224,14 +233,14 @@ def _attend(net: _Network, form: _Attention, x: relax.Var, turns: tuple[relax.Va
     scores = net.emit(times(scores, _number(form.head**-0.5)))
     mixed = net.emit(matmul(_mask_and_softmax(net, form, scores), v))
     joined = net.emit(reshape(net.emit(permute_dims(mixed, [0, 2, 1, 3])), (1, form.tokens, form.width)))
-    return _project(net, joined, form.width)
+    return project(net, joined, form.width)
 
 
-def _by_heads(net: _Network, form: _Attention, x: relax.Var, axes: list[int]) -> relax.Var:
+def _by_heads(net: Network, form: Attention, x: relax.Var, axes: list[int]) -> relax.Var:
     return net.emit(permute_dims(net.emit(reshape(x, (1, form.tokens, form.heads, form.head))), axes))
 
 
-def _mask_and_softmax(net: _Network, form: _Attention, scores: relax.Var) -> relax.Var:
+def _mask_and_softmax(net: Network, form: Attention, scores: relax.Var) -> relax.Var:
     square = (1, 1, form.tokens, form.tokens)
     if form.mask == "added":
         scores = net.emit(add(scores, net.weights(*square)))
@@ -247,19 +256,19 @@ def _mask_and_softmax(net: _Network, form: _Attention, scores: relax.Var) -> rel
     return net.emit(where(none, net.emit(op.full_like(weights, _number(0))), weights))
 
 
-def _turns(net: _Network, form: _Attention, x: relax.Var) -> tuple[relax.Var, relax.Var]:
+def _turns(net: Network, form: Attention, x: relax.Var) -> tuple[relax.Var, relax.Var]:
     """Emit cosines and sines of a rotary embedding; they depend on the input, so every run computes them."""
     angles = net.emit(reshape(_slice(net, x, 0, form.head), (1, 1, form.tokens, form.head)))
     return net.emit(op.cos(angles)), net.emit(op.sin(angles))
 
 
-def _turn(net: _Network, form: _Attention, x: relax.Var, cosine: relax.Var, sine: relax.Var) -> relax.Var:
+def _turn(net: Network, form: Attention, x: relax.Var, cosine: relax.Var, sine: relax.Var) -> relax.Var:
     half = form.head // 2
     swapped = net.emit(concat([net.emit(op.negative(_slice(net, x, half, form.head))), _slice(net, x, 0, half)], -1))
     return net.emit(add(net.emit(times(x, cosine)), net.emit(times(swapped, sine))))
 
 
-def _slice(net: _Network, x: relax.Var, begin: int, end: int) -> relax.Var:
+def _slice(net: Network, x: relax.Var, begin: int, end: int) -> relax.Var:
     return net.emit(op.strided_slice(x, [len(known_shape(x)) - 1], [begin], [end]))
 
 
@@ -267,7 +276,7 @@ def _number(value: float) -> relax.Constant:
     return relax.const(np.float32(value))
 
 
-def _elementwise(net: _Network) -> tvm.IRModule:
+def _elementwise(net: Network) -> tvm.IRModule:
     """Make chains of element-wise operations, which the compiler fuses; a softmax ends each chain."""
     rows, columns = net.pick(1, 7, 16, 49, 128, 196, 784), net.pick(48, 64, 192, 256, 512, 768, 1000, 3072)
 
@@ -280,7 +289,7 @@ def _elementwise(net: _Network) -> tvm.IRModule:
     return net.module((1, rows, columns), body)
 
 
-def _laid_out(net: _Network, x: relax.Var) -> relax.Var:
+def _laid_out(net: Network, x: relax.Var) -> relax.Var:
     """Emit a random permutation of the axes."""
     _, rows, columns = known_shape(x)
     groups = net.pick(2, 4, 8)
@@ -288,7 +297,7 @@ def _laid_out(net: _Network, x: relax.Var) -> relax.Var:
     return net.emit(permute_dims(y, net.pick([1, 0, 2], [1, 2, 0], [0, 2, 1])))
 
 
-def _chain(net: _Network, x: relax.Var) -> relax.Var:
+def _chain(net: Network, x: relax.Var) -> relax.Var:
     """Emit up to eight operations on the values of a softmax, scaled to about 1; at most one calls the C library."""
     costly = net.pick(None, op.exp, op.sigmoid, op.tanh, op.erf, op.sqrt, op.sin, op.log, silu, gelu, "power")
     position, count = net.pick(0, 1, 2, 3), net.pick(1, 2, 3, 4, 6, 8)
@@ -301,7 +310,7 @@ def _chain(net: _Network, x: relax.Var) -> relax.Var:
     return y
 
 
-_SIMPLE: tuple[Callable[[_Network, relax.Var, relax.Var], relax.Expr], ...] = (
+_SIMPLE: tuple[Callable[[Network, relax.Var, relax.Var], relax.Expr], ...] = (
     lambda net, y, _: add(y, _number(0.5)),
     lambda net, y, _: times(y, _number(0.7)),
     lambda net, y, _: add(y, net.weights(known_shape(y)[-1])),
