@@ -44,7 +44,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels build-aarch64 clean
+.PHONY: test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels test-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -194,7 +194,7 @@ test-wheels: wheels ## Install the wheels into empty environments: compile, chec
 
 # Without oneDNN and TBB, of which PyPI has no packages for aarch64: kernels and threads are TVM's own there.
 AARCH64 := build/aarch64
-build-aarch64: $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/aarch64 ## Compile the library for Linux on aarch64, and run its C++ tests in qemu
+test-aarch64: $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/aarch64 ## Compile the library for Linux on aarch64, and run its C++ tests in qemu
 	@rm -rf $(AARCH64)/packages
 	version=$$($(PY) -c "from importlib.metadata import version; print(version('apache-tvm-ffi'))"); \
 	$(PIP) download $(PIP_ARGS) --quiet --no-deps -d $(AARCH64)/packages --only-binary=:all: --python-version 3.11 \
@@ -204,7 +204,7 @@ build-aarch64: $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/aarch64 ## Compile th
 	  -DTVM_SCHED_TVM_FFI_LIBRARY=$(abspath $(AARCH64))/packages/tvm_ffi/lib/libtvm_ffi.so \
 	  -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath $(AARCH64))/lib >$(AARCH64)/configure.log || { cat $(AARCH64)/configure.log; exit 1; }
 	cmake --build $(AARCH64) --target tvm_sched tvm_sched_tests
-	ctest --test-dir $(AARCH64) --output-on-failure
+	ctest --test-dir $(AARCH64) --timeout 900 --output-on-failure
 
 clean: ## Remove what was built (not .venv)
 	rm -rf build dist out python/tvm_sched/_lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

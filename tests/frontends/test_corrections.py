@@ -28,6 +28,8 @@ CASES = {
     "IsInf": ("float[3] x) => (bool[3] y) { y = IsInf<detect_negative=0>(x) }", [np.array([INF, -INF, 1], "f")]),
     "PRelu": ("float[2,3,4] x, float[3] s) => (float[2,3,4] y) { y = PRelu(x, s) }", [normal(2, 3, 4), normal(3)]),
     "Elu": ("float16[3] x) => (float16[3] y) { y = Elu(x) }", [normal(3).astype("float16")]),
+    "ThresholdedRelu": ("float[3] x) => (float[3] y) { y = ThresholdedRelu(x) }", [np.array([INF, -INF, 2], "f")]),
+    "Selu": ("float16[3] x) => (float16[3] y) { y = Selu(x) }", [normal(3).astype("float16")]),
     "Softplus": ("float[2] x) => (float[2] y) { y = Softplus(x) }", [np.array([-30, 3], "f")]),
     "BitShift": (
         'int32[2] x, int32[2] s) => (int32[2] y) { y = BitShift<direction="LEFT">(x, s) }',

@@ -6,6 +6,8 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``PRelu``: takes a slope of one axis for the last axis of the input, and fails if it has one value for each channel,
   as older models do.
 - ``Elu``: its constants are float32, so other types fail.
+- ``ThresholdedRelu``: multiplies by 0, which makes NaN of infinities, and takes float32 only.
+- ``Selu``: its constants are float32, so other types fail.
 - ``Softplus``: computes ``log(1 + exp(-|x|))``, which is 0 for inputs below -17; it should use ``log1p``.
 - ``Gemm``: rounds alpha and beta to whole numbers where the inputs are integers.
 - ``Div``: divides integers by 0 as the processor does, which ends the process.
@@ -67,6 +69,25 @@ def elu(node: Node) -> relax.Expr:
     x = node.input(0)
     below = relax.op.multiply(relax.op.subtract(relax.op.exp(x), scalar(1, x)), scalar(node.attribute("alpha", 1.0), x))
     return relax.op.where(relax.op.less(x, scalar(0, x)), below, x)
+
+
+@converter("Selu")
+def selu(node: Node) -> relax.Expr:
+    """Selu of any floating-point type; TVM's converter takes float32 only."""
+    x = node.input(0)
+    alpha, gamma = (
+        node.attribute("alpha", 1.67326319217681884765625),
+        node.attribute("gamma", 1.05070102214813232421875),
+    )
+    below = relax.op.multiply(relax.op.subtract(relax.op.exp(x), scalar(1, x)), scalar(alpha, x))
+    return relax.op.multiply(scalar(gamma, x), relax.op.where(relax.op.less(x, scalar(0, x)), below, x))
+
+
+@converter("ThresholdedRelu")
+def thresholded_relu(node: Node) -> relax.Expr:
+    """ThresholdedRelu: 0 for what is not greater than alpha, infinities and NaN too."""
+    x = node.input(0)
+    return relax.op.where(relax.op.greater(x, scalar(node.attribute("alpha", 1.0), x)), x, scalar(0, x))
 
 
 @converter("Softplus")

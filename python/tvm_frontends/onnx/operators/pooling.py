@@ -9,6 +9,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``RoiAlign``: with the mode ``max`` interpolates before it takes the maximum; ONNX takes the maximum of the weighted
   corners.
 - ``ConvTranspose``: ignores the attribute ``output_shape``.
+- ``GridSample``: gives float32 for images of integers.
 """
 
 from __future__ import annotations
@@ -161,6 +162,17 @@ def max_unpool(node: Node) -> relax.Expr:
 def roi_align(node: Node) -> relax.Expr:
     """RoiAlign: the mean of the samples, or the maximum of their weighted corners, which TVM's maximum is not."""
     return convert_upstream(node) if node.attribute("mode", "avg") == "avg" else roi_maximum(node)
+
+
+@converter("GridSample")
+def grid_sample(node: Node) -> relax.Expr:
+    """GridSample: values between integers are rounded towards zero, as NumPy's cast is."""
+    x = node.input(0)
+    kind = dtype_of(x)
+    if kind.startswith(("float", "bfloat")):
+        return convert_upstream(node)
+    wide = node.emit(relax.op.astype(x, "float32"))
+    return relax.op.astype(node.emit(convert_upstream(replace(node, inputs=(wide, *node.inputs[1:])))), kind)
 
 
 @converter("ConvTranspose")

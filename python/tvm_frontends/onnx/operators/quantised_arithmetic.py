@@ -97,7 +97,7 @@ def saturate(node: Node, value: relax.Expr, zero: relax.Expr | None, dtype: str)
 def dequantize(node: Node, value: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
     """``(value - zero) * scale`` in float32; scale and zero point broadcast."""
     wide = dtype_of(value) in ("int32", "uint32")  # float32 does not hold all of these
-    whole = centred(node, value, zero, "int32" if wide else "float32")
+    whole = centred(node, value, zero, "int64" if wide else "float32")
     return node.emit(relax.op.multiply(cast(node, whole, "float32"), cast(node, scale, "float32")))
 
 

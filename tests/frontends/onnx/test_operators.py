@@ -1,0 +1,328 @@
+"""Every operator of the standard that the front end converts: the value of the standard's reference, or a message.
+
+The models are the conformance cases of the package onnx. Each is run with every element type that both sides know, on
+numbers among which are NaN, infinities, zeros of both signs, denormal and extreme ones. The reference computes in float64.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from unittest import mock
+
+import hypothesis
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from hypothesis import strategies
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import RuntimeTypeError
+
+import tvm_sched.relax
+from thorough import THOROUGH
+from tvm_sched.errors import TvmSchedError
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "float16": 4e-3, "bfloat16": 4e-2}
+"""Of each result, relative to the greatest finite one. TVM computes some functions of float64 in float32."""
+
+SKIPPED = {
+    **dict.fromkeys(
+        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"),
+        "results are random",
+    ),
+    **dict.fromkeys(("If", "Loop", "Scan", "SequenceMap"), "has no arithmetic of its own"),
+    **dict.fromkeys(("Scatter", "Upsample"), "the reference has no such old operator; tested by values elsewhere"),
+    **dict.fromkeys(
+        ("ConcatFromSequence", "Optional", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase"),
+        "inputs or outputs are sequences",
+    ),
+    **dict.fromkeys(("SequenceInsert", "SequenceLength", "SplitToSequence"), "inputs or outputs are sequences"),
+    **dict.fromkeys(("OptionalGetElement", "OptionalHasElement"), "inputs are optional"),
+    **dict.fromkeys(("GlobalLpPool", "MaxRoiPool"), "the package onnx has no case"),
+    **dict.fromkeys(("Cast", "CastLike"), "pairs of types: test_small_types.py and the conformance cases"),
+    "Attention": "scores of infinite numbers and of rows that a mask leaves empty: test_transformer_operators.py",
+}
+"""Operators that are left out, and why."""
+
+UNSAID = {
+    "nan": {
+        "MaxPool": "the reference drops NaN; ours keeps it (test_edge_values.py)",
+        "LpPool": "the reference drops NaN, which it takes for what lies beyond the padding; ours keeps it",
+        "QuantizeLinear": "which integer stands for NaN is not said",
+        "DynamicQuantizeLinear": "which integer stands for NaN is not said",
+        **dict.fromkeys(("ArgMax", "ArgMin", "Hardmax", "TopK"), "which element is the greatest is not said"),
+        "AveragePool": "the reference drops NaN, which it takes for what lies beyond the padding; ours keeps it",
+        "ScatterND": "whether the maximum of a number and NaN is NaN is not said",
+        "ScatterElements": "whether the maximum of a number and NaN is NaN is not said",
+        "RoiAlign": "the reference fails",
+    },
+    "infinity": {
+        "Resize": "the reference multiplies what it does not take by 0, which gives NaN",
+        "DynamicQuantizeLinear": "the scale would be infinite",
+        "RoiAlign": "the reference multiplies what it does not take by 0, which gives NaN",
+    },
+    "extreme": {
+        **dict.fromkeys(
+            (
+                "Conv", "ConvTranspose", "DeformConv", "MatMul", "Gemm", "Einsum", "AveragePool", "GlobalAveragePool",
+                "LpPool", "CumSum", "Softmax", "LogSoftmax", "LayerNormalization", "BatchNormalization",
+                "InstanceNormalization", "GroupNormalization", "RMSNormalization", "MeanVarianceNormalization",
+                "LpNormalization", "LRN", "GRU", "LSTM", "RNN", "Resize", "GridSample", "RoiAlign", "DFT", "STFT",
+                "AffineGrid", "Mean", "Sum", "Det", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss",
+                "ReduceSum", "ReduceMean", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", "ReduceL1", "ReduceL2",
+                "ReduceProd", "DynamicQuantizeLinear", "RotaryEmbedding", "Mish",
+            ),
+            "sums overflow in the type of the result before they do in float64",
+        ),
+    },
+    "zero": dict.fromkeys(("Div", "Mod"), "division of integers by 0 is not said"),
+    "least": dict.fromkeys(("Div", "Mod"), "the least integer by -1 is not said"),
+}  # fmt: skip
+"""Numbers that are left out, by operator, and why."""
+
+UNTYPED = {
+    "Shrink": (
+        "int",
+        "the standard's function casts lambd and bias to the type of the input first; the reference does not",
+    ),
+    "GridSample": ("int", "how values between integers are rounded is not said"),
+    "RoiAlign": ("float16", "positions are rounded to the type of the image"),
+    "Resize": ("int", "how a mean of integers is rounded is not said"),
+}
+"""Types that are left out, by operator, and why."""
+
+FIRST = ("Conv", "ConvTranspose", "DeformConv", "Clip")
+"""Only the first input has special numbers: whether padding is multiplied by infinite weights, and what NaN as a bound of
+Clip means, is not said."""
+FIXED = ("Range", "OneHot", "ConstantOfShape", "Constant", "Compress", "CenterCropPad")
+"""Operators whose first input says how large something is: they run on the values of the cases."""
+OWN_TYPE = ("DynamicQuantizeLinear", "QuantizeLinear")
+"""Defined by roundings in the type of the input: the reference computes in that, too."""
+
+
+@cache
+def cases() -> dict[str, list[tuple[onnx.ModelProto, list[Any]]]]:
+    """Models of a single node with inputs, by operator. Cases of a function's expansion are not made."""
+    from onnx.backend.test.case import node
+
+    found: dict[str, list[Any]] = {}
+    with warnings.catch_warnings(), mock.patch.object(node, "function_testcase_helper", _no_expansions):
+        warnings.simplefilter("ignore")
+        tests = node.collect_testcases()
+    for test in tests:
+        model, (inputs, _) = test.model, test.data_sets[0]
+        inputs = [numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else v for v in inputs]
+        plain = all(isinstance(v, (np.ndarray, np.generic)) and v.dtype.kind not in "OSUT" for v in inputs)
+        if len(model.graph.node) == 1 and model.graph.node[0].domain == "" and plain and "training" not in test.name:
+            found.setdefault(model.graph.node[0].op_type, []).append((model, [np.asarray(v) for v in inputs]))
+    return found
+
+
+def _no_expansions(*_: Any, **__: Any) -> tuple[list[Any], int]:
+    return [], 0
+
+
+def operators() -> list[str]:
+    """Operators of the standard that the front end has a converter for."""
+    from tvm.relax.frontend.onnx import onnx_frontend
+
+    from tvm_frontends.onnx.operators import nodes
+
+    ours = {name for domain, name in nodes._converters if domain in nodes.STANDARD}
+    standard = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
+    known = {*ours, *onnx_frontend._get_convert_map()} & standard
+    return sorted(known - set(SKIPPED))
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A case with another element type: its model, inputs, and which of them hold numbers."""
+
+    model: onnx.ModelProto
+    inputs: list[Any]
+    data: list[int]
+    kind: str
+
+
+def variants(operator: str) -> list[Variant]:
+    """The cases of an operator in all element types that its schema allows."""
+    return [
+        retyped(model, inputs, data, kind)
+        for model, inputs in cases().get(operator, [])
+        for data, kinds in [data_inputs(operator, model, inputs)]
+        for kind in kinds
+    ]
+
+
+def data_inputs(operator: str, model: onnx.ModelProto, inputs: list[Any]) -> tuple[list[int], list[str]]:
+    """The positions of the inputs of the first type variable, and the types that it may be."""
+    node = model.graph.node[0]
+    schema = onnx.defs.get_schema(operator, model.opset_import[0].version)
+    formal = [schema.inputs[min(k, len(schema.inputs) - 1)].type_str for k, name in enumerate(node.input) if name]
+    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
+    if operator in FIXED or not formal or formal[0] not in allowed or inputs[0].dtype.kind not in "fiuV":
+        return [], [""]
+    left = UNTYPED.get(operator, ("none", ""))[0]
+    kinds = [
+        name
+        for name in (*FLOATS, *INTEGERS)
+        if left not in name and f"tensor({ONNX_NAMES.get(name, name)})" in allowed[formal[0]]
+    ]
+    return [k for k, name in enumerate(formal) if name == formal[0]], kinds
+
+
+ONNX_NAMES = {"float32": "float", "float64": "double"}
+
+
+def retyped(model: onnx.ModelProto, inputs: list[Any], data: list[int], kind: str) -> Variant:
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    if kind:
+        before = made.graph.input[data[0]].type.tensor_type.elem_type
+        for k in data:
+            made.graph.input[k].type.tensor_type.elem_type = element_type(kind)
+        same = [output.type.tensor_type.elem_type == before for output in made.graph.output]
+        for output in made.graph.output:
+            output.type.tensor_type.ClearField("elem_type")
+        inferred = onnx.shape_inference.infer_shapes(made)
+        for output, found, alike in zip(made.graph.output, inferred.graph.output, same, strict=True):
+            unknown = element_type(kind) if alike else before
+            output.type.tensor_type.elem_type = found.type.tensor_type.elem_type or unknown
+    with np.errstate(all="ignore"):
+        values = [value if k not in data else converted(value, kind) for k, value in enumerate(inputs)]
+    return Variant(made, values, data, kind)
+
+
+def converted(value: Any, kind: str) -> Any:
+    negative = kind.startswith("uint") and value.dtype.kind in "if"
+    return (np.abs(value) if negative else value).astype(dtype(kind))
+
+
+def dtype(kind: str) -> Any:
+    return np.dtype(ml_dtypes.bfloat16 if kind == "bfloat16" else kind)
+
+
+def element_type(kind: str) -> int:
+    return helper.np_dtype_to_tensor_dtype(dtype(kind))
+
+
+def drawn(variant: Variant, rng: np.random.Generator) -> list[Any]:
+    """Inputs in which some numbers are special."""
+    made = list(variant.inputs)
+    operator = variant.model.graph.node[0].op_type
+
+    def said(what: str) -> bool:
+        return operator not in UNSAID[what]
+
+    for k in variant.data[:1] if operator in FIRST else variant.data:
+        kind = dtype(variant.kind)
+        shape = made[k].shape
+        if variant.kind in FLOATS:
+            limits = ml_dtypes.finfo(kind)
+            special = [-0.0, 0.0, limits.smallest_subnormal, limits.tiny, 1, -1, 0.5, -2.5, 3]
+            special += [np.nan] * said("nan") + [np.inf, -np.inf] * said("infinity")
+            special += [limits.max, limits.min] * said("extreme")
+        else:
+            limits = ml_dtypes.iinfo(kind)
+            special = [1, 2, 3] + [0] * said("zero") + [limits.max, limits.min + (not said("least"))] * said("extreme")
+        chosen = rng.choice(np.array(special, dtype=kind), shape)
+        made[k] = np.where(rng.random(shape) < rng.choice([0.05, 0.3]), chosen, made[k]).astype(kind)
+    return made
+
+
+def right_values(variant: Variant, inputs: list[Any]) -> list[Any]:
+    """The outputs by the reference, in the widest floating-point type in which it computes the operator."""
+    if variant.kind in FLOATS and variant.model.graph.node[0].op_type not in OWN_TYPE:
+        for wide in ("float64", "float32"):
+            with contextlib.suppress(KeyError, RuntimeTypeError):  # constants of its functions have a type
+                return evaluated(retyped(variant.model, inputs, variant.data, wide), variant)
+    return evaluated(Variant(variant.model, inputs, variant.data, variant.kind), variant)
+
+
+def evaluated(wide: Variant, variant: Variant) -> list[Any]:
+    model, given = wide.model, wide.inputs
+    names = [item.name for item in model.graph.input]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        found = ReferenceEvaluator(model).run(None, dict(zip(names, given, strict=True)))
+        return [
+            np.asarray(value).astype(helper.tensor_dtype_to_np_dtype(output.type.tensor_type.elem_type))
+            for value, output in zip(found, variant.model.graph.output, strict=True)
+        ]
+
+
+def compiled(variant: Variant) -> tuple[Any, str]:
+    """The compiled model, or None and why it is refused."""
+    model = onnx.ModelProto()
+    model.CopyFrom(variant.model)
+    if variant.data:
+        kept = [item for k, item in enumerate(model.graph.input) if k in variant.data]
+        fixed = [(item.name, variant.inputs[k]) for k, item in enumerate(model.graph.input) if k not in variant.data]
+        del model.graph.input[:]
+        model.graph.input.extend(kept)
+        model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in fixed)
+    try:
+        return tvm_sched.relax.compile(model, "cpu1", "single"), ""
+    except TvmSchedError as error:
+        return None, str(error)
+
+
+def check(variant: Variant, inputs: list[Any], executable: Any) -> None:
+    given = [inputs[k] for k in variant.data] if variant.data else inputs
+    found = executable.run(*given)
+    found = found if isinstance(found, list) else [found]
+    for mine, right in zip(found, right_values(variant, inputs), strict=True):
+        assert (mine.dtype, mine.shape) == (right.dtype, right.shape)
+        if right.dtype.kind in "biu":
+            np.testing.assert_array_equal(mine, right)
+            continue
+        a, b = mine.astype("float64"), right.astype("float64")
+        finite = np.isfinite(b)
+        np.testing.assert_array_equal(np.where(finite, 0, a), np.where(finite, 0, b))
+        tolerance = TOLERANCE.get(variant.kind, 1e-4)
+        scale = min(np.abs(b[finite]).max(initial=0), 10)
+        np.testing.assert_allclose(a[finite], b[finite], rtol=tolerance, atol=tolerance * scale)
+
+
+_refused: list[bool] = []
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("onnx_operators")  # one process makes the cases
+@pytest.mark.parametrize("operator", operators())
+@hypothesis.settings(
+    max_examples=30 if THOROUGH else 1,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+@hypothesis.given(strategies.integers(0, 2**16))
+def test_the_reference_s_value_or_a_message(operator: str, number: int) -> None:
+    """Operators begin with different types; `make test-thorough` draws further ones."""
+    known = variants(operator)
+    variant = known[(zlib.crc32(operator.encode()) + number) % len(known)]
+    executable, refusal = compiled(variant)
+    _refused.append(executable is None)
+    assert "\n" not in refusal
+    if executable is None:
+        return
+    check(variant, variant.inputs, executable)
+    for seed in range(4) if variant.kind else ():
+        check(variant, drawn(variant, np.random.default_rng(number + seed)), executable)
+
+
+@pytest.mark.xdist_group("onnx_operators")
+def test_few_operators_are_refused() -> None:
+    """Run after the test above: a compiler that refuses everything would pass that one."""
+    if len(_refused) < 100:
+        pytest.skip("needs test_the_reference_s_value_or_a_message in the same process")
+    assert sum(_refused) <= 0.2 * len(_refused)
