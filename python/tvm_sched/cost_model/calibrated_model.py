@@ -91,9 +91,9 @@ def calls_key(threads: int) -> str:
 
 
 def call_seconds(graph: OpGraph, calls: Mapping[str, Measurement]) -> float:
-    """Return the seconds of a call of the model besides its kernels: as measured, or the median of other models' calls."""
+    """Return the seconds of a call of the model besides its kernels: as measured, or the least of other models' calls."""
     known = calls.get(call_signature(graph))
-    return known.seconds if known else float(np.median([row.seconds for row in calls.values()] or [CALL_SECONDS]))
+    return known.seconds if known else min((row.seconds for row in calls.values()), default=CALL_SECONDS)
 
 
 def costs_of_rows(

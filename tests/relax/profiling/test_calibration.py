@@ -9,7 +9,7 @@ import pytest
 from tvm_sched.cost_model import CostWarning, calibrated, default_cost_model, roofline
 from tvm_sched.cost_model.calibrated_model import CALL_SECONDS, call_seconds, calls_key
 from tvm_sched.cost_model.database import Database
-from tvm_sched.cost_model.profile import this_machine
+from tvm_sched.cost_model.profile import Measurement, this_machine
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.problem import load_topology
 from tvm_sched.problem_sources import SourceOptions, load_problem
@@ -75,10 +75,11 @@ def test_kernels_add_up_to_the_median_run_although_each_run_has_another_slow_ker
 
 
 def test_interruptions_of_one_thread_do_not_count():
-    runs = calibration.RunTimes(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([1.0, 3.0]), np.array([4.0, 4.0]))
-    found = runs.without_interruptions()
-    assert found.kernels.tolist() == [[1.0, 2.0], [1.0, 2.0]]
-    assert found.calls.tolist() == [1.0, 1.0]
+    interrupted = np.array([[1.0, 9.0, 4.0], [5.0, 2.0, 4.0], [1.0, 2.0, 9.0]])
+    runs = calibration.RunTimes(interrupted, np.array([1.0, 3.0, 1.0]), np.array([8.5, 8.0, 7.0]))
+    assert runs.without_interruptions().tolist() == [1.0, 2.0, 4.0], "8 s are 7 of kernels and 1 of the call"
+    twice = runs._replace(kernels=2 * interrupted)
+    assert twice.without_interruptions().tolist() == [1.0, 2.0, 4.0], "also where every run was interrupted"
 
 
 def test_the_call_is_part_of_the_first_kernel_and_serves_models_of_other_shapes(networks, timer):
@@ -95,6 +96,7 @@ def test_the_call_is_part_of_the_first_kernel_and_serves_models_of_other_shapes(
     assert [row.seconds for row in calls.values()] == [40e-6]
     other = make_problem(networks["transformer1"], "cpu1", cost_model="roofline", name="net").graph
     assert call_seconds(other, calls) == 40e-6
+    assert call_seconds(other, calls | {"call": Measurement("call", in_run=50e-6)}) == 40e-6, "the least serves others"
     assert call_seconds(other, {}) == CALL_SECONDS
 
 
@@ -117,7 +119,7 @@ def test_what_is_measured_beside_other_work_is_measured_again_when_it_is_quiet(n
     timer.load = 1.5
     busy = problem_of(networks["convolutional0"])
     once = 1000 * np.arange(1, len(busy.graph.operators) + 1).sum()
-    factor = 2.0 if default_threads("cpu1") == 1 else 1.9  # the least, unless processor time tells of interruptions
+    factor = 2.0 if default_threads("cpu1") == 1 else 1.9  # processor time of the median run, or the least times
     assert busy.costs.operator_ns.sum() == pytest.approx(factor * once + 10_000, rel=1e-3)
     assert problem_of(networks["convolutional0"]).costs == busy.costs
     assert timer.asked == 1, "as long as the machine is busy, the times stay"
