@@ -5,8 +5,8 @@ Run it on models of your own, or without arguments on networks with random weigh
 
     python benchmarks/compile_time.py [-t cpu1] [--json FILE] [--markdown FILE] [MODEL.onnx[:NAME:1,3,320,320] ...]
 
-*Similar* is a model compiled for the first time when another one is in the cache. *In one process* is the same, if the process
-that compiled the other one stays, as a notebook does. Where the seconds go is told by the compiler's own progress, in one
+*Similar* is a model compiled for the first time when another one is in the cache. *In one process* is the same in the
+process that compiled the other one, as in a notebook. Where the seconds go is told by the compiler's own progress, in one
 more run.
 """
 
