@@ -333,6 +333,7 @@ def main() -> None:
     arguments = parser((__doc__ or "").splitlines()[0])
     arguments.add_argument("models", nargs="*", metavar="MODEL[:NAME:SHAPE]")
     arguments.add_argument("-t", "--topology", default="cpu1")
+    arguments.add_argument("--similar", action="store_true", help="only the similar models")
     arguments.add_argument("--stay", nargs=4, metavar=("FIRST", "SECOND", "TOPOLOGY", "OUTPUT"), help="used by itself")
     arguments.add_argument("--parts", nargs=3, metavar=("MODEL", "TOPOLOGY", "OUTPUT"), help="used by itself")
     options = arguments.parse_args()
@@ -345,11 +346,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         pairs = () if options.models else PAIRS[:count]
         names = [
-            *(() if options.models else MODELS[:count]),
+            *(() if options.models or options.similar else MODELS[:count]),
             *(name for pair in pairs for name in (pair.first, pair.second)),
         ]
         make(Path(made), tuple(dict.fromkeys(names)))
-        models = options.models[:count] or [f"{made}/{name}" for name in MODELS[:count]]
+        own = () if options.similar else MODELS[:count]
+        models = options.models[:count] or [f"{made}/{name}" for name in own]
         rows = [of_model(model, options.topology) for model in models]
         similar = [of_pair(f"{made}/{p.first}", f"{made}/{p.second}", p.what, options.topology) for p in pairs]
     write_json(options.json, {"topology": options.topology, "models": rows, "pairs": similar})

@@ -75,11 +75,18 @@ def test_kernels_add_up_to_the_median_run_although_each_run_has_another_slow_ker
 
 
 def test_interruptions_of_one_thread_do_not_count():
-    interrupted = np.array([[1.0, 9.0, 4.0], [5.0, 2.0, 4.0], [1.0, 2.0, 9.0]])
-    runs = calibration.RunTimes(interrupted, np.array([1.0, 3.0, 1.0]), np.array([8.5, 8.0, 7.0]))
-    assert runs.without_interruptions().tolist() == [1.0, 2.0, 4.0], "8 s are 7 of kernels and 1 of the call"
-    twice = runs._replace(kernels=2 * interrupted)
-    assert twice.without_interruptions().tolist() == [1.0, 2.0, 4.0], "also where every run was interrupted"
+    least, long = np.array([0.1e-3, 0.2e-3, 6.5e-3]), calibration.SLICE
+    interrupted = least + np.array([[0.0, 0.9e-3, 0.0], [0.4e-3, 0.0, 0.0]])
+    busy = np.array([6.9e-3, 6.9e-3])
+
+    def found(more):
+        runs = calibration.RunTimes(interrupted + np.array([0.0, 0.0, more]), np.array([0.1e-3, 0.3e-3]), busy)
+        return runs.without_interruptions()
+
+    assert found(0.0) == pytest.approx(least), "6.9 ms are 6.8 of kernels and 0.1 of the call"
+    assert found(4e-3) == pytest.approx(least), "every run interrupted the long kernel"
+    assert found(-5e-3).sum() == pytest.approx(6.8e-3)
+    assert found(long - 6.5e-3)[0] > least[0], "all are longer where processor time is"
 
 
 def test_the_call_is_part_of_the_first_kernel_and_serves_models_of_other_shapes(networks, timer):

@@ -39,6 +39,8 @@ SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
 """Time and numbers of the runs of a model that measure its kernels; `FEWEST_RUNS` of a slow model may take longer."""
 LEAST_SECONDS = 0.2
 """Least time of these runs, in which a fast model runs more often: another process may disturb all of a few runs."""
+SLICE = 1e-3
+"""Seconds that a process gets before others interrupt it; Linux gives some milliseconds."""
 LEAST_SHARE = 0.2
 """Least share of `SECONDS` for a model; else the share is that of its new kernels."""
 
@@ -221,10 +223,15 @@ class RunTimes(NamedTuple):
     def without_interruptions(self) -> npt.NDArray[np.float64]:
         """Return the time of each kernel on one thread as if no other process had interrupted it.
 
-        The least times are scaled by one factor so that they and the call add up to the processor time of the median run.
+        The least times are changed so that with the call they add up to the processor time of the median run. Kernels that
+        are shorter than a `SLICE` ran without interruption in some run; what longer kernels take beyond it is scaled.
         """
         least = self.kernels.min(axis=0)
         total = max(float(np.median(self.busy) - self.calls.min()), 1e-9)
+        whole = np.minimum(least, SLICE)
+        beyond = least - whole
+        if float(whole.sum()) < total < float(least.sum()):
+            return whole + beyond * (total - float(whole.sum())) / float(beyond.sum())
         return least * total / max(float(least.sum()), 1e-12)
 
     def medians(self) -> npt.NDArray[np.float64]:
