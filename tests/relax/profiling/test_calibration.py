@@ -103,7 +103,12 @@ def test_the_call_is_part_of_the_first_kernel_and_serves_models_of_other_shapes(
     assert [row.seconds for row in calls.values()] == [40e-6]
     other = make_problem(networks["transformer1"], "cpu1", cost_model="roofline", name="net").graph
     assert call_seconds(other, calls) == 40e-6
-    assert call_seconds(other, calls | {"call": Measurement("call", in_run=50e-6)}) == 40e-6, "the least serves others"
+    pair = "call|0|a float32[1];a float32[1]|float32[1]"
+    assert call_seconds(other, calls | {pair: Measurement(pair, in_run=30e-6)}) == 40e-6, (
+        "one with more tensors does not"
+    )
+    one = "call|0|a float32[1]|float32[1]"
+    assert call_seconds(other, calls | {one: Measurement(one, in_run=30e-6)}) == 30e-6
     assert call_seconds(other, {}) == CALL_SECONDS
 
 
@@ -164,6 +169,14 @@ def test_typical_layers_are_measured_once_for_a_processor(networks, timer, monke
     monkeypatch.setattr(first_use, "SECONDS", -1.0)
     first_use.calibrate_once(topology)
     assert timer.asked == 2, "no network is begun after the time is spent"
+
+
+def test_without_a_database_nothing_is_calibrated(networks, timer, tmp_path):
+    with closing(sqlite3.connect(tmp_path / "measurements.sqlite")) as connection:
+        connection.execute("create table measurement (foreign_column text)")
+    with pytest.warns(CostWarning, match="cannot be used.*; this processor is not calibrated"):
+        first_use.calibrate_once(load_topology("cpu1"))
+    assert timer.asked == 0, "since the times could not be kept"
 
 
 def test_a_graph_without_kernels_is_predicted_from_typical_layers(networks, timer, monkeypatch, tmp_path):
