@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+import warnings
 
 import tvm
 
+from ..cost_model import CostWarning
 from ..cost_model.calibrated_model import threads_of
 from ..cost_model.database import Database
 from ..cost_model.predicted import database_key
 from ..cost_model.profile import Measurement, this_machine
+from ..errors import InputError
 from ..problem import Topology
 from ..progress import Progress
 from .codegen.prepare_kernels import PrepareKernels
@@ -33,15 +36,18 @@ def calibrate_once(topology: Topology, progress: Progress | None = None) -> None
     machine, database = this_machine(), Database()
     threads = threads_of(topology, machine)
     key = f"{database_key(threads)}, typical layers"
-    if database.read(machine, key):
-        return
     begin = time.monotonic()
-    for name, network in typical_layers():
-        if (spent := time.monotonic() - begin) > SECONDS:
-            break
-        if progress:
-            progress(f"calibrating this processor: {name}", round(spent), round(SECONDS))
-        imported = load_model(network, None, name).with_parameters()
-        mod = tvm.transform.Sequential([LowerToKernels(device_kind="cpu"), PrepareKernels()])(imported)
-        calibrated_costs(mod, topology, seconds=_EACH)
-        database.write(machine, key, [Measurement(name, in_run=time.monotonic() - begin)])
+    try:
+        if database.read(machine, key):
+            return
+        for name, network in typical_layers():
+            if (spent := time.monotonic() - begin) > SECONDS:
+                break
+            if progress:
+                progress(f"calibrating this processor: {name}", round(spent), round(SECONDS))
+            imported = load_model(network, None, name).with_parameters()
+            mod = tvm.transform.Sequential([LowerToKernels(device_kind="cpu"), PrepareKernels()])(imported)
+            calibrated_costs(mod, topology, seconds=_EACH)
+            database.write(machine, key, [Measurement(name, in_run=time.monotonic() - begin)])
+    except InputError as error:
+        warnings.warn(f"{error}; this processor is not calibrated", CostWarning, stacklevel=2)

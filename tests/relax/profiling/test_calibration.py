@@ -9,7 +9,7 @@ import pytest
 from tvm_sched.cost_model import CostWarning, calibrated, default_cost_model, roofline
 from tvm_sched.cost_model.calibrated_model import CALL_SECONDS, call_seconds, calls_key
 from tvm_sched.cost_model.database import Database
-from tvm_sched.cost_model.profile import this_machine
+from tvm_sched.cost_model.profile import Measurement, this_machine
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.problem import load_topology
 from tvm_sched.problem_sources import SourceOptions, load_problem
@@ -75,10 +75,18 @@ def test_kernels_add_up_to_the_median_run_although_each_run_has_another_slow_ker
 
 
 def test_interruptions_of_one_thread_do_not_count():
-    runs = calibration.RunTimes(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([1.0, 3.0]), np.array([4.0, 4.0]))
-    found = runs.without_interruptions()
-    assert found.kernels.tolist() == [[1.0, 2.0], [1.0, 2.0]]
-    assert found.calls.tolist() == [1.0, 1.0]
+    least, long = np.array([0.1e-3, 0.2e-3, 6.5e-3]), calibration.SLICE
+    interrupted = least + np.array([[0.0, 0.9e-3, 0.0], [0.4e-3, 0.0, 0.0]])
+    busy = np.array([6.9e-3, 6.9e-3])
+
+    def found(more):
+        runs = calibration.RunTimes(interrupted + np.array([0.0, 0.0, more]), np.array([0.1e-3, 0.3e-3]), busy)
+        return runs.without_interruptions()
+
+    assert found(0.0) == pytest.approx(least), "6.9 ms are 6.8 of kernels and 0.1 of the call"
+    assert found(4e-3) == pytest.approx(least), "every run interrupted the long kernel"
+    assert found(-5e-3).sum() == pytest.approx(6.8e-3)
+    assert found(long - 6.5e-3)[0] > least[0], "all are longer where processor time is"
 
 
 def test_the_call_is_part_of_the_first_kernel_and_serves_models_of_other_shapes(networks, timer):
@@ -95,6 +103,12 @@ def test_the_call_is_part_of_the_first_kernel_and_serves_models_of_other_shapes(
     assert [row.seconds for row in calls.values()] == [40e-6]
     other = make_problem(networks["transformer1"], "cpu1", cost_model="roofline", name="net").graph
     assert call_seconds(other, calls) == 40e-6
+    pair = "call|0|a float32[1];a float32[1]|float32[1]"
+    assert call_seconds(other, calls | {pair: Measurement(pair, in_run=30e-6)}) == 40e-6, (
+        "one with more tensors does not"
+    )
+    one = "call|0|a float32[1]|float32[1]"
+    assert call_seconds(other, calls | {one: Measurement(one, in_run=30e-6)}) == 30e-6
     assert call_seconds(other, {}) == CALL_SECONDS
 
 
@@ -117,7 +131,7 @@ def test_what_is_measured_beside_other_work_is_measured_again_when_it_is_quiet(n
     timer.load = 1.5
     busy = problem_of(networks["convolutional0"])
     once = 1000 * np.arange(1, len(busy.graph.operators) + 1).sum()
-    factor = 2.0 if default_threads("cpu1") == 1 else 1.9  # the least, unless processor time tells of interruptions
+    factor = 2.0 if default_threads("cpu1") == 1 else 1.9  # processor time of the median run, or the least times
     assert busy.costs.operator_ns.sum() == pytest.approx(factor * once + 10_000, rel=1e-3)
     assert problem_of(networks["convolutional0"]).costs == busy.costs
     assert timer.asked == 1, "as long as the machine is busy, the times stay"
@@ -155,6 +169,14 @@ def test_typical_layers_are_measured_once_for_a_processor(networks, timer, monke
     monkeypatch.setattr(first_use, "SECONDS", -1.0)
     first_use.calibrate_once(topology)
     assert timer.asked == 2, "no network is begun after the time is spent"
+
+
+def test_without_a_database_nothing_is_calibrated(networks, timer, tmp_path):
+    with closing(sqlite3.connect(tmp_path / "measurements.sqlite")) as connection:
+        connection.execute("create table measurement (foreign_column text)")
+    with pytest.warns(CostWarning, match="cannot be used.*; this processor is not calibrated"):
+        first_use.calibrate_once(load_topology("cpu1"))
+    assert timer.asked == 0, "since the times could not be kept"
 
 
 def test_a_graph_without_kernels_is_predicted_from_typical_layers(networks, timer, monkeypatch, tmp_path):

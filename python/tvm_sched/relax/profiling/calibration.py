@@ -39,6 +39,8 @@ SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
 """Time and numbers of the runs of a model that measure its kernels; `FEWEST_RUNS` of a slow model may take longer."""
 LEAST_SECONDS = 0.2
 """Least time of these runs, in which a fast model runs more often: another process may disturb all of a few runs."""
+SLICE = 1e-3
+"""Seconds that a process gets before others interrupt it; Linux gives some milliseconds."""
 LEAST_SHARE = 0.2
 """Least share of `SECONDS` for a model; else the share is that of its new kernels."""
 
@@ -156,10 +158,11 @@ def _measure(
     runs = kernel_times(module, [operator.name for operator in graph.operators], seconds)
     load = round(others.share(), 2)
     quiet = load <= QUIET_LOAD
-    if not quiet and threads_of(topology, this_machine()) == 1:
-        runs, quiet = runs.without_interruptions(), True
-    runs = runs.undisturbed(np.full(len(runs.calls), load))
-    low, middle, repeats = runs.kernels.min(axis=0), runs.medians(), len(runs.calls)
+    kept = runs.undisturbed(np.full(len(runs.calls), load)) if quiet else runs
+    low, middle, repeats = kept.kernels.min(axis=0), kept.medians(), len(kept.calls)
+    if not quiet:
+        one_thread = threads_of(topology, this_machine()) == 1
+        low, middle = (runs.without_interruptions() if one_thread else low), np.maximum(low, middle)
     footprint = footprint_of(graph, describe(graph))
     together: dict[str, list[int]] = {}
     for position, key in enumerate(keys):
@@ -173,7 +176,7 @@ def _measure(
             load=load,
         )  # fmt: skip
         rows.append(row)
-    seconds, error = _typical(float(runs.calls.min()), float(np.median(runs.calls)), quiet)
+    seconds, error = _typical(float(kept.calls.min()), float(np.median(kept.calls)), quiet)
     call = Measurement(call_signature(graph), graph.name, seconds, repeats=repeats, error=error, load=load)
     return rows, call
 
@@ -184,10 +187,9 @@ def _typical(low: float, middle: float, quiet: bool) -> tuple[float, float]:
     On a quiet machine the minimum would be too little: in no run all kernels are at their fastest. Beside other work the
     median is too much, since every run is interrupted.
     """
-    middle = max(middle, 1e-9)
-    low = min(max(low, 1e-9), middle)  # scaled medians may be below the minimum
+    low, middle = max(low, 1e-9), max(middle, 1e-9)
     seconds = middle if quiet else low
-    return seconds, round((middle - low) / seconds, 4)
+    return seconds, round(abs(middle - low) / seconds, 4)
 
 
 def _goes_on(runs: int, spent: float, seconds: float) -> bool:
@@ -218,10 +220,19 @@ class RunTimes(NamedTuple):
         rows = undisturbed(self.kernels.sum(axis=1), loads)
         return RunTimes(self.kernels[rows], self.calls[rows], self.busy[rows])
 
-    def without_interruptions(self) -> RunTimes:
-        """Return the times of runs on one thread as if no other process had interrupted them."""
-        share = np.minimum(self.busy / np.maximum(self.kernels.sum(axis=1) + self.calls, 1e-12), 1.0)
-        return RunTimes(self.kernels * share[:, None], self.calls * share, self.busy)
+    def without_interruptions(self) -> npt.NDArray[np.float64]:
+        """Return the time of each kernel on one thread as if no other process had interrupted it.
+
+        The least times are changed so that with the call they add up to the processor time of the median run. Kernels that
+        are shorter than a `SLICE` ran without interruption in some run; what longer kernels take beyond it is scaled.
+        """
+        least = self.kernels.min(axis=0)
+        total = max(float(np.median(self.busy) - self.calls.min()), 1e-9)
+        whole = np.minimum(least, SLICE)
+        beyond = least - whole
+        if float(whole.sum()) < total < float(least.sum()):
+            return whole + beyond * (total - float(whole.sum())) / float(beyond.sum())
+        return least * total / max(float(least.sum()), 1e-12)
 
     def medians(self) -> npt.NDArray[np.float64]:
         """Return the median time of each kernel, scaled by one factor so that the times add up to the median run.
