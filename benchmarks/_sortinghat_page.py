@@ -17,6 +17,8 @@ from tvm_sched_bench.testing import fair_latency
 
 Pairs = list[tuple[Case, Cell]]
 FUSED = "anytime, fused kernels"
+SHORT = "SortingHat, short"
+"""SortingHat with the limits of its variants in Figures 12 and 13."""
 MAIN = ("single", "EfficientMIP", "DeepPlan", "SortingHat", FUSED, "anytime")
 LIKE = (
     ("fused kernels", "SortingHat", FUSED),
@@ -554,7 +556,7 @@ def _figure_14_of(page: Page, pairs: Pairs, model: str) -> None:
 
 def _variants(page: Page, pairs: Pairs, name: str, labels: Sequence[str], servers: Sequence[str]) -> None:
     """Add the speed-ups of the variants of a method."""
-    if not any(label in speedups(pairs, servers) for label in labels if label != "SortingHat"):
+    if not any(label in speedups(pairs, servers) for label in labels if label != SHORT):
         page.text("None of these cases were run: `sortinghat` was left out, or its variants.")
         return
     for server in servers:
@@ -578,17 +580,17 @@ def _variants(page: Page, pairs: Pairs, name: str, labels: Sequence[str], server
 
 def _labels_with(pairs: Pairs, *words: str) -> list[str]:
     labels = dict.fromkeys(case.method.label for case, _ in pairs)
-    return [label for label in labels if label == "SortingHat" or any(word in label for word in words)]
+    return [label for label in labels if label == SHORT or any(word in label for word in words)]
 
 
 def _best_or_not(page: Page, pairs: Pairs, labels: Sequence[str], servers: Sequence[str]) -> None:
     """Count the cases in which SortingHat is at least as fast as each variant, to two digits."""
     found = speedups(pairs, servers)
-    own = found.get("SortingHat", {})
-    for label in (each for each in labels if each != "SortingHat" and each in found):
+    own = found.get(SHORT, {})
+    for label in (each for each in labels if each != SHORT and each in found):
         places = [place for place in own if place in found[label]]
         ahead = sum(round(own[place], 2) >= round(found[label][place], 2) for place in places)
-        page.text(f"- SortingHat is as fast as *{label}*, or faster, in {ahead} of {len(places)} cases.")
+        page.text(f"- *{SHORT}* is as fast as *{label}*, or faster, in {ahead} of {len(places)} cases.")
 
 
 def figure_12(page: Page, pairs: Pairs) -> None:
