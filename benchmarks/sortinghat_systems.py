@@ -196,8 +196,8 @@ def slices_text(rows: list[Row]) -> Iterator[str]:
             (name for name in ("sortinghat", "anytime")), key=lambda name: figures[case, f"seven slices, {name}"]
         )
         all_of = figures[case, f"seven slices, {best}"]
-        beside = f"{alone / all_of:.2f} times as fast as one slice and " if alone else "which one slice cannot hold, "
-        yield f"- {case}: on seven slices `{best}` is {beside}{whole / all_of:.2f} times as fast as the whole GPU."
+        beside = f"{alone / all_of:.2f} times as fast as one slice" if alone else "one slice cannot hold the model"
+        yield f"- {case}: on seven slices `{best}` is {whole / all_of:.2f} times as fast as on the whole GPU; {beside}."
 
 
 def main() -> None:
