@@ -32,8 +32,9 @@ class Method(msgspec.Struct, frozen=True):
     ----------
     servers : tuple of str
         Only on these; empty: on all.
-    limit : {"", "anytime", "paper", "third", "short"}
-        Which time limits it gets: `anytime`'s, those of the papers' methods, a third of these, or `sortinghat.SHORT`.
+    limit : {"", "anytime", "paper", "short", "ablation", "third"}
+        Which time limits it gets: `anytime`'s, those of the papers' methods, `sortinghat.SHORT`, `sortinghat.ABLATION`, or a
+        third of these.
     variants : {"", "all", "heft", "apart"}
         How groups of operators are computed: as fused kernels; by its own choice; by HEFT's choice; all operators apart.
     square : bool

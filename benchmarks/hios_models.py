@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import TooLargeError
-from tvm_sched.problem import OpGraph, Problem, Topology, load_topology
+from tvm_sched.problem import OpGraph, Problem, Topology, Workload, load_topology
 from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import branched
@@ -34,7 +34,7 @@ MODELS = ("contention", "occupancy")
 """Cost models: what the page says is of the first, the second stands beside it."""
 LAUNCHES = "launches, % of sequential execution"
 PROFILED = "minutes to schedule with profiling"
-BY_BLOCKS, OWN_BLOCKS = "IOS by the size of its blocks", "the network's blocks"
+BY_BLOCKS, OWN_BLOCKS, GIVEN_BLOCKS = "IOS by the size of its blocks", "the network's blocks", "the authors' blocks"
 TOLERANCE = 1.0
 """Per cent by which figures may be apart that do not contradict each other."""
 
@@ -89,6 +89,13 @@ def page(rows: list[Row], runs: int, states: int, path: Path | None) -> Page:
             own = [row for row in own if row.unit in ("ms", "% below sequential")]
         made.text(f"## By `{model}`")
         made.rows(own, level=3)
+    beside_paper(made, rows)
+    made.text(*NOTES.splitlines())
+    return made
+
+
+def beside_paper(made: Page, rows: list[Row]) -> None:
+    """Add what the paper prints of its Figures 12 to 14 beside ours, and what contradicts."""
     ms = {(row.case, row.method): row.figure for row in rows if row.unit == "ms"}
     made.text("## Beside Figures 12 and 13")
     made.text("Per cent less than the other, by size:")
@@ -102,8 +109,6 @@ def page(rows: list[Row], runs: int, states: int, path: Path | None) -> Page:
     made.text(*profiling(rows))
     made.text("## What contradicts the paper")
     made.text(*([f"- {text}" for text in contradictions(ms, rows)] or ["Nothing, by more than a per cent."]))
-    made.text(*NOTES.splitlines())
-    return made
 
 
 def less(ms: Figures, case: str, one: str, other: str) -> float:
@@ -291,20 +296,24 @@ def with_parameters_in_place() -> Topology:
     return replace(preset, devices=tuple(replace(device, bus="") for device in preset.devices), buses=())
 
 
-def schedule_of(problem: Problem, method: str, seconds: float) -> tuple[Schedule, str]:
-    """Return a method's schedule and its limits in words."""
+def schedule_of(
+    problem: Problem, method: str, anytime: dict[str, float], workload: Workload | None = None
+) -> tuple[Schedule, str]:
+    """Return a method's schedule and the limits of IOS in words; ``anytime`` are that method's options."""
     if method != "ios":
-        return solve(problem, method=method, options={"time_limit": seconds} if method == "anytime" else {}), ""
+        return solve(problem, method=method, options=anytime if method == "anytime" else {}), ""
     for block in BLOCKS:
-        if (found := ios_with(problem, block)) is not None:
-            return found, f"blocks of {block}" if block else OWN_BLOCKS
+        if (found := ios_with(problem, block, workload)) is not None:
+            own = OWN_BLOCKS if workload is None else GIVEN_BLOCKS
+            return found, f"blocks of {block}" if block else own
     raise SystemExit(f"IOS is too large even with blocks of {BLOCKS[-1]}")
 
 
-def ios_with(problem: Problem, block: int) -> Schedule | None:
+def ios_with(problem: Problem, block: int, workload: Workload | None = None) -> Schedule | None:
     """Run IOS with the paper's groups and a block size; None if a block has too many states."""
+    options = {"groups": 8, "group_size": 3, "block": block, "states": STATES}
     with suppress(TooLargeError):
-        return solve(problem, method="ios", options={"groups": 8, "group_size": 3, "block": block, "states": STATES})
+        return solve(problem, workload, method="ios", options=options)
     return None
 
 
@@ -322,19 +331,20 @@ def block_rows(graph: OpGraph, case: str) -> Iterator[Row]:
         yield Row(case, f"blocks of {block}", found.seconds, f"{BY_BLOCKS}, s to schedule")
 
 
-def rows_of(graph: OpGraph, case: str, model: str, seconds: float) -> Iterator[Row]:
+def rows_of(
+    problem: Problem, case: str, kernels: int, anytime: dict[str, float], workload: Workload | None = None
+) -> Iterator[Row]:
     """Yield all figures of a network at one image size, by one cost model."""
-    topology = with_parameters_in_place()
-    problem = Problem(graph, topology, costs(graph, topology, model))
+    graph = problem.graph
     alone = problem.costs.operator_ns[:, 0].astype(float).sum() / 1e9
-    launches = len(graph.operators) * topology.devices[0].launch_overhead
+    launches = kernels * problem.topology.devices[0].launch_overhead
     yield Row(case, "graph", len(graph.operators), "operators")
     yield Row(case, "graph", sum(map(len, graph.index.predecessors)), "dependences")
     yield Row(case, "graph", 100 * launches / alone, LAUNCHES)
     sequential = 0.0
     for method in METHODS:
         begin = time.perf_counter()
-        schedule, limits = schedule_of(problem, method, seconds)
+        schedule, limits = schedule_of(problem, method, anytime, workload)
         assert checked(problem, schedule).certificate is not None
         latency, bound = schedule.certificate.latency * 1e3, schedule.certificate.lower_bound * 1e3
         sequential = sequential or latency
@@ -385,8 +395,11 @@ def main() -> None:
             graph = gpu_graph(
                 lambda make=make, size=size: branched.exported(make(), size), load_topology("a40x2"), kept
             )
+            topology = with_parameters_in_place()
             for model in MODELS:
-                rows += rows_of(graph, case_of(name, size, model), model, options.seconds)
+                problem = Problem(graph, topology, costs(graph, topology, model))
+                limit = {"time_limit": options.seconds}
+                rows += rows_of(problem, case_of(name, size, model), len(graph.operators), limit)
             if size == sizes[0]:
                 rows += block_rows(graph, case_of(name, size, MODELS[0]))
             if options.json:

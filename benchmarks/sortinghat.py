@@ -49,18 +49,24 @@ METHODS = (
         square=True,
     ),
     Method("anytime, HEFT's variants", "anytime", limit="anytime", variants="heft", square=True),
-    Method("SortingHat, q 6, nDom 2", "sortinghat", {"q": 6, "dominators": 2}, SEARCHED, "paper"),
-    Method("SortingHat, q 12, nDom 1", "sortinghat", {"q": 12, "dominators": 1}, SEARCHED, "paper"),
+    Method(
+        "SortingHat, short", "sortinghat", {"q": 6, "dominators": 1},
+        tuple(dict.fromkeys((*SEARCHED, *ABLATED))), "ablation",
+    ),
+    Method("SortingHat, q 6, nDom 2", "sortinghat", {"q": 6, "dominators": 2}, SEARCHED, "ablation"),
+    Method("SortingHat, q 12, nDom 1", "sortinghat", {"q": 12, "dominators": 1}, SEARCHED, "ablation"),
     Method("SortingHat, a third of the time", "sortinghat", {"q": 6, "dominators": 1}, SEARCHED, "third"),
     Method(
         "SortingHat without contention avoidance", "sortinghat",
-        {"q": 6, "dominators": 1, "contention": False}, ABLATED, "paper",
+        {"q": 6, "dominators": 1, "contention": False}, ABLATED, "ablation",
     ),
     Method(
         "SortingHat without topology", "sortinghat",
-        {"q": 6, "dominators": 1, "topology_aware": False}, ABLATED, "paper",
+        {"q": 6, "dominators": 1, "topology_aware": False}, ABLATED, "ablation",
     ),
 )  # fmt: skip
+ABLATION = {"time_limit": 1.0, "total_time_limit": 30.0}
+"""Seconds a submodel and a case for SortingHat and its variants in Figures 12 and 13, so that 208 cells can be computed."""
 SHORT = {"time_limit": 1.0, "total_time_limit": 60.0}
 """Seconds a submodel and a case for SortingHat where variants are fixed, in graphs of up to five times the operators."""
 PICTURED = ("openllama-3b", "1x1024")
@@ -148,27 +154,31 @@ def stage(case: Case) -> tuple[int, int, int]:
 
     Methods without programs; then the thorough cells, where computing takes longer than loading first, since submodels are
     more alike there; then the others, one Latin square after the other, but p4d at shapes of few tokens at the end, where
-    programs are the largest. What Figures 12 and 13 need besides comes last.
+    programs are the largest. What Figures 12 and 13 need besides comes last, one Latin square
+    first.
     """
     m, s, v = coordinates(case.model, case.shape, case.server)
     square, diagonal = (m + s + v) % 4, (s - m) % 4
     if case.method.limit in ("", "anytime"):
         return 0, 0, 0
+    if case.method.servers:
+        return 2, square, 0
     loading = case.shape in ("1x32", "4x128")
     place = (1 + square + 4 * (loading and case.server == "p4d"), diagonal)
     if thorough(case.model, case.shape, case.server):
         place = 0, int(loading)
-    return (2 if case.method.servers else 1, *place)
+    return (1, *place)
 
 
 def with_limits(method: Method, options: argparse.Namespace, long: bool) -> Method:
     """Return the method with its limits. Seconds of a submodel grow with its dominators, so the sum is equal."""
-    part = 1 / 3 if method.limit == "third" else 1.0
     each = options.submodel_time_limit if long else options.other_submodel_time_limit
-    each *= part * method.options.get("dominators", 1)
-    paper = {"time_limit": each, "total_time_limit": options.total_time_limit * part}
+    paper = {"time_limit": each, "total_time_limit": options.total_time_limit}
+    third = {name: seconds / 3 for name, seconds in ABLATION.items()}
     anytime = {"time_limit": options.time_limit} if options.work is None else {"work": options.work}
-    limits = {"": {}, "anytime": anytime, "short": SHORT}.get(method.limit, paper)
+    limits = {"": {}, "anytime": anytime, "short": SHORT, "ablation": ABLATION, "third": third}.get(method.limit, paper)
+    if "time_limit" in limits and "dominators" in method.options:
+        limits = {**limits, "time_limit": limits["time_limit"] * method.options["dominators"]}
     return msgspec.structs.replace(method, options={**method.options, **limits})
 
 

@@ -163,14 +163,18 @@ ffi::Optional<ffi::Arc<ScheduleObj>> ProblemObj::Hios(const String& mapping, int
 }
 
 ffi::Arc<IosResultObj> ProblemObj::Ios(int64_t device, const IosLimitsObj* limits,
-                                       const Function& progress) const {
+                                       Integers block_of, const Function& progress) const {
   const auto on =
       static_cast<simulate::DeviceId>(IndexBelow("device", device, 0, problem_.devices.size()));
+  std::span<int64_t> blocks;
+  if (!Elements("block_of", block_of).empty()) {
+    blocks = Elements("block_of", block_of, problem_.operators());
+  }
   const search::IosAnswer answer =
       SolveStages(Graph(), problem_.concurrency, on,
                   {static_cast<int>(limits->groups), static_cast<int>(limits->group_size),
                    static_cast<int>(limits->block), limits->states},
-                  ProgressOf(progress));
+                  blocks, ProgressOf(progress));
   const auto result = ffi::make_arc<IosResultObj>();
   result->block_operators = answer.operators;
   result->too_many_states = answer.states == search::kTooMany;

@@ -115,7 +115,9 @@ class ProblemObj : public tvm::ffi::Object {
   Optional<Arc<ScheduleObj>> Hios(const String& mapping, int64_t window,
                                   const Function& progress) const;
 
-  Arc<IosResultObj> Ios(int64_t device, const IosLimitsObj* limits, const Function& progress) const;
+  /*! \param block_of Number of each operator's block; empty: IOS finds the blocks. */
+  Arc<IosResultObj> Ios(int64_t device, const IosLimitsObj* limits, Integers block_of,
+                        const Function& progress) const;
 
   /*!
    * \brief Simulated annealing from operators in topological order.

@@ -44,6 +44,20 @@ std::vector<std::vector<OperatorId>> Blocks(const TaskGraph& graph, int most) {
   return blocks;
 }
 
+/*! \brief Operators of each given block in topological order, cut after `most` operators. */
+std::vector<std::vector<OperatorId>> GivenBlocks(const TaskGraph& graph,
+                                                 std::span<const int64_t> block_of, int most) {
+  std::vector<OperatorId> order = graph.PriorityOrder();
+  std::ranges::stable_sort(order, {}, [&](OperatorId o) { return block_of[o]; });
+  std::vector<std::vector<OperatorId>> blocks;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const bool first = i == 0 || block_of[order[i]] != block_of[order[i - 1]];
+    if (first || (most > 0 && std::ssize(blocks.back()) >= most)) blocks.emplace_back();
+    blocks.back().push_back(order[i]);
+  }
+  return blocks;
+}
+
 /*! \brief Random walks by which the states of a block are estimated. */
 constexpr int kWalks = 4096;
 
@@ -236,11 +250,14 @@ class Block {
 }  // namespace
 
 IosAnswer SolveStages(const TaskGraph& graph, const simulate::Concurrency& concurrency,
-                      DeviceId device, const IosLimits& limits, const Progress& progress) {
+                      DeviceId device, const IosLimits& limits, std::span<const int64_t> block_of,
+                      const Progress& progress) {
   IosAnswer answer;
   std::vector<Block> blocks;
   std::vector<int64_t> states;
-  for (const std::vector<OperatorId>& ops : Blocks(graph, limits.block)) {
+  for (const std::vector<OperatorId>& ops : block_of.empty()
+                                                ? Blocks(graph, limits.block)
+                                                : GivenBlocks(graph, block_of, limits.block)) {
     blocks.emplace_back(graph, concurrency, device, limits, ops);
     states.push_back(blocks.back().CountStates());
     answer.operators = std::max(answer.operators, std::ssize(ops));

@@ -3,6 +3,7 @@
 #define TVM_SCHED_SEARCH_IOS_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "hios.h"
@@ -14,8 +15,7 @@ namespace tvm_sched::search {
 struct IosLimits {
   /*! \brief Most groups of a stage (streams), most operators of a group. */
   int groups = 8, group_size = 3;
-  /*! \brief Most operators that are looked at together; 0: blocks end only where one operator
-   * separates all others. */
+  /*! \brief Most operators that are looked at together: larger blocks are cut; 0: none is. */
   int block = 0;
   /*! \brief Most states of a block. */
   int64_t states = 1'000'000;
@@ -52,9 +52,12 @@ inline constexpr int64_t kTooMany = -1;
  * smaller set. The pruning is theirs, too. Operators are not merged into larger ones. A state is a
  * set of operators that contains the predecessors of its own; states are counted before any is
  * solved.
+ * \param block_of Number of each operator's block, no smaller than those of its predecessors;
+ * empty: blocks end where one operator is before or after all others.
  */
 IosAnswer SolveStages(const TaskGraph& graph, const simulate::Concurrency& concurrency,
-                      DeviceId device, const IosLimits& limits, const Progress& progress);
+                      DeviceId device, const IosLimits& limits, std::span<const int64_t> block_of,
+                      const Progress& progress);
 
 }  // namespace tvm_sched::search
 

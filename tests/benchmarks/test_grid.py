@@ -136,8 +136,14 @@ def test_the_page_has_total_latency_and_queues_per_gpu(tmp_path):
     cell = predict(case, make_problem("tiny", 1, 8, "v100-server"), spans=False)
     page = Page("Grid")
     _sortinghat_page.total_latency(page, [(case, cell)])
+    total = cell.schedule.notes["total_latency_ns"] / 1e9
+    emulated = msgspec.structs.replace(cell, record=1.02 * cell.latency, wall=total / 1.04)
+    _sortinghat_page.figure_11(page, [(case, emulated)])
     _sortinghat_page.figure_13(page, [(case, cell)])
     error = cell.schedule.notes["total_latency_ns"] / 1e9 / cell.latency - 1
     assert f"| v100-server | 1 | {abs(error):.2%}".replace("%", " %") in "\n".join(page.lines)
+    text = "\n".join(page.lines)
+    assert "TotalLatency is 4.00 % from the emulated run by the wall clock, on average over 1 cases" in text
+    assert "by more than 1 %: tiny 1x8 on v100-server, SortingHat (2 %)." in text
     (row,) = [line for line in page.lines if line.startswith("| tiny 1x8 on v100-server, SortingHat |")]
     assert row.split(" | ")[1] == f"{cell.latency * 1e3:.1f}"

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from tvm_sched.problem import HOST, format_topology, load_topology, parse_topology, preset_names
+from tvm_sched.cost_model.device_properties import properties
+from tvm_sched.problem import HOST, format_topology, load_topology, multiprocessors_of, parse_topology, preset_names
 
 ALL = [*preset_names(), "cpu1", "cpu2", "cpu7"]
 
@@ -23,7 +24,7 @@ def share_bus(topology, a, b):
 
 
 def test_names():
-    assert preset_names() == ("a40x2", "a6000-server", "h200x8", "p4d", "v100-hetero", "v100-server")
+    assert preset_names() == ("a100-mig7", "a40x2", "a6000-server", "h200x8", "p4d", "v100-hetero", "v100-server")
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -72,6 +73,22 @@ def test_p4d():
     assert shared == [("gpu0", "gpu1"), ("gpu2", "gpu3"), ("gpu4", "gpu5"), ("gpu6", "gpu7")]
     assert len(topology.buses) == 4
     assert not set(route(topology, "gpu0", "gpu1").channels) & set(route(topology, "gpu2", "gpu3").channels)
+
+
+def test_slices_of_a_gpu():
+    whole, slices = load_topology("p4d").devices[0], load_topology("a100-mig7")
+    assert len(slices.devices) == 7
+    assert all(share_bus(slices, "slice0", device.name) for device in slices.devices)
+    up_and_down = route(slices, "slice0", "slice6")
+    assert set(slices.route(HOST, 6).channels) < set(up_and_down.channels)
+    assert up_and_down.bandwidth == slices.buses[0].bandwidth / 2
+    for device in slices.devices:
+        processor, count = multiprocessors_of(device)
+        assert (processor, count) == (multiprocessors_of(whole)[0], 14)
+        assert properties(device).processors == 14
+        for dtype, rate in device.peak_flops.items():
+            assert rate == pytest.approx(whole.peak_flops[dtype] * 14 / 108, rel=0.005), dtype
+        assert device.memory == whole.memory / 8
 
 
 def test_h200_and_a40():

@@ -130,6 +130,17 @@ def test_ios_does_not_group_what_loses():
     assert [placement.stage for placement in schedule.placements] == [0, 0]
 
 
+def test_ios_has_the_blocks_that_it_is_given():
+    # Four operators that are independent of each other, each a quarter of the device; a stage may not hold two blocks.
+    problem = hand_made([100] * 4, {}, devices=1, pairs={(1, 2): 100}, utilisation=1 / 4)
+    latency = {}
+    for blocks in (None, (("v1", "v3"), ("v2", "v4")), (("v1", "v2", "v3"), ("v4",))):
+        schedule = solve(problem, Workload(submodels=blocks), method="ios", options={"groups": 4})
+        stages = [placement.stage for placement in schedule.placements]
+        latency[blocks] = (simulate(problem, schedule).latency_ns, len(set(stages)))
+    assert list(latency.values()) == [(100, 1), (200, 2), (200, 2)]
+
+
 def brute_force(problem, groups):
     """The least sum of stage times over all ways to cut small graphs into stages of independent operators."""
     index, n = problem.graph.index, len(problem.graph.operators)

@@ -126,8 +126,10 @@ MULTIPROCESSORS = {
 }
 """By compute capability: the CUDA C++ Programming Guide's table of technical specifications."""
 
-_COUNTS = {"V100": 80, "A100": 108, "A40": 84, "A6000": 84, "H100": 132, "H200": 132, "RTX 2080 SUPER": 48}
-"""Multiprocessors of products, by a part of their names (NVIDIA's data sheets)."""
+_COUNTS = {
+    "MIG 1g.5gb": 14, "V100": 80, "A100": 108, "A40": 84, "A6000": 84, "H100": 132, "H200": 132, "RTX 2080 SUPER": 48
+}  # fmt: skip
+"""Multiprocessors of products, by a part of their names, of which the first counts (NVIDIA's data sheets)."""
 
 
 def multiprocessors_of(device: Device) -> tuple[Multiprocessor, int] | None:

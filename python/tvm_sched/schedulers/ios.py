@@ -22,7 +22,7 @@ class IosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group_size : int
         Most operators of a group, which run one after another (the paper's ``r``).
     block : int
-        Most operators that are looked at together. 0: a block ends only where one operator is before or after all others.
+        Most operators that are looked at together: larger blocks are cut. 0: none is.
     states : int
         Most states of a block; more are refused before work begins.
     """
@@ -40,9 +40,11 @@ class IosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def ios(problem: Problem, workload: Workload, options: IosOptions) -> Schedule:
     """IOS: the best stages of one device, block by block, by dynamic programming with the paper's pruning.
 
-    Section 4 of the paper; the device is the fastest that can run all. The number of states, sets of operators that hold the
-    predecessors of their own, is exponential in the width of a block; it is counted first. Merging operators into a larger
-    one is left out: that makes other kernels. Without costs of operators together there is nothing to choose.
+    Section 4 of the paper. Blocks are the workload's submodels, such as the cells of a network; without these a block ends
+    where one operator is before or after all others. The device is the fastest that can run all. The number of states, sets
+    of operators that hold the predecessors of their own, is exponential in the width of a block; it is counted first.
+    Merging operators into a larger one is left out: that makes other kernels. Without costs of operators together there is
+    nothing to choose.
 
     The schedule's notes say under ``"profiled"`` of how many stages it asked the time, and how long they are in all: by the
     paper's method each is measured.

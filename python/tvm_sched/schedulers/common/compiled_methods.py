@@ -96,8 +96,15 @@ class Profiled(NamedTuple):
 
 
 def ios(scenario: Scenario, device: int, limits: IosLimits) -> tuple[ScheduleIndex, Profiled] | TooManyStates:
-    """Return the schedule of IOS, or the block that has more states than ``limits`` allow."""
-    result = _call(compiled(scenario).ios, device, limits, progress=_reporter("states"))
+    """Return the schedule of IOS, or the block that has more states than ``limits`` allow.
+
+    Blocks are the scenario's submodels; without these IOS finds them.
+    """
+    blocks = scenario.submodel_operators or []
+    block_of = np.zeros(sum(map(len, blocks)), dtype=np.int64)
+    for number, operators in enumerate(blocks):
+        block_of[operators] = number
+    result = _call(compiled(scenario).ios, device, limits, block_of, progress=_reporter("states"))
     if result.too_many_states:
         return TooManyStates(result.block_operators, result.log2_states)
     return _index(scenario, result.schedule), Profiled(result.profiled_stages, result.profiled_ns)
