@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from tvm_sched_bench.regal_table import RegalFigure, RegalTable, load_regal, regal_table
+from tvm_sched_bench.testing.regal import regal_like
 
 CHAIN = """
 node { name: "a" id: 0 output_info { size: 1 } compute_cost: 4 }
@@ -39,3 +41,16 @@ def test_means_are_geometric(tmp_path):
 def test_the_sentence_names_the_largest_difference():
     table = RegalTable(3, [RegalFigure("simple", 2, 0.9, 0.95), RegalFigure("exact", 64, 0.2, 0.381)])
     assert table.sentence == "3 graphs; farthest from the paper is exact at 64 stages, 0.1810 below it."
+
+
+def test_a_share_of_the_own_tensors_is_smaller_than_one_of_all_tensors():
+    """Both graphs draw the same numbers; the random parts of a node's work are to each other as its tensors to all."""
+    share_of_all, share_of_own = (regal_like(1, 60, own_share=own) for own in (False, True))
+    assert share_of_all.tensors == share_of_own.tensors
+    tensors = [tensor.transfer for tensor in share_of_all.tensors]
+    own = np.array(tensors)
+    for tensor in share_of_all.tensors:
+        own[list(tensor.readers)] += tensor.transfer
+    extra = share_of_all.work - own
+    assert extra.max() > own.max(), "one node dominates"
+    assert share_of_own.work == pytest.approx(own + extra * own / sum(tensors))
