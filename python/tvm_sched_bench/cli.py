@@ -267,6 +267,41 @@ def show_table(
     _show(out, standings)
 
 
+@command(app, "regal", "tvm_sched_bench.regal_table:RegalTable")
+def regal(
+    out: Output,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Graphs: CostGraphDef as text (*.pbtxt), or JSON with nodes and edges."),
+    ],
+    stages: Annotated[
+        str, typer.Option("--stages", metavar="K,K", help="Numbers of stages, of 2, 4, 8, 16, 32, 64.")
+    ] = "2,4,8,16,32,64",
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="SECONDS", min=0.001, help="For each integer program of a graph.")
+    ] = 60.0,
+) -> None:
+    """Compare bounds with BRKGA's partitions on a folder of graphs, beside Table 3 of Archer et al. (ICML 2024).
+
+    The paper's figures are of the REGAL graphs, with 900 seconds for `bottleneck` and 3600 for the other programs.
+
+    $ tvm-sched bench regal graphs/
+    $ tvm-sched bench regal graphs/ --stages 4,16 --seconds 900
+    """
+    from tvm_sched.report.tables import table
+
+    from .regal_table import STAGES, load_regal, regal_table
+
+    allowed = {str(k): k for k in STAGES}
+    if wrong := [text for text in stages.split(",") if text not in allowed]:
+        raise InputError(f"--stages: {wrong[0]!r} is none of the paper's, {', '.join(allowed)}")
+    numbers = list(dict.fromkeys(allowed[text] for text in stages.split(",")))
+    found = regal_table(load_regal(folder), numbers, seconds, out.say)
+    out.show(table(("bound", "stages", "bound / best", "paper"), found.rows))
+    out.show(found.sentence)
+    out.result(found)
+
+
 def _show(out: Output, standings: Standings) -> None:
     from tvm_sched.report.tables import table
 

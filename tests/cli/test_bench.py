@@ -197,3 +197,18 @@ def test_prove_keeps_evidence(run, kept):
 )
 def test_what_is_wrong(fails, suite, tmp_path, arguments, message):
     assert message in fails(2, "bench", *(each.format(suite=suite, tmp=tmp_path) for each in arguments))
+
+
+def test_regal_shows_the_paper_beside(run, tmp_path):
+    (tmp_path / "one.pbtxt").write_text("node { compute_cost: 5 }")
+    found = run("bench", "regal", tmp_path, "--stages", "64", "--seconds", 1, "--json").json
+    assert found["graphs"] == 1
+    first = {"bound": "simple", "stages": 64, "mean": 1.0, "paper": 0.3336}
+    assert found["figures"][0] == first
+
+
+def test_regal_names_what_is_wrong(fails, tmp_path):
+    assert "holds no graphs" in fails(2, "bench", "regal", tmp_path)
+    (tmp_path / "one.pbtxt").write_text("node { }")
+    assert "work 0" in fails(2, "bench", "regal", tmp_path)
+    assert "none of the paper's" in fails(2, "bench", "regal", tmp_path, "--stages", "3")
