@@ -111,6 +111,8 @@ class OutputType(msgspec.Struct, frozen=True):
     @staticmethod
     def of_all(outputs: Sequence[Array], names: Sequence[str] = ()) -> list[OutputType]:
         """Return the types of arrays, with the names of a model's outputs; without these ``output_0``, ..."""
+        if not outputs:  # times alone were asked for
+            return []
         given = names or [f"output_{k}" for k in range(len(outputs))]
         return [OutputType(name, value.shape, value.dtype.name) for name, value in zip(given, outputs, strict=True)]
 
