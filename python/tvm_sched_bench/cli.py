@@ -275,10 +275,10 @@ def regal(
         typer.Argument(metavar="DIR", help="Graphs: CostGraphDef as text (*.pbtxt), or JSON with nodes and edges."),
     ],
     stages: Annotated[
-        str, typer.Option("--stages", metavar="K,K", help="Numbers of stages, of 2, 4, 8, 16, 32, 64.")
+        str, typer.Option("--stages", "-k", metavar="K,K", help="Numbers of stages, of 2, 4, 8, 16, 32, 64.")
     ] = "2,4,8,16,32,64",
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="SECONDS", min=0.001, help="For each integer program of a graph.")
+        float, typer.Option("--time-limit", metavar="SECONDS", min=0.001, help="For each integer program of a graph.")
     ] = 60.0,
 ) -> None:
     """Compare bounds with BRKGA's partitions on a folder of graphs, beside Table 3 of Archer et al. (ICML 2024).
@@ -286,7 +286,7 @@ def regal(
     The paper's figures are of the REGAL graphs, with 900 seconds for `bottleneck` and 3600 for the other programs.
 
     $ tvm-sched bench regal graphs/
-    $ tvm-sched bench regal graphs/ --stages 4,16 --seconds 900
+    $ tvm-sched bench regal graphs/ --stages 4,16 --time-limit 900
     """
     from tvm_sched.report.tables import table
 

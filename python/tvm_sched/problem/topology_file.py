@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -157,7 +158,7 @@ class _Reader:
     def number(self, value: Quantity, kind: str, place: str, least: float | None = None) -> float:
         """A quantity in its base unit; with ``least`` None it must be above 0."""
         number = parse_quantity(value, kind, f"{self.where}: `{place}`")
-        if not (number > 0 if least is None else number >= least) or number == float("inf"):
+        if not (number > 0 if least is None else number >= least) or number > sys.float_info.max:
             allowed = "above 0" if least is None else f"{least:g} or more"
             raise TopologyError(f"`{place}` is {value!r}; it must be {allowed} and finite")
         return float(number)

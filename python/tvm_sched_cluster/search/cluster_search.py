@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -160,22 +161,28 @@ def _arrays(cluster: Cluster) -> dict[str, Integers]:
     """The arrays of which ``cpp/ffi/cluster.cc`` makes a cluster."""
     racks = [cluster.racks[pool.rack] for pool in cluster.pools]
     kinds = [cluster.kinds[pool.kind] for pool in cluster.pools]
-    return {
-        "kind_flops": _row(round(kind.flops) for kind in cluster.kinds),
-        "kind_memory": _row(kind.memory for kind in cluster.kinds),
-        "switch_delay_ns": _row(nanoseconds(switch.delay) for switch in cluster.switches),
-        "pool_switch": _row(cluster.switch_id[rack.switch] for rack in racks),
-        "pool_kind": _row(pool.kind for pool in cluster.pools),
-        "pool_rack": _row(pool.rack for pool in cluster.pools),
-        "pool_delay_ns": _row(
+    arrays: dict[str, Iterable[int]] = {
+        "kind_flops": (round(kind.flops) for kind in cluster.kinds),
+        "kind_memory": (kind.memory for kind in cluster.kinds),
+        "switch_delay_ns": (nanoseconds(switch.delay) for switch in cluster.switches),
+        "pool_switch": (cluster.switch_id[rack.switch] for rack in racks),
+        "pool_kind": (pool.kind for pool in cluster.pools),
+        "pool_rack": (pool.rack for pool in cluster.pools),
+        "pool_delay_ns": (
             nanoseconds(rack.delay) + nanoseconds(kind.transfer_delay) for rack, kind in zip(racks, kinds, strict=True)
         ),
-        "pool_bandwidth": _row(math.floor(rack.bandwidth) for rack in racks),
-        "link_first_switch": _row(cluster.switch_id[link.switches[0]] for link in cluster.links),
-        "link_second_switch": _row(cluster.switch_id[link.switches[1]] for link in cluster.links),
-        "link_delay_ns": _row(nanoseconds(link.delay) for link in cluster.links),
-        "link_bandwidth": _row(math.floor(link.bandwidth) for link in cluster.links),
+        "pool_bandwidth": (math.floor(rack.bandwidth) for rack in racks),
+        "link_first_switch": (cluster.switch_id[link.switches[0]] for link in cluster.links),
+        "link_second_switch": (cluster.switch_id[link.switches[1]] for link in cluster.links),
+        "link_delay_ns": (nanoseconds(link.delay) for link in cluster.links),
+        "link_bandwidth": (math.floor(link.bandwidth) for link in cluster.links),
     }
+    try:
+        return {name: _row(values) for name, values in arrays.items()}
+    except OverflowError:
+        raise InputError(
+            "the cluster has a bandwidth, memory, delay or speed of 2^63 or more; smaller ones can be computed with"
+        ) from None
 
 
 def _embedding(found: ChainEmbedding) -> Embedding:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import tvm
 from tvm import relax, te
 
@@ -43,42 +42,30 @@ def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
     floating = kind.startswith(("float", "bfloat"))
     column_major = bool(node.attribute("storage_order", 0))
 
-    def compute(a: te.Tensor) -> list[te.Tensor]:
-        least = tvm.tirx.const(-np.inf, kind) if floating else tvm.te.min_value(kind)
-        reducer = te.comm_reducer(
-            lambda p, q: _later(p, q, floating),
-            lambda *_: (tvm.tirx.const(-1, "int64"), least),
-            name="largest_with_place",
-        )
-        inner = [te.reduce_axis((0, size), f"k{d}") for d, size in enumerate(kernel)]
+    value = node.emit(convert_upstream(node))
 
-        def element(n: tvm.tirx.Var, c: tvm.tirx.Var, *at: tvm.tirx.Var) -> tuple[tvm.tirx.Expr, ...]:
+    def compute(a: te.Tensor, maximum: te.Tensor) -> te.Tensor:
+        inner = [te.reduce_axis((0, size), f"k{d}") for d, size in enumerate(kernel)]
+        elsewhere = tvm.tirx.const(2**63 - 1, "int64")
+
+        def element(n: tvm.tirx.Var, c: tvm.tirx.Var, *at: tvm.tirx.Var) -> tvm.tirx.Expr:
             place = [at[d] * strides[d] + inner[d] * dilations[d] - before[d] for d in range(rank)]
             inside = tvm.tirx.all(*(p >= 0 for p in place), *(p < s for p, s in zip(place, shape[2:], strict=True)))
             flat = 0
             for d in range(rank)[::-1] if column_major else range(rank):
                 flat = flat * shape[2 + d] + place[d]
-            flat = (n * shape[1] + c) * math.prod(shape[2:]) + flat
-            value = tvm.tirx.if_then_else(inside, a[(n, c, *place)], least)
-            index = tvm.tirx.if_then_else(inside, flat, tvm.tirx.const(-1, "int64"))
-            return reducer((index.astype("int64"), value), axis=inner)
+            flat = ((n * shape[1] + c) * math.prod(shape[2:]) + flat).astype("int64")
+            one = a(n, c, *place)
+            chosen = tvm.tirx.EQ(one, maximum(n, c, *at))
+            if floating:  # a window with NaN has the maximum NaN, which equals nothing
+                chosen = tvm.tirx.any(chosen, _is_nan(one) == 1)
+            return te.min(
+                tvm.tirx.if_then_else(inside, tvm.tirx.Select(chosen, flat, elsewhere), elsewhere), axis=inner
+            )
 
-        index, value = te.compute((*shape[:2], *sizes), element, name="max_pool")
-        return [value, index]
+        return te.compute((*shape[:2], *sizes), element, name="first_maximum")
 
-    made = node.builder.emit_te(compute, x, primfunc_name_hint="max_pool_with_indices")
-    return [node.emit(relax.TupleGetItem(made, 0)), node.emit(relax.TupleGetItem(made, 1))]
-
-
-def _later(p: list[tvm.tirx.Expr], q: list[tvm.tirx.Expr], floating: bool) -> tuple[tvm.tirx.Expr, ...]:
-    """NaN is greater than all numbers. The first of equal values stays."""
-    before = tvm.tirx.any(q[0] < 0, tvm.tirx.all(p[0] >= 0, p[0] < q[0]))
-    first = tvm.tirx.any(p[1] > q[1], tvm.tirx.all(p[1] == q[1], before))
-    if floating:
-        p_lost, q_lost = _is_nan(p[1]), _is_nan(q[1])
-        both = p_lost + q_lost
-        first = tvm.tirx.Select(both == 0, first, tvm.tirx.Select(both == 2, before, p_lost == 1))
-    return tvm.tirx.Select(first, p[0], q[0]), tvm.tirx.Select(first, p[1], q[1])
+    return [value, node.builder.emit_te(compute, x, value, primfunc_name_hint="first_maximum")]
 
 
 def _is_nan(value: tvm.tirx.Expr) -> tvm.tirx.Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,7 +146,8 @@ def _source(device: tvm.IRModule) -> str:
         try:
             with target:
                 module = tvm_ffi.get_global_func("target.build.cuda")(device, target)
-            return str(module.inspect_source("cuda"))
+            # TVM prints the infinity of bfloat16 as a number with a suffix, which is no C++.
+            return re.sub(r"\binff\b", "__int_as_float(0x7f800000)", str(module.inspect_source("cuda")))
         finally:
             if former is not None:
                 tvm_ffi.register_global_func(_COMPILE, former, override=True)
