@@ -181,7 +181,7 @@ def _arrays(cluster: Cluster) -> dict[str, Integers]:
         return {name: _row(values) for name, values in arrays.items()}
     except OverflowError:
         raise InputError(
-            "the cluster has a bandwidth, memory, delay or speed of 2^63 or more; smaller ones can be computed with"
+            "a bandwidth, memory, delay or speed of the cluster is 2^63 or more; it must be less"
         ) from None
 
 
