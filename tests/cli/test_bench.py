@@ -201,7 +201,7 @@ def test_what_is_wrong(fails, suite, tmp_path, arguments, message):
 
 def test_regal_shows_the_paper_beside(run, tmp_path):
     (tmp_path / "one.pbtxt").write_text("node { compute_cost: 5 }")
-    found = run("bench", "regal", tmp_path, "--stages", "64", "--seconds", 1, "--json").json
+    found = run("bench", "regal", tmp_path, "--stages", "64", "--time-limit", 1, "--json").json
     assert found["graphs"] == 1
     first = {"bound": "simple", "stages": 64, "mean": 1.0, "paper": 0.3336}
     assert found["figures"][0] == first

@@ -45,7 +45,9 @@ def server():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] if name == "four, no peers" else []) for name in RUNS]
+)
 def test_on_emulated_gpus(name, server):
     if reason := build.why_not():
         pytest.skip(reason)

@@ -226,6 +226,7 @@ def test_a_wrong_onnx_model():
         load_model(model, {"x": (1, 4)})
 
 
+@pytest.mark.thorough  # imports transformers twice
 @pytest.mark.slow
 def test_exported_program_that_returns_an_object_of_transformers(tmp_path):
     """Reading the file needs the package whose class it names: it is imported for that."""

@@ -56,10 +56,22 @@ CASES = {
     ],
 }
 """By script: cases, with the number of GPUs, and whether these reach each other's memory."""
+AGAIN = [
+    ("values_equal_the_cpus", 1, 1),
+    ("graphs_give_the_same_values", 4, 0),
+    ("tensors_on_the_default_stream_and_on_several_gpus", 4, 0),
+    ("states_pass_from_run_to_run", 4, 0),
+]
+"""Cases that run on other GPUs as well."""
 
 
 @pytest.mark.parametrize(
-    ("script", "case", "gpus", "peers"), [(script, *case) for script, cases in CASES.items() for case in cases]
+    ("script", "case", "gpus", "peers"),
+    [
+        pytest.param(script, *case, marks=[pytest.mark.thorough] if case in AGAIN else [])
+        for script, cases in CASES.items()
+        for case in cases
+    ],
 )
 def test_without_a_gpu(script, case, gpus, peers):
     fake_driver.run_case(HERE / f"{script}.py", case, gpus, peers)

@@ -82,8 +82,15 @@ ACTIVATIONS = {
 }
 
 
-@pytest.mark.parametrize("topology", ["cpu", "cpu1"])
-@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize(
+    ("groups", "topology"),
+    [
+        (1, "cpu"),
+        (4, "cpu1"),
+        pytest.param(1, "cpu1", marks=pytest.mark.thorough),
+        pytest.param(4, "cpu", marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activations_of_convolutions_keep_nan(activation, groups, topology):
     """Weights and images are small integers or infinite, so sums are exact. The second convolution reads the first."""
