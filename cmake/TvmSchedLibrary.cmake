@@ -21,6 +21,10 @@ set_target_properties(tvm_sched_objects PROPERTIES
   POSITION_INDEPENDENT_CODE ON
   CXX_VISIBILITY_PRESET hidden
   VISIBILITY_INLINES_HIDDEN ON)
+# What most files include: a seventh of the time of a build.
+target_precompile_headers(tvm_sched_objects PRIVATE
+  <tvm/ffi/tvm_ffi.h> <tvm/ffi/extra/module.h> <tvm/ffi/reflection/registry.h> <algorithm> <functional> <map> <memory> <mutex>
+  <optional> <queue> <set> <span> <string> <unordered_map> <vector>)
 if(TVM_SCHED_SANITIZE)
   target_compile_options(tvm_sched_objects PUBLIC -fsanitize=${TVM_SCHED_SANITIZE})
   target_link_options(tvm_sched_objects PUBLIC -fsanitize=${TVM_SCHED_SANITIZE})

@@ -61,12 +61,22 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def beside_the_sample(items):
+    """The cases of functions marked ``sampled(n)`` but each n-th; the first always."""
+    cases = {}
+    for item in items:
+        if marker := item.get_closest_marker("sampled"):
+            cases.setdefault((item.path, item.originalname), (marker.args[0], []))[1].append(item)
+    return [item for step, found in cases.values() for n, item in enumerate(found) if n % step]
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(config, items):
-    """Leave out thorough cases; mark those of `make test-fast`."""
+    """Leave out thorough cases, and most of sampled ones; mark those of `make test-fast`."""
     if not THOROUGH:
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        left_out = [item for item in items if item.get_closest_marker("thorough")] + beside_the_sample(items)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
         config.hook.pytest_deselected(items=left_out)
     for item in quick(items):
         item.add_marker(pytest.mark.fast)

@@ -66,13 +66,13 @@ def place_all(cluster_text: str, services_text: str) -> None:
                 place(state, ServiceRequest(service.name, service.name), "first-fit")
 
 
-@settings(max_examples=examples(45), deadline=None)
+@settings(max_examples=examples(21), deadline=None)
 @given(st.integers(0, 10**6), NUMBERS)
 def test_any_number_of_a_services_file(position, number):
     place_all(CLUSTER, altered(SERVICES, position, number))
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(45), deadline=None)
 @given(st.integers(0, 10**6), NUMBERS)
 def test_any_number_of_a_cluster_file(position, number):
     place_all(altered(CLUSTER, position, number), SERVICES)

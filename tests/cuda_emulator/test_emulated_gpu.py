@@ -46,7 +46,11 @@ def server():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.thorough] if name == "four, no peers" else []) for name in RUNS]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.thorough] if name in ("four, no peers", "four alike") else [])
+        for name in RUNS
+    ],
 )
 def test_on_emulated_gpus(name, server):
     if reason := build.why_not():

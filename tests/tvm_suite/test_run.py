@@ -59,6 +59,7 @@ def test_no_difference(tmp_path):
         assert f"| {way} | 2 | 0 | 1 | 0 |" in said
 
 
+@pytest.mark.thorough
 def test_a_difference_is_told(tmp_path):
     done = run(tmp_path, DIFFERENT)
     assert done.returncode == 1

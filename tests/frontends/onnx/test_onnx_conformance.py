@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from thorough import THOROUGH
-
 pytest.importorskip("onnx")
 OURS = "tvm_sched"  # as the script calls us; importing it would make all cases here, too
-pytestmark = pytest.mark.xdist_group("onnx_conformance")  # one run of the sample for all tests
+pytestmark = [
+    pytest.mark.xdist_group("onnx_conformance"),  # one run of the sample for all tests
+    pytest.mark.thorough,  # test_operators.py runs each operator, on more values
+]
 BENCHMARK = Path(__file__).parents[3] / "distributions" / "frontends" / "benchmarks" / "onnx_conformance.py"
 
 
@@ -20,12 +21,11 @@ BENCHMARK = Path(__file__).parents[3] / "distributions" / "frontends" / "benchma
 def answers(tmp_path_factory):
     """Results by case, from a process without threads, which the cases' processes are forked from.
 
-    The held-out half of the sample, and all of it in `make test-thorough`: each case is a process, a second of a core.
+    Each case is a process, a second of a core.
     """
     path = tmp_path_factory.mktemp("conformance") / "results.json"
     search = os.pathsep.join([str(BENCHMARK.parents[3] / "python"), os.environ.get("PYTHONPATH", "")])
-    half = [] if THOROUGH else ["--half", "held-out"]
-    command = [sys.executable, str(BENCHMARK), "--sample", *half, "--system", OURS, "--json", str(path)]
+    command = [sys.executable, str(BENCHMARK), "--sample", "--system", OURS, "--json", str(path)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": search}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return {name: answer[OURS] for name, answer in json.loads(path.read_text()).items()}
@@ -41,7 +41,7 @@ def test_no_case_is_wrong(answers):
 def test_most_cases_of_fixed_shapes_are_right(answers):
     fixed = [name for name, answer in answers.items() if answer["fixed"]]
     right = [name for name in fixed if answers[name]["status"] == "right"]
-    assert len(fixed) > (50 if THOROUGH else 25)
+    assert len(fixed) > 50
     assert len(right) >= 0.8 * len(fixed), sorted(set(fixed) - set(right))
 
 

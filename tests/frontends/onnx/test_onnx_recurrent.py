@@ -57,6 +57,7 @@ def _values(
         ((5, 2, 6, 16), "bidirectional", ("bias",), {"clip": 0.3}),
     ],
 )
+@pytest.mark.sampled(2)
 def test_like_onnx_runtime(
     operator: str, shape: Any, direction: str, given: tuple[str, ...], attributes: dict[str, Any]
 ) -> None:

@@ -211,6 +211,7 @@ class Module(torch.nn.Module):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.thorough if name in THOROUGH else ()) for name in CASES]
 )
+@pytest.mark.sampled(2)
 def test_as_torch(name: str) -> None:
     function, inputs = CASES[name]
     program = torch.export.export(Module(function), tuple(inputs))

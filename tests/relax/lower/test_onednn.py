@@ -43,12 +43,14 @@ def check(monkeypatch, mod, inputs, kind):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(3)
 def test_chains(monkeypatch, name):
     shapes, functions, kind = CASES[name]
     check(monkeypatch, module(lambda b, x: steps(b, x, *functions), shapes), arrays(shapes), kind)
 
 
 @pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.sampled(2)
 def test_graphs(monkeypatch, name):
     shapes, make, kind = SEVERAL[name]
     check(monkeypatch, module(make, shapes), arrays(shapes), kind)

@@ -50,6 +50,7 @@ def test_every_kernel_once_and_never_again(network, tmp_path, monkeypatch):
     assert profile.profile_models({"a": network}, "cpu2", database=database).kernels == found.kernels
 
 
+@pytest.mark.thorough
 def test_pairs_concurrently(network, tmp_path, monkeypatch):
     if cores() < 2:
         pytest.skip("one core runs nothing beside anything")
@@ -70,6 +71,7 @@ def test_only_this_machines_cores():
         profile.profile_models({}, "a40x2")
 
 
+@pytest.mark.thorough
 def test_random_networks_repeat():
     first, again, other = random_networks(6), random_networks(6), random_networks(6, seed=1)
     kinds = ["convolutional", "transformer", "convolutional", "transformer", "elementwise", "convolutional"]
