@@ -136,6 +136,44 @@ def test_no_parallel_loops():
                 assert "T.parallel" not in function.script()
 
 
+def pads_and_concatenations(rng, shape):
+    """A model of pads, concatenations and a gather; what it computes, of its input."""
+    pads = [0, 0, *(int(width) for width in rng.integers(0, 4, 2 * len(shape) - 2))]
+    axis = int(rng.integers(len(shape)))
+    rows = rng.integers(0, shape[axis], 5)
+    x, builder = relax.Var("x", relax.TensorType(shape, "float32")), relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            padded = builder.emit(relax.op.nn.pad(x, pads, pad_value=1.0))
+            joined = builder.emit(relax.op.concat([x, relax.op.negative(x), x], axis))
+            taken = builder.emit(relax.op.take(padded, relax.const(rows, "int64"), axis))
+            twice = builder.emit(relax.op.negative(relax.op.concat([padded, padded], axis)))
+            results = builder.emit_output(relax.Tuple([padded, joined, taken, twice]))
+        builder.emit_func_output(results)
+
+    def right(value):
+        wide = np.pad(value, list(zip(pads[::2], pads[1::2], strict=True)), constant_values=1)
+        joined = np.concatenate([value, -value, value], axis)
+        return wide, joined, wide.take(rows, axis), -np.concatenate([wide, wide], axis)
+
+    return builder.get(), right
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(1, 40))])
+def test_no_parallel_loop_is_in_another(seed):
+    rng = np.random.default_rng(seed)
+    shape = [int(size) for size in rng.integers(1, 5, rng.integers(2, 6))]
+    while np.prod(shape) < 2**17:  # so that it is worth threads
+        shape[rng.integers(len(shape))] *= int(rng.integers(2, 9))
+    if seed == 0:
+        shape = [8, 32, 128, 128]
+    model, right = pads_and_concatenations(rng, shape)
+    compiled = compile_model(model, "cpu2", "single")
+    x = rng.standard_normal(shape).astype("float32")
+    for found, expected in zip(compiled.run(x), right(x), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_booleans():
     """TVM 0.27 cannot compare or add booleans; torch and numpy add them as whole numbers."""
     builder = relax.BlockBuilder()

@@ -41,7 +41,7 @@ def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = N
     extents = [int(schedule.get(loop).extent) for loop in loops]
     if math.prod(extents) * _nanoseconds(schedule.get(block)) < LEAST_NANOSECONDS:
         return False
-    if any(schedule.get(loop).kind == tirx.ForKind.PARALLEL for loop in loops):
+    if _in_parallel_loop(schedule, block):
         return False
     outer = _outer(schedule, block, loops, len(loops) if most is None else most)
     if outer is None:
@@ -51,6 +51,16 @@ def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = N
     except s_tir.ScheduleError:
         return False
     return True
+
+
+def _in_parallel_loop(schedule: s_tir.Schedule, block: Any) -> bool:
+    """Whether a loop around a block, or around a block that it is part of, is parallel."""
+    around = schedule.get_sref(block).parent
+    while around is not None:
+        if isinstance(around.stmt, tirx.For) and around.stmt.kind == tirx.ForKind.PARALLEL:
+            return True
+        around = around.parent
+    return False
 
 
 def worth_threads(function: tirx.PrimFunc) -> bool:
