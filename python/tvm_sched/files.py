@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import glob
 import gzip
 import hashlib
@@ -144,6 +145,24 @@ def content_digest(content: bytes) -> str:
 def write_document(path: str | os.PathLike[str], body: Any, format: str, version: int) -> None:
     """Write a document so that an interrupted write leaves the old file whole."""
     write_atomically(path, encode_document(body, format, version))
+
+
+@contextmanager
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep other processes that lock the same file waiting, from its reading to its writing.
+
+    The lock is a file beside it, ``.NAME.lock``, since a file that is written atomically is another one afterwards.
+    """
+    lock = Path(path).absolute()
+    try:
+        held = os.open(lock.with_name(f".{lock.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise FormatError(f"{os.fspath(path)}: cannot be locked for writing: {error.strerror}") from None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)  # the system ends it with the process
+        yield
+    finally:
+        os.close(held)
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:

@@ -1,5 +1,8 @@
 """The commands ``cluster``."""
 
+import subprocess
+import sys
+
 import pytest
 
 from tvm_sched_cluster import Allocation, load_cluster, load_services, verify
@@ -21,6 +24,35 @@ def test_place_fail_release_and_defragment(run, tmp_path):
     assert run("cluster", "verify", "rampa-base", file, "--json").json["right"]
     said = run("cluster", "place", "rampa-base", "--service", "service3", "--running", file, "--json").json
     assert said["running"] == 39
+
+
+def test_changes_stand_in_the_file_itself_unless_another_is_named(run, fails, tmp_path):
+    file, other = tmp_path / "a.json", tmp_path / "b.json"
+    asked = ("--service", "service3=chat", "--service", "service3")
+    said = run("cluster", "place", "rampa-base", *asked, "-o", file, "--json").json
+    assert [p["request"] for p in said["placements"]] == ["chat", "r0"]
+    again = ("--running", file, "--service", "service3=chat")
+    assert "'chat' runs or waits already" in fails(2, "cluster", "place", "rampa-base", *again)
+    server = said["placements"][0]["stages"][0]["gpu"].rsplit("-", 1)[0]
+    run("cluster", "fail", "rampa-base", file, server)
+    assert Allocation.load(file).failed
+    run("cluster", "release", "rampa-base", file, "chat", "-o", other)
+    assert [len(Allocation.load(each).placements) for each in (file, other)] == [2, 1]
+    run("cluster", "repair", "rampa-base", file, server)
+    assert not Allocation.load(file).failed
+    assert f"{server!r} has not failed; what has: nothing" in fails(2, "cluster", "repair", "rampa-base", file, server)
+
+
+def test_of_several_commands_at_once_each_counts(run, tmp_path):
+    file = tmp_path / "a.json"
+    run("cluster", "place", "rampa-base", "--demand", "same", "--count", "8", "-o", file)
+    command = [sys.executable, "-m", "tvm_sched.cli", "cluster", "release", "rampa-base", str(file)]
+    ended = [subprocess.Popen([*command, f"r{k}"], stdout=subprocess.DEVNULL) for k in range(4)]
+    killed = subprocess.Popen([*command, "r4"], stdout=subprocess.DEVNULL)
+    killed.kill()  # at any moment: it has ended its service, or it has not
+    killed.wait()
+    assert [process.wait(60) for process in ended] == [0] * 4
+    assert {p.request for p in Allocation.load(file).placements} - {"r4"} == {"r5", "r6", "r7"}
 
 
 def test_bound_list_and_show(run):

@@ -10,15 +10,15 @@ from rich.markup import escape
 from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.output import Output
 from tvm_sched.cli.registration import command
+from tvm_sched.errors import InputError
 
 from .cluster_options import (
     HOME,
-    AllocationFile,
+    ChangedFile,
     Method,
     ReportFile,
     RunningOptions,
     cluster,
-    write_allocation,
     write_state,
 )
 
@@ -43,20 +43,19 @@ def release(
     out: Output,
     on: RunningOptions,
     request: Annotated[list[str], typer.Argument(metavar="REQUEST...", help="Names of deployments.")],
-    output: AllocationFile = None,
+    output: ChangedFile = None,
 ) -> None:
     """End services; what they held is free again, first for services that wait since a failure.
 
-    $ tvm-sched cluster release rampa-base allocation.json r7 -o allocation.json
+    $ tvm-sched cluster release rampa-base allocation.json r7
     """
     from .. import recover
     from ..cluster_summaries import Recovered
 
-    state = on.state(on.allocation)
-    for one in request:
-        state.release(one)
-    recovery = recover(state)
-    write_allocation(out, output, state.allocation)
+    with on.change(out, output) as state:
+        for one in request:
+            state.release(one)
+        recovery = recover(state)
     out.show(
         f"{len(request)} services ended; {len(recovery.replaced)} that waited found a place; {len(state.running)} run"
     )
@@ -69,20 +68,44 @@ def fail(
     on: RunningOptions,
     part: Annotated[str, typer.Argument(metavar="PART", help="A GPU, server, rack or link that fails.")],
     allocator: Method = "anytime",
-    output: AllocationFile = None,
+    output: ChangedFile = None,
 ) -> None:
     """Mark a part of the cluster as failed, and place its services again on the remaining parts.
 
-    $ tvm-sched cluster fail rampa-base allocation.json rack0-server1 -o allocation.json
+    $ tvm-sched cluster fail rampa-base allocation.json rack0-server1
     """
     from .. import fail as fail_part
     from ..cluster_summaries import Recovered
 
-    state = on.state(on.allocation)
-    recovery = fail_part(state, part, allocator)
-    write_allocation(out, output, state.allocation)
+    with on.change(out, output) as state:
+        recovery = fail_part(state, part, allocator)
     waiting = ", ".join(request.name for request in recovery.waiting)
     out.show(escape(f"{len(recovery.replaced)} services placed again; without a place: {waiting or 'none'}"))
+    out.result(Recovered.of(state, replaced=recovery.replaced))
+
+
+@command(cluster, "repair", f"{HOME}:Recovered")
+def repair(
+    out: Output,
+    on: RunningOptions,
+    part: Annotated[str, typer.Argument(metavar="PART", help="A GPU, server, rack or link that works again.")],
+    allocator: Method = "anytime",
+    output: ChangedFile = None,
+) -> None:
+    """Put a part of the cluster back into service, and place services there that wait since a failure.
+
+    $ tvm-sched cluster repair rampa-base allocation.json rack0-server1
+    """
+    from .. import recover
+    from ..cluster_summaries import Recovered
+
+    with on.change(out, output) as state:
+        if not set(state.parts(part)).intersection(state.failed):
+            raise InputError(f"{part!r} has not failed; what has: {', '.join(state.failed) or 'nothing'}")
+        state.repair(part)
+        recovery = recover(state, allocator)
+    waiting = ", ".join(request.name for request in recovery.waiting)
+    out.show(escape(f"{len(recovery.replaced)} services that waited found a place; without one: {waiting or 'none'}"))
     out.result(Recovered.of(state, replaced=recovery.replaced))
 
 
@@ -92,19 +115,17 @@ def defragment(
     *,
     moves: Annotated[int, typer.Option("--moves", metavar="N", help="Services that move at most.")] = 10,
     on: RunningOptions,
-    output: AllocationFile = None,
+    output: ChangedFile = None,
 ) -> None:
     """Move a few services so that more fit; each is copied to its new GPUs before the old ones are released.
 
-    $ tvm-sched cluster defragment rampa-base allocation.json --moves 5 -o allocation.json
+    $ tvm-sched cluster defragment rampa-base allocation.json --moves 5
     """
     from .. import defragment as move
     from ..cluster_summaries import Defragmented, MovedService
 
-    state = on.state(on.allocation)
-    with interruptible(out), out.step("Looking for moves"):
+    with on.change(out, output) as state, interruptible(out), out.step("Looking for moves"):
         done = move(state, moves)
-    write_allocation(out, output, state.allocation)
     total, gain = sum(one.bytes for one in done), sum(one.gain for one in done)
     out.show(f"{len(done)} moves of {total / 1e9:.1f} GB of parameters; {gain:.2f} services more fit")
     moved = [MovedService(request=m.after.request, gpus=m.after.gpus, bytes=m.bytes, gain=m.gain) for m in done]

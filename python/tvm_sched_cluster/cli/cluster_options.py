@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +12,7 @@ import typer
 
 from tvm_sched.cli.inputs import Writes
 from tvm_sched.cli.output import Output
+from tvm_sched.files import locked
 
 if TYPE_CHECKING:
     from .. import Allocation, Cluster, ClusterState, Service
@@ -30,6 +33,11 @@ Method = Annotated[
 AllocationFile = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE.json", help="Write the allocation."),
+    Writes((".json",), replaces=True),
+]
+ChangedFile = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE.json", help="Write here, and leave ALLOCATION as it is."),
     Writes((".json",), replaces=True),
 ]
 ReportFile = Annotated[
@@ -60,6 +68,18 @@ class RunningOptions(ClusterOptions):
     """A cluster, its services, and what runs on it."""
 
     allocation: Annotated[Path, typer.Argument(metavar="ALLOCATION", help="Allocation file (.json) of what runs.")]
+
+    @contextmanager
+    def change(self, out: Output, output: Path | None) -> Iterator[ClusterState]:
+        """Yield the state, and write what became of it to ``output``, or in place of the allocation.
+
+        Another command that changes the same file waits until this one has written it.
+        """
+        written = output or self.allocation
+        with locked(written):
+            state = self.state(self.allocation)
+            yield state
+            write_allocation(out, written, state.allocation)
 
 
 def write_allocation(out: Output, path: Path | None, allocation: Allocation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.methods import MethodOptions, Options
 from tvm_sched.cli.output import Output
 from tvm_sched.cli.registration import command
+from tvm_sched.files import locked
 
 from .cluster_options import (
     HOME,
@@ -61,7 +63,8 @@ class NamedDemand(Demand):
     """`Demand`, where services may be named."""
 
     service: Annotated[
-        list[str] | None, typer.Option("--service", metavar="NAME", help="One request for it. May be repeated.")
+        list[str] | None,
+        typer.Option("--service", metavar="NAME[=REQUEST]", help="One request for it, by that name. May be repeated."),
     ] = None
 
 
@@ -128,7 +131,7 @@ def place(
 
     With `--service`, every one of them must find a place.
 
-    $ tvm-sched cluster place rampa-base --service service1 --service service5 -o allocation.json
+    $ tvm-sched cluster place rampa-base --service service1=chat --service service5 -o allocation.json
     $ tvm-sched cluster place rampa-base --demand same --seed 1 -o allocation.json --report cluster.html
     $ tvm-sched cluster place rampa-base --demand huge-model --allocator rampa --option agents=10 --json
     $ tvm-sched cluster place graph1.txt --services MODELS --requests allocSeq1.txt
@@ -139,22 +142,23 @@ def place(
     from .. import place as place_one
     from ..cluster_summaries import Placed, placements_table
 
-    state = on.state(running)
-    requests = asked.sequence(state)
-    options = MethodOptions(option, seed=asked.seed).of(get(allocator))
-    placed: list[ServicePlacement] = []
-    reason = ""
-    with interruptible(out), out.step(f"Placing with {allocator}") as step:
-        for position, request in enumerate(requests):
-            step("placing", position, len(requests))
-            try:
-                placed.append(place_one(state, request, allocator, options))
-            except InfeasibleError as error:
-                if asked.service:
-                    raise
-                reason = str(error)
-                break
-    write_allocation(out, output, state.allocation)
+    with locked(output) if output else nullcontext():  # commands that read and write one file do so in turns
+        state = on.state(running)
+        requests = asked.sequence(state)
+        options = MethodOptions(option, seed=asked.seed).of(get(allocator))
+        placed: list[ServicePlacement] = []
+        reason = ""
+        with interruptible(out), out.step(f"Placing with {allocator}") as step:
+            for position, request in enumerate(requests):
+                step("placing", position, len(requests))
+                try:
+                    placed.append(place_one(state, request, allocator, options))
+                except InfeasibleError as error:
+                    if asked.service:
+                        raise
+                    reason = str(error)
+                    break
+        write_allocation(out, output, state.allocation)
     write_state(out, report, state, {"allocator": allocator, "asked": len(requests), "reason": reason, **options})
     out.show(placements_table(placed[-20:]), escape(f"{len(placed)} of {len(requests)} requests placed. {reason}"))
     out.result(Placed.of(state, placed=len(placed), asked=len(requests), reason=reason, placements=placed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,14 +28,14 @@ def request_sequence(
     demand : str, optional
         Case of random requests.
     services : sequence of str
-        One request for each.
+        One request for each. ``SERVICE=REQUEST`` gives it a name.
     count, seed : int
         Of random requests.
 
     Raises
     ------
     InputError
-        Not exactly one way is given, or a request is for an unknown service.
+        Not exactly one way is given, a request is for an unknown service, or a name is empty or taken.
     """
     if (file is not None) + (demand is not None) + bool(services) != 1:
         raise InputError("give one of --requests FILE, --demand CASE and --service NAME")
@@ -45,9 +46,18 @@ def request_sequence(
     elif demand is not None:
         made = requests_of(demand_of_services(demand, list(state.services.values())), count, seed)
     else:
-        made = [ServiceRequest(f"r{i}", one) for i, one in enumerate(services)]
+        parts = [one.partition("=") for one in services]
+        made = [ServiceRequest(name if given else "", service) for service, given, name in parts]
+        if any(given and not name for _, given, name in parts):
+            raise InputError("--service NAME=REQUEST: the request's name is empty")
     for request in made:
         state.service(request.service)
-    taken = state.running | state.waiting
-    free = (name for i in range(len(made) + len(taken)) if (name := f"r{i}") not in taken)
-    return [msgspec.structs.replace(request, name=name) for request, name in zip(made, free, strict=False)]
+    taken = {*state.running, *state.waiting}
+    named = [request.name for request in made if services and request.name]
+    for position, name in enumerate(named):
+        if name in taken or name in named[:position]:
+            raise InputError(f"a request {name!r} runs or waits already; give another name")
+    free = (name for i in itertools.count() if (name := f"r{i}") not in taken.union(named))
+    return [
+        request if services and request.name else msgspec.structs.replace(request, name=next(free)) for request in made
+    ]
