@@ -170,8 +170,12 @@ Prepared Pooling(const Description& d, const dnnl::engine& engine) {
   static const std::map<std::string, dnnl::algorithm> algorithms{
       {"average", dnnl::algorithm::pooling_avg_exclude_padding},
       {"average_with_padding", dnnl::algorithm::pooling_avg_include_padding}};
+  const auto algorithm = algorithms.find(d.algorithm);
+  if (algorithm == algorithms.end())
+    throw std::invalid_argument("there is no oneDNN kernel of pooling by \"" + d.algorithm +
+                                "\": compile the model again");
   const Primitive::primitive_desc found(
-      engine, kInference, algorithms.at(d.algorithm), LayoutOf(d.operands[0]), LayoutOf(d.result()),
+      engine, kInference, algorithm->second, LayoutOf(d.operands[0]), LayoutOf(d.result()),
       d.strides, d.kernel, d.dilation, d.padding_low, d.padding_high, Attributes(d));
   return Plain<Primitive>(d, found);
 }
