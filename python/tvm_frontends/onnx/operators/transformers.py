@@ -65,16 +65,16 @@ def embed_layer_normalization(node: Node) -> list[relax.Expr]:
     batch, length = node.shape(tokens, "its input input_ids")
     if positions is None:
         positions = relax.const(np.arange(length).reshape(1, length), "int64")
-    total = node.emit(relax.op.add(_rows(node, words, tokens), _rows(node, places, positions)))
+    total = node.emit(relax.op.add(rows_of(node, words, tokens), rows_of(node, places, positions)))
     if segments is not None:
-        total = node.emit(relax.op.add(total, _rows(node, parts, segments)))
+        total = node.emit(relax.op.add(total, rows_of(node, parts, segments)))
     counts: relax.Expr = relax.const(np.zeros(batch, "int32"))
     if mask is not None:
         counts = node.emit(relax.op.sum(cast(node, mask, "int32"), 1))
     return [_normalized(node, layer_normalization, total, (scale, shift), 1e-12), counts, total]
 
 
-def _rows(node: Node, table: relax.Expr, numbers: relax.Expr) -> relax.Expr:
+def rows_of(node: Node, table: relax.Expr, numbers: relax.Expr) -> relax.Expr:
     """The rows of a table for each number."""
     shape = (*node.shape(numbers, "an input of numbers"), node.shape(table, "an embedding")[-1])
     flat = node.emit(relax.op.take(table, node.emit(relax.op.reshape(numbers, (-1,))), axis=0))
@@ -151,22 +151,23 @@ def rotary_embedding(node: Node) -> relax.Expr:
     width = node.shape(cosine, "its cos_cache")[-1]
     rotated = int(node.attribute("rotary_embedding_dim", 0)) or 2 * width
     heads = int(node.attribute("num_heads", 0)) or (shape[-1] // rotated if len(shape) == 3 else shape[1])
-    by_head = x if len(shape) == 4 else _split_heads(node, x, (batch, length, heads, shape[-1] // heads))
+    by_head = x if len(shape) == 4 else split_heads(node, x, (batch, length, heads, shape[-1] // heads))
     cosine, sine = (
-        node.emit(relax.op.reshape(_rows(node, table, positions), (batch, 1, length, width)))
+        node.emit(relax.op.reshape(rows_of(node, table, positions), (batch, 1, length, width)))
         for table in (cosine, sine)
     )
-    turned = _rotate(node, by_head, (cosine, sine), rotated, bool(node.attribute("interleaved", 0)))
+    turned = rotate(node, by_head, (cosine, sine), rotated, bool(node.attribute("interleaved", 0)))
     if len(shape) == 4:
         return turned
     return node.emit(relax.op.reshape(node.emit(relax.op.permute_dims(turned, [0, 2, 1, 3])), shape))
 
 
-def _split_heads(node: Node, x: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
+def split_heads(node: Node, x: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
+    """(batch, tokens, width) as (batch, heads, tokens, size), given (batch, tokens, heads, size)."""
     return node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(x, shape)), [0, 2, 1, 3]))
 
 
-def _rotate(
+def rotate(
     node: Node, x: relax.Expr, tables: tuple[relax.Expr, relax.Expr], rotated: int, interleaved: bool
 ) -> relax.Expr:
     """Turn pairs of numbers by the angles whose cosine and sine are given; what lies behind ``rotated`` stays."""

@@ -1,0 +1,158 @@
+"""GroupQueryAttention of ONNX Runtime (domain com.microsoft): decoders whose keys and values are kept from call to call."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax, te
+
+from ...tensor_types import dtype_of
+from .nodes import Node, converter
+from .quantised_arithmetic import cast
+from .transformers import rotate, rows_of, split_heads
+
+_PLACES = 7
+"""Inputs: queries, keys, values, past keys and values, last places, total length; then tables of cosines and sines."""
+_COSINE, _SINE, _POSITIONS = 7, 8, 9
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    batch: int
+    tokens: int
+    heads: int
+    groups: int
+    size: int
+    past: int
+    total: int
+
+    @property
+    def present(self) -> int:
+        """Places of keys afterwards: as many as before where the buffer is large enough."""
+        return max(self.past, self.total)
+
+
+@converter("GroupQueryAttention", domain="com.microsoft")
+def group_query_attention(node: Node) -> list[relax.Expr]:
+    """Causal attention in which several heads share keys and values; results and the keys and values afterwards.
+
+    The new keys of a sequence stand behind its past ones, whose number is ``seqlens_k + 1 - tokens``. A first prompt, whose
+    tokens are as many as the total length, has no past.
+    """
+    for position in range(_POSITIONS + 1, len(node.inputs)):
+        if node.input(position) is not None:
+            raise node.unsupported(
+                f"its input {position} (a bias, a sink or scales) is given; export the model without it"
+            )
+    for name in ("smooth_softmax", "qk_output"):
+        if node.attribute(name, 0):
+            raise node.unsupported(f"its attribute {name} is set; export the model without it")
+    query, key, value, sizes = _given(node)
+    start = _start(node, sizes)
+    steps = relax.const(np.arange(sizes.tokens, dtype="int32").reshape(1, -1))
+    positions = node.emit(relax.op.add(start, steps))
+    if node.attribute("do_rotary", 0):
+        query, key = (_turned(node, each, positions, sizes) for each in (query, key))
+    keys, values = (_present(node, node.input(3 + k), new, start, sizes) for k, new in enumerate((key, value)))
+    return [_attend(node, query, keys, values, positions, sizes), keys, values]
+
+
+def _given(node: Node) -> tuple[relax.Expr, relax.Expr, relax.Expr, _Sizes]:
+    """Queries, keys and values by heads; packed, they stand behind each other."""
+    heads, groups = int(node.attribute("num_heads")), int(node.attribute("kv_num_heads"))
+    query, key, value = (node.input(k) for k in range(3))
+    batch, tokens, width = node.shape(query, "its queries")
+    packed = key is None
+    size = width // (heads + 2 * groups if packed else heads)
+    if packed:
+        ends = [heads * size, (heads + groups) * size]
+        parts = node.emit(relax.op.split(query, ends, axis=-1))
+        query, key, value = (node.emit(relax.TupleGetItem(parts, k)) for k in range(3))
+    total = node.constant(_PLACES - 1)
+    if total is None:
+        raise node.unsupported("its total_sequence_length is known only when the model runs; freeze its input shapes")
+    past = 0 if node.input(3) is None else node.shape(node.input(3), "its past keys")[2]
+    sizes = _Sizes(batch, tokens, heads, groups, size, past, int(total.reshape(-1)[0]))
+    if sizes.total < tokens or heads % groups:
+        raise node.unsupported(
+            f"{heads} heads cannot share {groups}, or {tokens} tokens are more than the total length {sizes.total}"
+        )
+    split = (
+        split_heads(node, each, (batch, tokens, count, size))
+        for each, count in ((query, heads), (key, groups), (value, groups))
+    )
+    query, key, value = split
+    return query, key, value, sizes
+
+
+def _start(node: Node, sizes: _Sizes) -> relax.Expr:
+    """The number of past keys of each sequence, as (batch, 1)."""
+    if sizes.tokens == sizes.total:
+        return relax.const(np.zeros((sizes.batch, 1), "int32"))
+    last = node.emit(relax.op.reshape(cast(node, node.input(_PLACES - 2), "int32"), (sizes.batch, 1)))
+    start = node.emit(relax.op.add(last, relax.const(1 - sizes.tokens, "int32")))
+    limits = [relax.const(limit, "int32") for limit in (0, sizes.present - sizes.tokens)]
+    return node.emit(relax.op.minimum(node.emit(relax.op.maximum(start, limits[0])), limits[1]))
+
+
+def _turned(node: Node, x: relax.Expr, positions: relax.Expr, sizes: _Sizes) -> relax.Expr:
+    given = node.input(_POSITIONS)
+    positions = positions if given is None else cast(node, given, "int32")
+    tables = [node.input(_COSINE), node.input(_SINE)]
+    width = node.shape(tables[0], "its cos_cache")[-1]
+    shape = (sizes.batch, 1, sizes.tokens, width)
+    cosine, sine = (node.emit(relax.op.reshape(rows_of(node, table, positions), shape)) for table in tables)
+    return rotate(node, x, (cosine, sine), 2 * width, bool(node.attribute("rotary_interleaved", 0)))
+
+
+def _present(node: Node, past: relax.Expr | None, new: relax.Expr, start: relax.Expr, sizes: _Sizes) -> relax.Expr:
+    """The past with the new rows from ``start`` on."""
+    if past is None and sizes.present == sizes.tokens:
+        return new
+    shape = (sizes.batch, sizes.groups, sizes.present, sizes.size)
+
+    def compute(new: te.Tensor, start: te.Tensor, *past: te.Tensor) -> te.Tensor:
+        def element(b: tvm.tirx.Var, k: tvm.tirx.Var, j: tvm.tirx.Var, d: tvm.tirx.Var) -> tvm.tirx.Expr:
+            row = j - start(b, 0)
+            before = tvm.tirx.const(0, new.dtype)
+            if past:
+                before = tvm.tirx.if_then_else(j < sizes.past, past[0](b, k, j, d), before)
+            return tvm.tirx.if_then_else(tvm.tirx.all(row >= 0, row < sizes.tokens), new(b, k, row, d), before)
+
+        return te.compute(shape, element, name="present")
+
+    given = [new, start] if past is None else [new, start, past]
+    return node.builder.emit_te(compute, *given, primfunc_name_hint="keys_behind_past")
+
+
+def _attend(
+    node: Node, query: relax.Expr, keys: relax.Expr, values: relax.Expr, positions: relax.Expr, sizes: _Sizes
+) -> relax.Expr:
+    """Attention of each group of heads as one product, as (batch, tokens, width)."""
+    op, dtype = relax.op, dtype_of(query)
+    batch, heads, tokens, size = sizes.batch, sizes.heads, sizes.tokens, sizes.size
+    shared = (batch, sizes.groups, heads // sizes.groups * tokens)
+    scale = float(node.attribute("scale", 0.0)) or 1 / math.sqrt(size)
+    scaled = node.emit(op.multiply(query, relax.const(scale, dtype)))
+    turned = node.emit(op.permute_dims(keys, [0, 1, 3, 2]))
+    scores = node.emit(op.matmul(node.emit(op.reshape(scaled, (*shared, size))), turned))
+    scores = node.emit(op.reshape(scores, (batch, heads, tokens, sizes.present)))
+    cap = float(node.attribute("softcap", 0.0))
+    if cap:
+        ratio = node.emit(op.divide(scores, relax.const(cap, dtype)))
+        scores = node.emit(op.multiply(node.emit(op.tanh(ratio)), relax.const(cap, dtype)))
+    places = relax.const(np.arange(sizes.present, dtype="int32"))
+    position = node.emit(op.reshape(positions, (batch, 1, tokens, 1)))
+    seen = node.emit(op.less_equal(places, position))
+    window = int(node.attribute("local_window_size", -1))
+    if window > 0:
+        first = node.emit(op.subtract(position, relax.const(window, "int32")))
+        seen = node.emit(op.logical_and(seen, node.emit(op.greater(places, first))))
+    hidden = relax.const(float(np.finfo(dtype).min), dtype)
+    scores = node.emit(op.where(seen, scores, hidden))
+    weights = node.emit(op.reshape(node.emit(op.nn.softmax(scores, -1)), (*shared, sizes.present)))
+    result = node.emit(op.reshape(node.emit(op.matmul(weights, values)), (batch, heads, tokens, size)))
+    return node.emit(op.reshape(node.emit(op.permute_dims(result, [0, 2, 1, 3])), (batch, tokens, heads * size)))
