@@ -263,6 +263,7 @@ for (const trace of place.data.filter((each) => each.fill === "toself")) {
 """
 
 
+@pytest.mark.thorough
 def test_ten_thousand_operators(driver, tmp_path):
     from selenium.webdriver import ActionChains
 
