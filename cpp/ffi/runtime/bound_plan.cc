@@ -14,6 +14,28 @@ namespace tvm_sched::runtime {
 namespace ffi = tvm::ffi;
 using ffi::Tensor;
 
+namespace {
+
+/// While a kernel is called, a driver that checks the order of accesses knows what it touches.
+class NotedTensors {
+ public:
+  NotedTensors(const ffi::AnyView* arguments, int count, int inputs) {
+    if (!cuda::ChecksOrder()) return;
+    std::vector<cuda::Access> accesses;
+    for (int k = 0; k < count; ++k) {
+      const auto tensor = arguments[k].cast<DLTensor*>();
+      accesses.push_back({static_cast<const char*>(tensor->data) + tensor->byte_offset,
+                          ffi::GetDataSize(*tensor), k >= inputs});
+    }
+    cuda::NoteKernelAccesses(accesses);
+  }
+  ~NotedTensors() { cuda::NoteKernelAccesses({}); }
+  NotedTensors(const NotedTensors&) = delete;
+  NotedTensors& operator=(const NotedTensors&) = delete;
+};
+
+}  // namespace
+
 BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup,
                      std::shared_ptr<const cuda::Devices> devices, std::vector<bool> elsewhere)
     : plan_(std::move(plan)), devices_(std::move(devices)), elsewhere_(std::move(elsewhere)) {
@@ -95,7 +117,11 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
       StoreResults(index, result);
     };
   } else {
-    bindings_.kernels[index] = [list, count, function = std::move(function)] {
+    const auto inputs = static_cast<int>(step.inputs.size());
+    bindings_.kernels[index] = [list, count, inputs, on_gpus = devices_ != nullptr,
+                                function = std::move(function)] {
+      std::optional<NotedTensors> noted;
+      if (on_gpus) noted.emplace(list, count, inputs);
       ffi::Any result;
       function.CallPacked(list, count, &result);
     };

@@ -77,7 +77,7 @@ const Tensor& ParameterStore::GetPinned(const std::string& name, const cuda::Dev
   if (!entry.pinned) {
     const Bytes size = entry.spec.size();
     const std::shared_ptr<std::byte> memory = devices.AllocateHost(size);
-    std::copy_n(DataOf(*entry.value), size.count, memory.get());
+    cuda::CopyOnHost(memory.get(), DataOf(*entry.value), size);
     entry.pinned = ViewTensor(entry.spec, memory, memory.get());
   }
   return *entry.pinned;
