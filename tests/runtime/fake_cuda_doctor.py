@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from fake_cuda_cases import driver, main, modules, register
 
 from tvm_sched.doctor import gpus

@@ -1,4 +1,4 @@
-"""Further cases of `test_fake_cuda`: the fake driver's own checks of order, flags and limits, and failures of each of its calls."""
+"""Further cases of `test_fake_cuda`: checks of order, flags and limits by the fake driver; failures of each of its calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from fake_cuda_cases import CALLBACK, Access, conflict, driver, main, modules, note_kernels, relay, same, view
 from fake_cuda_tensors import OnGpu, enter, new_stream
-
 
 from tvm_sched.errors import ExecutionError
 
@@ -68,7 +67,8 @@ def forget() -> None:
 
 def told(*words: str) -> None:
     text = conflict()
-    assert text and all(word in text for word in words), text
+    assert text, "nothing was told"
+    assert all(word in text for word in words), text
     forget()
 
 
@@ -244,16 +244,18 @@ def peers_reach_what_their_direction_allows() -> None:
             assert driver.fake_cuda_calls(b"copy between GPUs") == ((receiver, sender) in reached)
 
 
-CALLS = (
-    "cuDeviceGetCount cuDeviceGet cuDevicePrimaryCtxRetain cuDeviceCanAccessPeer cuCtxEnablePeerAccess cuCtxSetCurrent "
-    "cuCtxGetCurrent cuCtxGetStreamPriorityRange cuMemAlloc_v2 cuMemHostAlloc cuMemcpyAsync cuStreamCreateWithPriority "
-    "cuStreamQuery cuStreamSynchronize cuStreamWaitEvent cuStreamIsCapturing cuStreamBeginCapture_v2 cuStreamEndCapture "
-    "cuEventCreate cuEventRecord cuEventQuery cuEventElapsedTime cuLaunchHostFunc cuGraphInstantiateWithFlags cuGraphLaunch"
-).split()
+CALLS = """
+cuDeviceGetCount cuDeviceGet cuDevicePrimaryCtxRetain cuDeviceCanAccessPeer cuCtxEnablePeerAccess cuCtxSetCurrent
+cuCtxGetCurrent cuCtxGetStreamPriorityRange cuMemAlloc_v2 cuMemHostAlloc cuMemHostRegister_v2 cuMemcpyAsync
+cuStreamCreateWithPriority cuStreamQuery cuStreamSynchronize cuStreamWaitEvent cuStreamIsCapturing cuStreamBeginCapture_v2
+cuStreamEndCapture cuEventCreate cuEventRecord cuEventQuery cuEventElapsedTime cuLaunchHostFunc cuGraphInstantiateWithFlags
+cuGraphLaunch
+"""
 RELEASES = ("cuCtxGetCurrent", "cuCtxSetCurrent")
 """Calls that are also made where something is released, which then nobody can be told, and stays."""
-QUIET = (*RELEASES, "cuCtxEnablePeerAccess")
-"""Calls whose failure need not fail the run: without peer access copies go through the host."""
+QUIET = (*RELEASES, "cuCtxEnablePeerAccess", "cuMemHostRegister_v2", "cuDeviceGet")
+"""Calls whose failure need not fail the run: copies go through the host then, pinned memory is allocated, and a GPU that
+could not be opened ahead is opened by the run."""
 
 
 def live() -> tuple[int, ...]:
@@ -292,7 +294,7 @@ def a_failure_of_each_call_is_told_and_leaves_nothing() -> None:
     scenario()
     gc.collect()
     before = live()
-    counts = {name: driver.fake_cuda_calls(name.encode()) for name in CALLS}
+    counts = {name: driver.fake_cuda_calls(name.encode()) for name in CALLS.split()}
     scenario()
     counts = {name: driver.fake_cuda_calls(name.encode()) - count for name, count in counts.items()}
     gc.collect()

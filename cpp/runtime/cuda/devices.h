@@ -33,6 +33,11 @@ class Devices {
   /// Whether kernels and copies of a GPU reach the memory of another.
   bool Joined(int gpu, int other) const { return gpu == other || peers_[gpu][other]; }
 
+  /// Whether all GPUs read registered memory of the host at the host's addresses, and whether they
+  /// take what the process itself may only read.
+  bool ReadRegisteredMemory() const { return All(kRegisteredAtHostAddress); }
+  bool ReadOnlyRegistration() const { return All(kReadOnlyRegister); }
+
   /// Memory of a device, given back with the last reference; kernels of others may read it where
   /// they are peers.
   std::shared_ptr<std::byte> Allocate(int device, Bytes size) const {
@@ -47,7 +52,9 @@ class Devices {
   std::shared_ptr<std::byte> AllocateHost(Bytes size) const;
 
  private:
+  void OpenGpus();
   void OpenGpu(int gpu);
+  bool All(int attribute) const;
   void ConnectPeers();
 
   std::vector<int> gpus_;          // of each device

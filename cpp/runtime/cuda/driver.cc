@@ -3,8 +3,11 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <utility>
+
+#include "runtime/stages.h"
 
 namespace tvm_sched::runtime::cuda {
 
@@ -62,16 +65,21 @@ std::string DescribeWith(const DriverApi& api, Result result) {
 constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
 constexpr const char* kMostConnections = "32";
 
+/// Null until it is opened: who notes an access does not open it.
+std::atomic<const Library*> checking{nullptr};
+
 struct Opened {
   Library library = Open();
   pid_t owner = getpid();
 
   Opened() {
+    const StageTimer timer("driver");
     setenv(kConnections, kMostConnections, /*overwrite=*/0);
     if (const Result result = library.api.Init(0); result != kSuccess) {
       throw CudaMissingError("the CUDA driver finds no usable device: cuInit gave " +
                              DescribeWith(library.api, result));
     }
+    if (library.kernels != nullptr && library.host != nullptr) checking.store(&library);
   }
 };
 
@@ -96,17 +104,18 @@ const DriverApi& Driver() {
   return opened.library.api;
 }
 
-bool ChecksOrder() { return TheDriver().library.kernels != nullptr; }
+bool ChecksOrder() { return checking.load() != nullptr; }
 
 void NoteKernelAccesses(const std::vector<Access>& accesses) {
-  const Library& library = TheDriver().library;
-  if (library.kernels != nullptr)
-    library.kernels(accesses.data(), static_cast<int>(accesses.size()));
+  const Library* library = checking.load();
+  if (library == nullptr) return;
+  library->kernels(accesses.data(), static_cast<int>(accesses.size()));
 }
 
 void NoteHostAccesses(const std::vector<Access>& accesses) {
-  const Library& library = TheDriver().library;
-  if (library.host != nullptr) library.host(accesses.data(), static_cast<int>(accesses.size()));
+  const Library* library = checking.load();
+  if (library == nullptr) return;
+  library->host(accesses.data(), static_cast<int>(accesses.size()));
 }
 
 std::string Describe(Result result) { return DescribeWith(TheDriver().library.api, result); }

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 namespace fake_cuda {
 
@@ -127,7 +129,7 @@ std::string Place(const Range& range) {
   if (found == allocations.begin()) return "memory that is freed";
   --found;
   const auto& [address, allocation] = *found;
-  if (range.end > address + allocation.size) return "memory that is freed";
+  if (range.begin >= address + allocation.size) return "memory that is freed";
   return "bytes " + std::to_string(range.begin - address) + " to " +
          std::to_string(range.end - 1 - address) + " of " + std::to_string(allocation.size) +
          (allocation.device == -1 ? " that are pinned"
@@ -144,7 +146,13 @@ void Tell(const Conflict& conflict, const std::string& remedy) {
 
 /// What is no longer, or not yet, allocated cannot be touched.
 void CheckAllocated(const std::string& what, const Range& range) {
-  if (range.begin >= range.end || Find(range.begin, range.end - range.begin) != nullptr) return;
+  // Registered pieces may lie side by side.
+  std::uintptr_t at = range.begin;
+  while (at < range.end && Find(at, 1) != nullptr) {
+    const auto found = std::prev(TheState().allocations.upper_bound(at));
+    at = found->first + found->second.size;
+  }
+  if (at >= range.end) return;
   ++TheState().conflicts;
   SetFault(kUnknown, what + " touches memory that is freed");
 }
@@ -266,6 +274,20 @@ bool MayReach(int from, int to) {
   return false;
 }
 
+bool ReadableAndWritable(std::uintptr_t begin, std::size_t size, bool read_only) {
+  std::ifstream maps("/proc/self/maps");  // in the order of addresses
+  std::uintptr_t covered = begin;
+  for (std::string line; covered < begin + size && std::getline(maps, line);) {
+    unsigned long low = 0, high = 0;
+    char mode[5] = "";
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &low, &high, mode) != 3) return false;
+    if (high <= covered) continue;
+    if (low > covered || mode[0] != 'r' || (!read_only && mode[1] != 'w')) return false;
+    covered = high;
+  }
+  return covered >= begin + size;
+}
+
 long long Used(int device) {
   long long used = 0;
   for (const auto& [address, allocation] : TheState().allocations) {
@@ -281,15 +303,19 @@ void* Reserve(std::size_t size, int device, unsigned flags) {
   return memory;
 }
 
+void Forget(std::map<std::uintptr_t, Allocation>::iterator allocation) {
+  const std::uintptr_t begin = allocation->first, end = begin + allocation->second.size;
+  TouchFromHost("the release of it", {{begin, end, true}});
+  TheState().accesses.Forget(begin, end);
+  TheState().allocations.erase(allocation);
+}
+
 int Release(std::uintptr_t address) {
   State& state = TheState();
   std::lock_guard lock(state.mutex);
   const auto found = state.allocations.find(address);
-  if (found == state.allocations.end()) return kInvalidValue;
-  const std::uintptr_t end = address + found->second.size;
-  TouchFromHost("the release of it", {{address, end, true}});
-  state.accesses.Forget(address, end);
-  state.allocations.erase(found);
+  if (found == state.allocations.end() || found->second.registered) return kInvalidValue;
+  Forget(found);
   std::free(reinterpret_cast<void*>(address));
   return kOk;
 }

@@ -27,6 +27,8 @@ constexpr int kOk = 0, kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 20
 constexpr int kPeersUnsupported = 217, kInvalidHandle = 400, kIllegalAddress = 700;
 constexpr int kAlreadyEnabled = 704, kNotEnabled = 705, kLaunchFailed = 719, kUnknown = 999;
 constexpr unsigned kPortable = 1, kDeviceMap = 2;  // of pinned memory
+constexpr int kAlreadyRegistered = 712, kNotRegistered = 713;
+constexpr unsigned kRegisterReadOnly = 8;
 constexpr int kCaptureUnsupported = 900, kUnjoined = 904, kIsolation = 905;
 
 using Work = std::function<void()>;
@@ -86,6 +88,7 @@ struct Allocation {
   int device;  // -1: pinned
   unsigned flags = 0;
   ContextRecord* context = nullptr;  // that pinned memory was made in
+  bool registered = false;           // memory of the process itself
 };
 
 struct Failure {
@@ -180,9 +183,14 @@ const Allocation* Find(std::uintptr_t address, std::size_t size);
 int OwnerOf(std::uintptr_t address, std::size_t size);
 /// Why a kernel of a context cannot touch an address; empty where it can.
 std::string WhyNotReached(std::uintptr_t address, const ContextRecord& context);
+/// Whether a range of the process's memory is mapped, and for writing, too, unless it is
+/// `read_only`.
+bool ReadableAndWritable(std::uintptr_t begin, std::size_t size, bool read_only);
 long long Used(int device);
 void* Reserve(std::size_t size, int device, unsigned flags = 0);
 int Release(std::uintptr_t address);
+/// What is no longer allocated, or pinned, must have been used before. Under the lock.
+void Forget(std::map<std::uintptr_t, Allocation>::iterator allocation);
 /// Whether a GPU may reach the memory of another one.
 bool MayReach(int from, int to);
 int SubmitCopy(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamRecord* stream);
