@@ -1,4 +1,4 @@
-"""Breaks the CUDA runtime and kernels in many small ways, one at a time, and fails if the tests on emulated GPUs let one pass.
+"""Break the CUDA runtime and kernels in many small ways, one at a time; fail if the tests on emulated GPUs let one pass.
 
 ``mutants.toml`` has the records: a file, a piece of it that occurs once, what stands in its place, and what that breaks. A
 record that no longer applies fails the command, too. Of C++ the one object is compiled anew and the library is linked in a
@@ -37,6 +37,24 @@ SUITES = {
     "kernels": ("-m", "pytest", *PYTEST, "tests/cuda_emulator/test_own_kernels.py"),
 }
 """What is run for a mutant, to its first failure."""
+
+
+HEAD = """\
+# Mutations of the CUDA runtime and kernels
+
+What the tests on [emulated GPUs](../../tests/cuda_emulator/README.md) say of the runtime and of kernels that are broken
+on purpose, one change at a time. Each record of `tests/cuda_emulator/mutants/mutants.toml` is built, and its tests run until
+one fails. A mutant that passes all tests fails the command, and so does a record that no longer applies.
+
+    make mutants
+
+{caught} of {count} mutants were caught, in {minutes:.0f} minutes on 2 cores that other work shared. *Order*: two operations
+touch the same bytes and nothing orders them, which the emulated driver tells whatever the values are. *Values*: results are
+wrong. *Refused*: the driver or the runtime refuses a call. *Assertion*: a test expects something else. *Time*: the tests
+hang.
+
+| what is broken | file | caught by | how |
+|---|---|---|---|"""
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,23 +199,7 @@ def outcome_of(number: int, mutant: Mutant, folder: Path) -> Outcome:
 def page(mutants: list[Mutant], outcomes: list[Outcome], took: float) -> str:
     """The table of results."""
     caught = sum(bool(o.how) for o in outcomes)
-    lines = [
-        "# Mutations of the CUDA runtime and kernels",
-        "",
-        "What the tests on [emulated GPUs](../../tests/cuda_emulator/README.md) say of the runtime and of kernels that are broken on",
-        "purpose, one change at a time. Each record of `tests/cuda_emulator/mutants/mutants.toml` is built and its tests run until one",
-        "fails; a mutant that all tests pass, or a record that no longer applies, fails the command.",
-        "",
-        "    make mutants",
-        "",
-        f"{caught} of {len(mutants)} mutants were caught, in {took / 60:.0f} minutes on a machine that other work shared. How: *order*: two",
-        "operations touch the same bytes and nothing orders them, which the emulated driver tells whatever the values are; *values*: wrong",
-        "results; *refused*: the driver or the runtime refuses a call; *crash*; *assertion*: a test expects something else; *time*: the tests",
-        "hang.",
-        "",
-        "| what is broken | file | caught by | how |",
-        "|---|---|---|---|",
-    ]
+    lines = [HEAD.format(caught=caught, count=len(mutants), minutes=took / 60)]
     for mutant, outcome in zip(mutants, outcomes, strict=True):
         how = "time" if outcome.caught_by == "the limit of time" else outcome.how or "**survived**"
         lines.append(f"| {mutant.breaks} | `{mutant.file.split('/')[-1]}` | {outcome.caught_by} | {how} |")
