@@ -356,9 +356,7 @@ def pack_artifacts(folder: Path) -> None:
     with tarfile.open(folder / "new.tar.xz", "w:xz", preset=6) as archive:
         for file in sorted((folder / "artifacts").iterdir()):
             archive.add(file, f"artifacts/{file.name}")
-        for file in sorted(
-            package.rglob("*.py")
-        ):  # of the version of the libraries
+        for file in sorted(package.rglob("*.py")):  # of the version of the libraries
             archive.add(file, f"python/tvm_sched/{file.relative_to(package)}")
         for file in sorted((package / "problem" / "presets").glob("*.toml")):
             archive.add(file, f"python/tvm_sched/problem/presets/{file.name}")
