@@ -65,7 +65,7 @@ std::string DescribeWith(const DriverApi& api, Result result) {
 constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
 constexpr const char* kMostConnections = "32";
 
-/// Null until it is opened: who notes an access does not open it.
+/// A driver that checks the order; null until it is opened: who notes an access does not open it.
 std::atomic<const Library*> checking{nullptr};
 
 struct Opened {
@@ -104,16 +104,26 @@ const DriverApi& Driver() {
   return opened.library.api;
 }
 
-bool ChecksOrder() { return checking.load() != nullptr; }
+namespace {
+
+/// None in a forked child, where a thread that is not there may hold the driver's lock.
+const Library* Checking() {
+  const Library* library = checking.load();
+  return library != nullptr && TheDriver().owner == getpid() ? library : nullptr;
+}
+
+}  // namespace
+
+bool ChecksOrder() { return Checking() != nullptr; }
 
 void NoteKernelAccesses(const std::vector<Access>& accesses) {
-  const Library* library = checking.load();
+  const Library* library = Checking();
   if (library == nullptr) return;
   library->kernels(accesses.data(), static_cast<int>(accesses.size()));
 }
 
 void NoteHostAccesses(const std::vector<Access>& accesses) {
-  const Library* library = checking.load();
+  const Library* library = Checking();
   if (library == nullptr) return;
   library->host(accesses.data(), static_cast<int>(accesses.size()));
 }

@@ -1,9 +1,8 @@
 // A CUDA driver without a GPU, for the tests of the backend: device memory is memory of the host,
-// each stream is a thread that does its work late, and everything that a real driver would refuse
-// or that would be a race is refused here: copies from memory that is not pinned, handles of
-// another context, copies between GPUs that are no peers, waits that leave a capture. It is
-// stricter than CUDA, so what passes here has its order and its handles right; it says nothing of
-// kernels or speed.
+// each stream is a thread that does its work late, and what a real driver would refuse is refused
+// here: copies from memory that is not pinned, handles of another context, copies between GPUs that
+// are no peers, waits that leave a capture. Accesses to the same bytes that no order is between are
+// an error, see happens_before.h. It is stricter than CUDA and says nothing of kernels or speed.
 #include "fake_cuda.h"
 
 #include <algorithm>
