@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -110,7 +110,7 @@ class Controller:
         driver: Driver | None = None,
         options: ControllerOptions | None = None,
     ) -> None:
-        self.store, self._empty = store, empty
+        self.store, self.empty = store, empty
         self.driver, self.options = driver or PlanDriver(), options or ControllerOptions()
         self._missed: dict[str, int] = {}
 
@@ -139,7 +139,7 @@ class Controller:
 
     def state(self, placed: list[Placed] | None = None) -> ClusterState:
         """Return the cluster with all placements, those on failed parts left out, and drained parts closed."""
-        state, parts = self._empty(), self.store.parts()
+        state, parts = self.empty(), self.store.parts()
         for part, condition in parts.items():
             if condition == "failed":
                 state.fail(part)
@@ -278,19 +278,19 @@ class _Plan:
             if name not in wanted:
                 self.actions.append(Action(what="end", name=name, reason="no longer wanted"))
                 self._release(name)
-        for each in self.placed:
-            if each.phase == "leaving" or each.name not in self.running:
+        for placed in self.placed:
+            if placed.phase == "leaving" or placed.name not in self.running:
                 continue
             reason = ""
-            if each.deployment not in self.state.running:
+            if placed.deployment not in self.state.running:
                 reason = "a part that it ran on has failed"
-            elif each.placement.service != wanted[each.name]:
+            elif placed.placement.service != wanted[placed.name]:
                 reason = "another service is wanted under its name"
-                self.state.release(each.deployment)
+                self.state.release(placed.deployment)
             if reason:
-                self.actions.append(Action(what="lose", name=each.name, generation=each.generation, reason=reason))
-                if self.running[each.name] is each:
-                    del self.running[each.name]
+                self.actions.append(Action(what="lose", name=placed.name, generation=placed.generation, reason=reason))
+                if self.running[placed.name] is placed:
+                    del self.running[placed.name]
 
     def _place(self, wanted: Wanted) -> None:
         state, service = self.state, self.state.services.get(wanted.service)
@@ -340,7 +340,7 @@ class _Plan:
         self.running[placed.name] = placed
         return True
 
-    def _drain(self, parts: dict[str, str]) -> None:
+    def _drain(self, parts: Mapping[str, str]) -> None:
         drained = {p for part, condition in parts.items() if condition == "drained" for p in self.state.parts(part)}
         for each in list(self.running.values()):
             links = {self.state.cluster.links[self.state.cluster.link_id[h.link]].name for h in each.placement.hops}

@@ -8,6 +8,7 @@ of its writes checks that it still does.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ from tvm_sched.errors import FormatError, InputError
 from ..problem.service_placement import ServicePlacement
 
 VERSION = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""Names that deployments may have."""
 Phase = Literal["starting", "serving", "leaving"]
 Condition = Literal["failed", "drained"]
 _SCHEMA = """
@@ -215,10 +218,12 @@ class Store:
         Raises
         ------
         InputError
-            The name is empty or taken, or the lifetime is not above 0.
+            The name is none or taken, or the lifetime is not above 0.
         """
-        if not name:
-            raise InputError("the name of a service is empty")
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"name is {name!r}; letters, digits, '.', '_' and '-' are allowed, a letter or digit first"
+            )
         expires = _expiry(self.clock(), lifetime)
         with self.transaction() as db:
             if db.execute("select 1 from wanted where name = ?", (name,)).fetchone():
