@@ -5,6 +5,7 @@
 
 #include "arrays.h"
 #include "events.h"
+#include "records.h"
 
 namespace tvm_sched {
 namespace {
@@ -17,9 +18,7 @@ using simulate::kNone;
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = ffi::reflection;
-  refl::ObjectDef<ExtensionObj>(refl::init(false))
-      .def_ro("end_ns", &ExtensionObj::end_ns)
-      .def_ro("moves", &ExtensionObj::moves);
+  TVM_SCHED_RESULT(ExtensionObj, end_ns, moves);
   refl::ObjectDef<PartialScheduleObj>(refl::init(false))
       .def("append_run", &PartialScheduleObj::AppendRun)
       .def("append_move", &PartialScheduleObj::AppendMove)

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _serve(given[1:])
     options = _parser().parse_args(given)
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    return exit_status(lambda: _run(options))
+
+
+def exit_status(run: Callable[[], None]) -> int:
+    """Run a command; print its error, and return its exit status."""
     try:
-        _run(options)
+        run()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return _BAD_INPUT

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm_sched.errors import InputError, TvmSchedError
+from tvm_sched.errors import InputError
+from tvm_sched.run_artifact import exit_status
 
 if TYPE_CHECKING:
     from .repository import Repository
     from .server import Addresses
 
-_BAD_INPUT, _FAILURE = 2, 1
 _ABOUT = """Serve compiled models on this machine to clients of the Open Inference Protocol (Triton's, KServe's): over HTTP,
 gRPC and shared memory. A folder holds NAME.so, or NAME/VERSION/model.so."""
 
@@ -27,15 +27,7 @@ def main(arguments: Sequence[str], program: str = "tvm-sched serve") -> int:
     options = make_parser(program).parse_args(list(arguments))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    try:
-        _serve(options)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return _BAD_INPUT
-    except TvmSchedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return _FAILURE
-    return 0
+    return exit_status(lambda: _serve(options))
 
 
 def _serve(options: argparse.Namespace) -> None:

@@ -1,11 +1,14 @@
-#include "kernels/onednn/attention.h"
-
+// Attention, softmax(scale * query * key^T + mask) * value, a few rows at a time: the scores of all
+// rows never exist.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <stdexcept>
+#include <vector>
 
+#include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/vector_math.h"
 #include "threads/pool.h"
 
@@ -62,7 +65,36 @@ float* Scores(std::int64_t count) {
   return memory.data();
 }
 
-}  // namespace
+class Attention final : public OwnKernel {
+ public:
+  /// Operands: query (batch, heads, rows, width), key (batch, heads, keys, width), value (batch,
+  /// heads, keys, value width), a mask to be added whose dimensions may be 1 where there are four
+  /// inputs, result. `numbers` holds the scale; the algorithm "safe" gives 0 where the mask leaves
+  /// no key, "plain" NaN. Throws std::invalid_argument where shapes do not fit.
+  Attention(const Description& description, int threads);
+
+  void Run(const std::vector<void*>& data) const final;
+
+ private:
+  struct Data {
+    const float* query;
+    const float* key;
+    const float* value;
+    const float* mask;  // may be null
+    float* result;
+  };
+  /// Rows of one head.
+  void Block(const Data& data, std::int64_t batch, std::int64_t head, std::int64_t first,
+             std::int64_t rows) const;
+  void AddMask(const float* mask, std::int64_t first, std::int64_t rows, float* scores) const;
+
+  Operand query_, key_, value_, mask_, result_;
+  bool masked_, safe_;
+  float scale_;
+  int threads_;
+  std::int64_t batch_, heads_, rows_, keys_, width_, value_width_;
+  std::int64_t block_;  // rows that are computed together
+};
 
 Attention::Attention(const Description& description, int threads)
     : masked_(description.operands.size() == 5),
@@ -157,6 +189,12 @@ void Attention::AddMask(const float* mask, std::int64_t first, std::int64_t rows
       for (std::int64_t k = 0; k < keys_; ++k) values[k] += *line;
     }
   }
+}
+
+}  // namespace
+
+std::unique_ptr<OwnKernel> MakeAttention(const Description& description, int threads) {
+  return std::make_unique<Attention>(description, threads);
 }
 
 }  // namespace tvm_sched::onednn

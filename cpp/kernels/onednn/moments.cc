@@ -1,9 +1,11 @@
-#include "kernels/onednn/moments.h"
-
+// Normalisation over groups of channels: computes a factor and a summand for each channel.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <stdexcept>
+#include <vector>
 
+#include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/vector_math.h"
 #include "threads/pool.h"
 
@@ -49,7 +51,32 @@ TVM_SCHED_VERSIONS void OfColumns(const float* values, std::int64_t rows, std::i
   }
 }
 
-}  // namespace
+class Moments final : public OwnKernel {
+ public:
+  /// Operands: a source (batch, groups, channels of a group, places), whose channels or whose
+  /// places lie next to each other; scale and shift, a number for each channel; the result (2,
+  /// batch, channels): scale / sqrt(variance + epsilon), and shift - mean times that. `numbers`
+  /// holds epsilon. Throws std::invalid_argument.
+  Moments(const Description& description, int threads);
+
+  void Run(const std::vector<void*>& data) const final;
+
+ private:
+  /// Of this many numbers: their mean, and the sum of their squared distances from it.
+  struct Moment {
+    double count = 0, mean = 0, squares = 0;
+
+    void Add(double other_count, double other_mean, double other_squares);
+  };
+
+  void Finish(const std::vector<Moment>& found, std::int64_t parts, const float* scale,
+              const float* shift, float* result) const;
+
+  int threads_;
+  bool last_;  // channels lie next to each other
+  std::int64_t batch_, groups_, each_, places_;
+  double epsilon_;
+};
 
 void Moments::Moment::Add(double other_count, double other_mean, double other_squares) {
   const double total = count + other_count, distance = other_mean - mean;
@@ -140,6 +167,12 @@ void Moments::Finish(const std::vector<Moment>& found, std::int64_t parts, const
       }
     }
   }
+}
+
+}  // namespace
+
+std::unique_ptr<OwnKernel> MakeMoments(const Description& description, int threads) {
+  return std::make_unique<Moments>(description, threads);
 }
 
 }  // namespace tvm_sched::onednn

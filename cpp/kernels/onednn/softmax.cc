@@ -1,10 +1,12 @@
-#include "kernels/onednn/softmax.h"
-
+// Softmax and its logarithm along any dimension, vectorised along memory.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <vector>
 
+#include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/vector_math.h"
 #include "threads/pool.h"
 
@@ -71,7 +73,19 @@ TVM_SCHED_VERSIONS void Columns(const float* source, float* result, std::int64_t
   }
 }
 
-}  // namespace
+class Softmax final : public OwnKernel {
+ public:
+  /// Operands: a compact source and a result of the same dimensions; `axis`; the algorithm
+  /// "accurate" or "log". Throws std::invalid_argument.
+  Softmax(const Description& description, int threads);
+
+  void Run(const std::vector<void*>& data) const final;
+
+ private:
+  bool log_;
+  int threads_;
+  std::int64_t outer_ = 1, count_, inner_ = 1;
+};
 
 Softmax::Softmax(const Description& description, int threads)
     : log_(description.algorithm == "log"), threads_(threads) {
@@ -109,6 +123,12 @@ void Softmax::Run(const std::vector<void*>& data) const {
               log_);
     }
   });
+}
+
+}  // namespace
+
+std::unique_ptr<OwnKernel> MakeSoftmax(const Description& description, int threads) {
+  return std::make_unique<Softmax>(description, threads);
 }
 
 }  // namespace tvm_sched::onednn

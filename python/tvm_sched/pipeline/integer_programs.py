@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..bounds.partitions.simple import simple_bound
+from ..problem.graph import neighbours
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..worker_pool import distribute, have_workers
 
@@ -151,9 +152,7 @@ def stage_ranges(problem: PartitionProblem, stages: int, cutoff: float) -> tuple
     """
     related = np.eye(problem.size, dtype=bool)  # [v, u]: u is v or before it
     order = problem.kahn(np.zeros(problem.size))
-    before: list[list[int]] = [[] for _ in range(problem.size)]
-    for u, v in problem.edges:
-        before[v].append(u)
+    before = neighbours(problem.size, ((v, u) for u, v in problem.edges))
     for v in order:
         for u in before[v]:
             related[v] |= related[u]
