@@ -282,18 +282,14 @@ ffi::Arc<ClusterSearchObj> ClusterSearchObj::Make(const NamedValues::Values& arr
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = ffi::reflection;
   TVM_SCHED_SETTINGS(ChainLimitsObj, cycle_ns, latency_ns);
   TVM_SCHED_RESULT(MixTableObj, gpus, cycle_ns, latency_ns);
   TVM_SCHED_RESULT(ChainEmbeddingObj, mix, pools, ends, routes, cycle_ns, latency_ns);
   TVM_SCHED_SETTINGS(AntSettingsObj, agents, generations, least_stages, most_stages, seed, decrease,
                      increase, pheromone_weight, cost_weight, initial);
-  refl::ObjectDef<ClusterSearchObj>(refl::init(false))
-      .def_static("make", &ClusterSearchObj::Make)
-      .def("add_chain", &ClusterSearchObj::AddChain)
-      .def("mixes", &ClusterSearchObj::Mixes)
-      .def("embed", &ClusterSearchObj::Embed)
-      .def("ants", &ClusterSearchObj::Ants);
+  TVM_SCHED_METHODS(ClusterSearchObj, (add_chain, AddChain), (mixes, Mixes), (embed, Embed),
+                    (ants, Ants))
+      .def_static("make", &ClusterSearchObj::Make);
 }
 
 }  // namespace

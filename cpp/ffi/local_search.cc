@@ -11,13 +11,9 @@ namespace {
 namespace ffi = tvm::ffi;
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = ffi::reflection;
   TVM_SCHED_SETTINGS(WeightedRunObj, problem, share);
   TVM_SCHED_SETTINGS(LocalSearchSettingsObj, memory_scale, seed, goal_ns, other_runs);
-  refl::ObjectDef<LocalSearchObj>(refl::init(false))
-      .def("step", &LocalSearchObj::Step)
-      .def("latency_ns", &LocalSearchObj::LatencyNs)
-      .def("best", &LocalSearchObj::Best);
+  TVM_SCHED_METHODS(LocalSearchObj, (step, Step), (latency_ns, LatencyNs), (best, Best));
 }
 
 }  // namespace

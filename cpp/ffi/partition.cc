@@ -345,7 +345,6 @@ ffi::Arc<PartitionGraphObj> PartitionGraphObj::Make(const NamedValues::Values& a
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = ffi::reflection;
   TVM_SCHED_RESULT(SlicingObj, bottleneck, ends);
   TVM_SCHED_SETTINGS(GeneticSettingsObj, objective, stages, population, generations, seed, threads,
                      seconds);
@@ -354,17 +353,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   TVM_SCHED_RESULT(IdealPartitionObj, ideals, stopped, stages);
   TVM_SCHED_SETTINGS(StageValueSettingsObj, target, limit, first, steps, most_steps, seconds);
   TVM_SCHED_RESULT(ValuableStagesObj, next, steps, stages);
-  refl::ObjectDef<PartitionGraphObj>(refl::init(false))
-      .def_static("make", &PartitionGraphObj::Make)
-      .def("slice", &PartitionGraphObj::Slice)
-      .def("stage_cost", &PartitionGraphObj::StageCost)
-      .def("kahn", &PartitionGraphObj::Kahn)
-      .def("arrangement", &PartitionGraphObj::Arrangement)
-      .def("evolve", &PartitionGraphObj::Evolve)
-      .def("refine", &PartitionGraphObj::Refine)
-      .def("segment_costs", &PartitionGraphObj::SegmentCosts)
-      .def("ideals", &PartitionGraphObj::Ideals)
-      .def("valuable_stages", &PartitionGraphObj::ValuableStages);
+  TVM_SCHED_METHODS(PartitionGraphObj, (slice, Slice), (stage_cost, StageCost), (kahn, Kahn),
+                    (arrangement, Arrangement), (evolve, Evolve), (refine, Refine),
+                    (segment_costs, SegmentCosts), (ideals, Ideals),
+                    (valuable_stages, ValuableStages))
+      .def_static("make", &PartitionGraphObj::Make);
 }
 
 }  // namespace

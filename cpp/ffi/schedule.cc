@@ -79,14 +79,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_ro("device", &BrokenRuleObj::device)
       .def_ro("other", &BrokenRuleObj::other)
       .def_ro("cycle", &BrokenRuleObj::cycle);
-  refl::ObjectDef<ScheduleObj>(refl::init(false))
-      .def("placements", &ScheduleObj::Placements)
-      .def("transfers", &ScheduleObj::Transfers)
-      .def("simulate", &ScheduleObj::Simulate)
-      .def("violations", &ScheduleObj::Violations)
-      .def("holdings", &ScheduleObj::Holdings)
-      .def("memory_profile", &ScheduleObj::MemoryProfile)
-      .def("threads", &ScheduleObj::Threads);
+  TVM_SCHED_METHODS(ScheduleObj, (placements, Placements), (transfers, Transfers),
+                    (simulate, Simulate), (violations, Violations), (holdings, Holdings),
+                    (memory_profile, MemoryProfile), (threads, Threads));
 }
 
 }  // namespace

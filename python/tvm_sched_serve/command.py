@@ -169,27 +169,12 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     limits.add_argument(
         "--max-connections", type=count, default=1024, metavar="N", help="of HTTP, and requests of gRPC at once"
     )
-    limits.add_argument(
-        "--receive-timeout",
-        type=_seconds(1e-3),
-        default=30.0,
-        metavar="SECONDS",
-        help="for headers, for a body, and to take an answer",
-    )
-    limits.add_argument(
-        "--drain-delay",
-        type=_seconds(0),
-        default=0.0,
-        metavar="SECONDS",
-        help="after SIGTERM: not ready, and requests are still accepted",
-    )
-    limits.add_argument(
-        "--drain-timeout",
-        type=_seconds(1e-3),
-        default=30.0,
-        metavar="SECONDS",
-        help="after that: until unanswered requests are given up",
-    )
+    for flag, least, default, text in (
+        ("--receive-timeout", 1e-3, 30.0, "for headers, for a body, and to take an answer"),
+        ("--drain-delay", 0, 0.0, "after SIGTERM: not ready, and requests are still accepted"),
+        ("--drain-timeout", 1e-3, 30.0, "after that: until unanswered requests are given up"),
+    ):
+        limits.add_argument(flag, type=_seconds(least), default=default, metavar="SECONDS", help=text)
     parser.add_argument("--json", action="store_true", help="print the addresses as one JSON line")
     return parser
 

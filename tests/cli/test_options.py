@@ -5,17 +5,16 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 
 import tvm_sched.cli
 import tvm_sched_bench.cli
 import tvm_sched_cluster.cli
 import tvm_sched_plans.cli
-from tvm_sched.cli import app
 from tvm_sched.cli.attached_commands import PANELS
 from tvm_sched.relax.options import CompileOptions
 
 from .conftest import run_command
+from .every_command import every_command
 
 MEANINGS = {
     "--address": "Ray cluster",
@@ -140,16 +139,7 @@ MEANINGS = {
 SHORT = {"-o": "--output", "-t": "--topology", "-s": "--scheduler", "-a": "--allocator", "-k": "--stages"}
 
 
-def commands(group, path=()):
-    for name in group.list_commands(None):
-        command = group.get_command(None, name)
-        if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
-
-
-ALL = dict(commands(typer.main.get_command(app)))
+ALL = every_command()
 
 
 def options(command):

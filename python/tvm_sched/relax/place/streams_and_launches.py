@@ -63,10 +63,7 @@ class OrderLaunches(_Rescheduling):
         ``"opara"`` or ``"opara-program"``. If a device has several streams, ``"best"`` takes the best of these and of the
         scheduler's order by prediction (`tvm_sched.streams.best_launch_order`).
 
-    Raises
-    ------
-    InputError, tvm_sched.errors.ScheduleError
-        As `AllocateStreams`; stages fix the launch order, too.
+    Errors are those of `AllocateStreams`; stages fix the launch order, too.
     """
 
     choose = staticmethod(choose_launch_order)
