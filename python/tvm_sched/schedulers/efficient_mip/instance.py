@@ -129,7 +129,6 @@ def evaluate(instance: Instance, subgraph: Sequence[int]) -> PlacementTimes | No
 
     Parameters
     ----------
-    instance : Instance
     subgraph : sequence of int
         By operator, its subgraph, 0 for a CPU. O(operators + edges + subgraphs).
     """

@@ -142,7 +142,6 @@ def evaluate(s: Submodel, subgraph: Sequence[int]) -> Times | None:
 
     Parameters
     ----------
-    s : Submodel
     subgraph : sequence of int
         By node, its subgraph. O(subgraphs + edges).
     """
