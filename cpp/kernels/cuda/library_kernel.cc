@@ -17,7 +17,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kVersion = 3;
 
 Activation ReadActivation(const JsonCursor& item) {
   return static_cast<Activation>(item.Field("activation").Word({"", "relu", "gelu_tanh"}));
@@ -29,6 +29,16 @@ std::vector<int> ReadIntegers(const JsonCursor& list) {
     result.push_back(static_cast<int>(item.Int(0, (1LL << 31) - 1)));
   }
   return result;
+}
+
+/// Plans that this version of cuDNN can read.
+std::vector<std::string> ReadPlans(const JsonCursor& item) {
+  item.AllowFields({"cudnn", "texts"});
+  std::vector<std::string> texts;
+  for (const JsonCursor& text : item.Field("texts").Items()) texts.push_back(text.String());
+  const std::int64_t version = item.Field("cudnn").NonNegative();
+  if (texts.empty() || static_cast<std::size_t>(version) != CudnnVersion()) return {};
+  return texts;
 }
 
 MatrixDescription ReadMatrix(const JsonCursor& item) {
@@ -56,10 +66,11 @@ MatmulDescription ReadMatmul(const JsonCursor& item) {
 }
 
 ConvolutionDescription ReadConvolution(const JsonCursor& item) {
-  item.AllowFields({"kind", "dtype", "tf32", "input", "weights", "output", "padding", "strides",
-                    "dilation", "groups", "bias", "activation"});
+  item.AllowFields({"kind", "dtype", "tf32", "layout", "input", "weights", "output", "padding",
+                    "strides", "dilation", "groups", "residual", "bias", "activation", "plans"});
   return {item.Field("dtype").Name(),
           item.Field("tf32").Bool(),
+          item.Field("layout").Word({"NCHW", "NHWC"}) == 1,
           ReadIntegers(item.Field("input")),
           ReadIntegers(item.Field("weights")),
           ReadIntegers(item.Field("output")),
@@ -67,18 +78,25 @@ ConvolutionDescription ReadConvolution(const JsonCursor& item) {
           ReadIntegers(item.Field("strides")),
           ReadIntegers(item.Field("dilation")),
           static_cast<int>(item.Field("groups").Int(1, 1 << 30)),
+          item.Field("residual").Bool(),
           item.Field("bias").Bool(),
-          ReadActivation(item)};
+          ReadActivation(item),
+          ReadPlans(item.Field("plans"))};
 }
 
 }  // namespace
 
 LibraryKernel::LibraryKernel(std::string name, const JsonCursor& item) : name_(std::move(name)) {
   tensors_ += item.Field("bias").Bool() ? 1 : 0;
+  if (item.Field("kind").Word({"matmul", "conv2d"}) == 1) {
+    tensors_ += item.Field("residual").Bool() ? 1 : 0;
+  }
   if (item.Field("kind").Word({"matmul", "conv2d"}) == 0) {
-    prepare_ = [this, found = ReadMatmul(item)] { return PrepareMatmul(found, name_); };
+    prepare_ = [this, found = ReadMatmul(item)](Stream) { return PrepareMatmul(found, name_); };
   } else {
-    prepare_ = [this, found = ReadConvolution(item)] { return PrepareConvolution(found, name_); };
+    prepare_ = [this, found = ReadConvolution(item)](Stream stream) {
+      return PrepareConvolution(found, name_, stream);
+    };
   }
 }
 
@@ -90,7 +108,7 @@ void LibraryKernel::Call(ffi::PackedArgs args) {
     const Key key{call.context, call.stream};
     std::unique_ptr<Prepared>& prepared = prepared_[key];
     if (!prepared) {
-      prepared = prepare_();
+      prepared = prepare_(call.stream);
       runtime::cuda::AtEndOfStream(call.stream, [weak = weak_from_this(), key] {
         if (const auto self = weak.lock()) self->Forget(key);
       });
