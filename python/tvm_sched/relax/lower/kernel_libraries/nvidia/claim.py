@@ -78,10 +78,9 @@ class Claimer(ViewRewriter):
             arguments[1] = self._constant(epilogue.weights, dtype_of(weights), weights)
         if epilogue.bias is not None:
             arguments.append(self._constant(epilogue.bias, dtype_of(call), weights))
-        if name == "nn.conv2d":
-            kernel["residual"] = epilogue.residual is not None
         if epilogue.residual is not None:
             arguments.append(self.value(epilogue.residual))
+            kernel["residual"] = True
         kernel.update(bias=epilogue.bias is not None, activation=epilogue.activation)
         out = static_shape(call) or ()
         source, filters = static_shape(call.args[0]) or (), static_shape(weights) or ()
@@ -169,6 +168,7 @@ class Claimer(ViewRewriter):
             "strides": [int(s) for s in attrs.strides],
             "dilation": [int(d) for d in attrs.dilation],
             "groups": int(attrs.groups),
+            "residual": False,
             "plans": {"cudnn": 0, "texts": []},
         }
         return kernel, list(call.args)
