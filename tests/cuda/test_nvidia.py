@@ -125,8 +125,8 @@ def test_a_convolution_takes_factor_bias_and_activation():
     assert kernel == {
         "kind": "conv2d", "dtype": "float32", "tf32": False, "layout": "NCHW",
         "input": [1, 3, 9, 12], "weights": [8, 3, 3, 3], "output": [1, 8, 9, 6],
-        "padding": [1, 1], "strides": [1, 2], "dilation": [1, 1], "groups": 1, "residual": False, "bias": True, "activation": "relu",
-        "plans": {"cudnn": 0, "texts": []},
+        "padding": [1, 1], "strides": [1, 2], "dilation": [1, 1], "groups": 1, "residual": False,
+        "bias": True, "activation": "relu", "plans": {"cudnn": 0, "texts": []},
     }  # fmt: skip
     bias, weights = sorted((value.numpy() for value in parameters.values()), key=np.size)
     np.testing.assert_array_equal(bias, shift.value.numpy().reshape(-1))
