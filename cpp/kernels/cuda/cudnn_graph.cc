@@ -199,11 +199,12 @@ void OperationGraph::Reduce(int reduction, const Descriptor& x, const Descriptor
   operation.Finalize();
 }
 
-Descriptor OperationGraph::Finish() const {
+Descriptor OperationGraph::Finish(void* handle) const {
   Descriptor graph(kGraphOperations);
   std::vector<void*> operations;
   for (const Descriptor& operation : operations_) operations.push_back(operation.get());
   graph.SetPointers(kOperationsList, kIsDescriptor, operations);
+  if (handle != nullptr) graph.SetPointers(kOperationsHandle, kIsHandle, {handle});
   graph.Finalize();
   return graph;
 }
@@ -251,7 +252,7 @@ std::vector<Descriptor> Configurations(const Descriptor& graph, int mode, const 
 /// Plans by the heuristics, for the GPU of `handle` or of `device`.
 std::vector<Descriptor> BuildPlans(const OperationGraph& operations, void* handle,
                                    const Descriptor* device, const EngineRules& rules) {
-  const Descriptor graph = operations.Finish();
+  const Descriptor graph = operations.Finish(handle);
   std::vector<Descriptor> plans;
   for (const int mode : {kHeuristicsA, kHeuristicsFallback}) {
     if (!plans.empty()) break;
@@ -333,6 +334,16 @@ class Plan final : public Candidate {
 };
 
 }  // namespace
+
+std::vector<std::string> ReadPlans(const runtime::JsonCursor& item) {
+  item.AllowFields({"cudnn", "texts"});
+  std::vector<std::string> texts;
+  for (const runtime::JsonCursor& text : item.Field("texts").Items())
+    texts.push_back(text.String());
+  const std::int64_t version = item.Field("cudnn").NonNegative();
+  if (texts.empty() || static_cast<std::size_t>(version) != CudnnVersion()) return {};
+  return texts;
+}
 
 std::string CudnnDeviceProperties(int device) {
   const Descriptor properties(kGraphDevice);

@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/candidates.h"
 #include "kernels/cuda/libraries.h"
+#include "runtime/json_cursor.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -88,7 +89,8 @@ class OperationGraph {
   };
   const std::vector<Operand>& operands() const { return operands_; }
   const std::vector<std::int64_t>& ids() const { return ids_; }
-  Descriptor Finish() const;
+  /// For the GPU of `handle`; without one for properties that are named later.
+  Descriptor Finish(void* handle) const;
 
  private:
   const Descriptor& Make(const GraphTensor& tensor, bool is_virtual, bool by_value);
@@ -105,6 +107,9 @@ struct EngineRules {
   bool compiled_at_runtime = true;  // in seconds, by NVRTC
   std::size_t most = 4;             // plans
 };
+
+/// Reads `{"cudnn": version, "texts": [...]}`; the texts if this is the version of cuDNN here.
+std::vector<std::string> ReadPlans(const runtime::JsonCursor& item);
 
 /// A GPU's properties as cuDNN writes them (JSON).
 std::string CudnnDeviceProperties(int device);

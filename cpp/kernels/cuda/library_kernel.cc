@@ -2,6 +2,7 @@
 // bytes are their descriptions.
 #include "kernels/cuda/library_kernel.h"
 
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
@@ -11,6 +12,8 @@
 
 #include "ffi/runtime/bound_plan.h"
 #include "ffi/runtime/errors.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cudnn_graph.h"
 #include "kernels/cuda/libraries.h"
 #include "runtime/cuda/stream_ends.h"
 
@@ -33,16 +36,6 @@ std::vector<int> ReadIntegers(const JsonCursor& list) {
     result.push_back(static_cast<int>(item.Int(0, (1LL << 31) - 1)));
   }
   return result;
-}
-
-/// Plans that this version of cuDNN can read.
-std::vector<std::string> ReadPlans(const JsonCursor& item) {
-  item.AllowFields({"cudnn", "texts"});
-  std::vector<std::string> texts;
-  for (const JsonCursor& text : item.Field("texts").Items()) texts.push_back(text.String());
-  const std::int64_t version = item.Field("cudnn").NonNegative();
-  if (texts.empty() || static_cast<std::size_t>(version) != CudnnVersion()) return {};
-  return texts;
 }
 
 MatrixDescription ReadMatrix(const JsonCursor& item) {
@@ -184,6 +177,34 @@ ffi::Module Make(const ffi::String& json) {
 
 ffi::Module Load(const ffi::Bytes& bytes) { return Make(ffi::String(bytes.data(), bytes.size())); }
 
+/// Plans of cuDNN for a kernel's description and a GPU's properties (JSON each), as text: a
+/// convolution of this module, or attention as `ReadAttention` reads it. Needs no GPU.
+ffi::Array<ffi::String> CompileKernelPlans(const ffi::String& description,
+                                           const ffi::String& properties) {
+  return runtime::TranslateErrors([&] {
+    const JsonCursor item = JsonCursor::Parse(description, "kernel");
+    std::vector<std::string> texts;
+    try {
+      texts = item.OptionalField("kind") ? CompileConvolution(ReadConvolution(item), properties)
+                                         : CompileAttention(ReadAttention(item), properties);
+    } catch (const CudnnRefusal&) {
+      // cuDNN is too old for it.
+    }
+    ffi::Array<ffi::String> result;
+    for (const std::string& text : texts) result.push_back(text);
+    return result;
+  });
+}
+
+/// cuDNN's version as it counts, such as 91900; 0 where it is missing.
+std::int64_t FindCudnnVersion() { return static_cast<std::int64_t>(CudnnVersion()); }
+
+/// A GPU's properties as cuDNN writes them.
+ffi::String DeviceProperties(std::int64_t device) {
+  return runtime::TranslateErrors(
+      [&] { return ffi::String(CudnnDeviceProperties(static_cast<int>(device))); });
+}
+
 /// Why the libraries cannot be used here; empty where they can.
 ffi::String WhyNot() {
   try {
@@ -202,6 +223,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("tvm_sched.make_nvidia_module", Make)
       .def("tvm_sched.why_not_nvidia", WhyNot)
+      .def("tvm_sched.cudnn_version", FindCudnnVersion)
+      .def("tvm_sched.cudnn_plans", CompileKernelPlans)
+      .def("tvm_sched.cudnn_device_properties", DeviceProperties)
       .def("ffi.Module.load_from_bytes.tvm_sched_nvidia", Load);
 }
 
