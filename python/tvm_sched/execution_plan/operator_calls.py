@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..problem import OpGraph
@@ -25,6 +25,9 @@ class KernelCall:
         Whether it returns its outputs instead of writing them into its last arguments.
     inputs, outputs : tuple of str
         Names of tensors, in the order of the call.
+    in_place : mapping of int to int
+        By position of an output, the position of the input that it updates: the kernel writes what changes, into the
+        input's memory.
     """
 
     operator: str
@@ -33,6 +36,7 @@ class KernelCall:
     packed: bool
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    in_place: Mapping[int, int] = field(default_factory=dict)
 
 
 class Calls(Protocol):
