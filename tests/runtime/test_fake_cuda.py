@@ -49,6 +49,13 @@ CASES = {
         ("a_gpu_without_room_leaves_states_as_they_were", 4, 1),
         ("a_module_goes_while_pythons_kernels_still_run", 4, 1),
     ],
+    "fake_cuda_cold_start": [
+        ("parameters_are_pinned_where_the_file_is_mapped", 1, 1),
+        ("memory_that_cannot_be_registered_is_allocated", 1, 1),
+        ("a_module_goes_before_its_parameters_are_read", 1, 1),
+        ("preparation_opens_the_gpu_and_stages_say_so", 1, 1),
+        ("a_fork_reads_anew", 1, 1),
+    ],
     "fake_cuda_doctor": [
         ("artifacts_are_healthy", 4, 1),
         ("faults_are_told", 4, 1),

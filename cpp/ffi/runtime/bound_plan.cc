@@ -31,6 +31,11 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, con
           << "\", which is neither in the imported kernel modules nor a global function";
     }
     BindKernel(step, *std::move(function));
+    if (!devices_) continue;
+    preparations_.resize(plan_->steps.size());
+    if (std::optional<ffi::Function> ready = lookup(kPrepareKernel + name)) {
+      preparations_[step] = CallOf(step, *std::move(ready));
+    }
   }
 }
 
@@ -86,20 +91,26 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
           {&arguments[i], buffers[i], devices_ ? given_->device_of_step()[index] : 0});
     }
   }
-  const ffi::AnyView* list = arguments.data();
-  const auto count = static_cast<int>(arguments.size());
   if (step.calling == Calling::kPacked) {
+    const ffi::AnyView* list = arguments.data();
+    const auto count = static_cast<int>(arguments.size());
     bindings_.kernels[index] = [this, index, list, count, function = std::move(function)] {
       ffi::Any result;
       function.CallPacked(list, count, &result);
       StoreResults(index, result);
     };
   } else {
-    bindings_.kernels[index] = [list, count, function = std::move(function)] {
-      ffi::Any result;
-      function.CallPacked(list, count, &result);
-    };
+    bindings_.kernels[index] = CallOf(index, std::move(function));
   }
+}
+
+Kernel BoundPlan::CallOf(int step, ffi::Function function) const {
+  const std::vector<ffi::AnyView>& arguments = arguments_[step];
+  return [list = arguments.data(), count = static_cast<int>(arguments.size()),
+          function = std::move(function)] {
+    ffi::Any result;
+    function.CallPacked(list, count, &result);
+  };
 }
 
 void BoundPlan::StoreResults(int index, const ffi::Any& result) const {
@@ -131,14 +142,25 @@ void BoundPlan::StoreResults(int index, const ffi::Any& result) const {
 }
 
 void BoundPlan::AttachParameters(ParameterStore& parameters) {
+  if (attached_ == parameters.version()) return;
+  if (devices_) {
+    parameters.Pin(*devices_);
+    pinned_.assign(plan_->buffers.size(), {});
+  }
   for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
     const Source& source = plan_->buffers[i].source;
     if (source.kind != SourceKind::kParameter) continue;
     const std::string& name = plan_->parameters[source.index].name;
-    tensors_[i] = devices_ ? parameters.GetPinned(name, *devices_) : parameters.Get(name);
+    if (devices_) {
+      pinned_[i] = parameters.GetPinned(name);
+      bindings_.buffers[i] = pinned_[i].data;
+      continue;
+    }
+    tensors_[i] = parameters.Get(name);
     bindings_.buffers[i] = DataOf(tensors_[i]);
   }
   if (!elsewhere_.empty()) AttachElsewhere(parameters);
+  attached_ = parameters.version();
 }
 
 void BoundPlan::AttachElsewhere(ParameterStore& parameters) {

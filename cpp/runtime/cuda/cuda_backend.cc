@@ -119,6 +119,16 @@ void CudaBackend::MakeTimers() {
   }
 }
 
+void CudaBackend::PrepareSteps(const std::vector<Kernel>& preparations) {
+  for (std::size_t step = 0; step < preparations.size(); ++step) {
+    if (!preparations[step]) continue;
+    const StreamOfQueue& stream = streams_[routes_.steps[step].stream];
+    devices_->Enter(stream.device);
+    const CurrentStream current(devices_->Gpu(stream.device), stream.handle.get());
+    preparations[step]();
+  }
+}
+
 void CudaBackend::Begin(const RunContext& run) {
   devices_->Enter(0);
   began_ = run.began;
@@ -225,7 +235,18 @@ int CudaBackend::Workers() const {
   return cores;
 }
 
-Interval CudaBackend::Launch(const Kernel& kernel, const Timing& timing, const RunContext&) {
+bool CudaBackend::AwaitParameters(const std::vector<int>& buffers, const RunContext& run) const {
+  if (pinned_ == nullptr) return true;
+  for (int buffer : buffers) {
+    const cuda::PinnedParameter& parameter = (*pinned_)[buffer];
+    if (!parameter.memory) continue;
+    if (!parameter.memory->Await(parameter.data, parameter.size, run.stopped)) return false;
+  }
+  return true;
+}
+
+Interval CudaBackend::Launch(const Kernel& kernel, const Timing& timing, const RunContext& run) {
+  if (!AwaitParameters(plan_->steps[timing.step].inputs, run)) return {};
   const int device = streams_[routes_.steps[timing.step].stream].device;
   const CurrentStream current(devices_->Gpu(device), Enter(timing.step));
   kernel();
@@ -233,20 +254,31 @@ Interval CudaBackend::Launch(const Kernel& kernel, const Timing& timing, const R
 }
 
 Interval CudaBackend::Copy(void* to, const void* from, Bytes size, const Timing& timing,
-                           const RunContext&) {
+                           const RunContext& run) {
   const StepRoute& route = routes_.steps[timing.step];
+  const std::vector<int>& inputs = plan_->steps[timing.step].inputs;
+  if (!AwaitParameters(inputs, run)) return {};
   const cuda::Stream stream = Enter(timing.step);
   if (size.count == 0 || to == from) return {};
   const auto target = reinterpret_cast<DevicePointer>(to);
   const auto source = reinterpret_cast<DevicePointer>(from);
-  const auto count = static_cast<std::size_t>(size.count);
   const bool between = route.from != kHostMemory && route.to != kHostMemory;
   if (between && !devices_->Reaches(route.from, route.to)) {
     staged_.at({route.stream, route.from})->Issue(target, source, size, stream);
   } else {
     // A load, an unload or, between two GPUs with peer access, a peer copy: addresses are unified,
     // so the driver knows which one it is (it does what cuMemcpyPeerAsync would).
-    Check(Driver().CopyAsync(target, source, count, stream), "the copy was refused");
+    const auto part = [&](std::int64_t offset, std::int64_t count) {
+      Check(Driver().CopyAsync(target + static_cast<DevicePointer>(offset),
+                               source + static_cast<DevicePointer>(offset),
+                               static_cast<std::size_t>(count), stream),
+            "the copy was refused");
+    };
+    if (pinned_ == nullptr || !(*pinned_)[inputs[0]].memory) {
+      part(0, size.count);
+    } else {
+      (*pinned_)[inputs[0]].memory->ForEachPart(from, size, part);
+    }
   }
   return {};
 }

@@ -13,6 +13,7 @@
 #include "runtime/cuda/completion.h"
 #include "runtime/cuda/devices.h"
 #include "runtime/cuda/handles.h"
+#include "runtime/cuda/pinned_parameters.h"
 #include "runtime/cuda/staged_copy.h"
 #include "runtime/cuda/step_routes.h"
 #include "runtime/cuda/turns.h"
@@ -29,6 +30,12 @@ class CudaBackend final : public Backend, public Streams {
 
   /// Runs to come wait for their turn; null: they don't, as replayed graphs must not.
   void TakeTurns(std::shared_ptr<cuda::Turns> turns) { turns_ = std::move(turns); }
+  /// Of each buffer: the parameter in pinned memory that it is. A step that reads one waits until
+  /// it is read and pinned.
+  using PinnedBuffers = std::vector<cuda::PinnedParameter>;
+  void UseParameters(const PinnedBuffers* pinned) { pinned_ = pinned; }
+  /// Do what steps can do before they are issued, each on its stream; empty where there is nothing.
+  void PrepareSteps(const std::vector<Kernel>& preparations);
   /// What the next run takes from streams of its caller and leaves there.
   void Serve(std::vector<cuda::Exchange> exchanges) { callers_.Set(std::move(exchanges)); }
 
@@ -72,6 +79,9 @@ class CudaBackend final : public Backend, public Streams {
     int stream;  // that it is recorded on
   };
 
+  /// False where the run was stopped meanwhile. `buffers` are those of a step.
+  bool AwaitParameters(const std::vector<int>& buffers, const RunContext& run) const;
+
   void MakeStreams();
   void MakeStagedCopies();
   void MakeTimers();
@@ -89,6 +99,8 @@ class CudaBackend final : public Backend, public Streams {
   std::vector<int> last_stream_;  // of each queue in this run, or -1
   std::vector<cuda::EventHandle> ends_;
   std::map<std::pair<int, int>, std::unique_ptr<cuda::StagedCopy>> staged_;  // by stream, sender
+
+  const PinnedBuffers* pinned_ = nullptr;
 
   std::shared_ptr<cuda::Turns> turns_;
   std::shared_ptr<cuda::Turns> taken_;  // by the run that issues its steps

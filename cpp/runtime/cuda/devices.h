@@ -32,6 +32,11 @@ class Devices {
   /// The same of GPUs.
   bool Joined(int from, int to) const { return from == to || peers_[from][to]; }
 
+  /// Whether all GPUs read registered memory of the host at the host's addresses, and whether they
+  /// take what the process itself may only read.
+  bool ReadRegisteredMemory() const { return All(kRegisteredAtHostAddress); }
+  bool ReadOnlyRegistration() const { return All(kReadOnlyRegister); }
+
   /// Memory of a device, given back with the last reference; kernels of others may read it where
   /// they are peers.
   std::shared_ptr<std::byte> Allocate(int device, Bytes size) const {
@@ -46,7 +51,9 @@ class Devices {
   std::shared_ptr<std::byte> AllocateHost(Bytes size) const;
 
  private:
+  void OpenGpus();
   void OpenGpu(int gpu);
+  bool All(int attribute) const;
   void ConnectPeers();
 
   std::vector<int> gpus_;          // of each device

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "runtime/stages.h"
+
 namespace tvm_sched::runtime::cuda {
 
 namespace {
@@ -57,6 +59,7 @@ struct Opened {
   pid_t owner = getpid();
 
   Opened() {
+    const StageTimer timer("driver");
     setenv(kConnections, kMostConnections, /*overwrite=*/0);
     if (const Result result = api.Init(0); result != kSuccess) {
       throw CudaMissingError("the CUDA driver finds no usable device: cuInit gave " +

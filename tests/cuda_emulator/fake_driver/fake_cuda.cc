@@ -137,6 +137,33 @@ EXPORT int cuMemHostAlloc(void** address, std::size_t size, unsigned) {
 EXPORT int cuMemFreeHost(void* address) {
   return Release(reinterpret_cast<std::uintptr_t>(address));
 }
+/// Whole pages, as the driver pins them. A copy stays within one registration, see OwnerOf.
+EXPORT int cuMemHostRegister_v2(void* address, std::size_t size, unsigned flags) {
+  ENTER(cuMemHostRegister_v2);
+  constexpr std::uintptr_t kPage = 4096;
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  if (size == 0 || begin % kPage != 0) return kInvalidValue;
+  State& state = TheState();
+  std::lock_guard lock(state.mutex);
+  if (current == nullptr) return kInvalidContext;
+  if (!ReadableAndWritable(begin, size, (flags & kRegisterReadOnly) != 0)) return kInvalidValue;
+  const auto after = state.allocations.lower_bound(begin);
+  if (after != state.allocations.end() && after->first < begin + size) return kAlreadyRegistered;
+  if (after != state.allocations.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second.size > begin) return kAlreadyRegistered;
+  }
+  state.allocations[begin] = {size, -1, true};
+  return kOk;
+}
+EXPORT int cuMemHostUnregister(void* address) {
+  State& state = TheState();
+  std::lock_guard lock(state.mutex);
+  const auto found = state.allocations.find(reinterpret_cast<std::uintptr_t>(address));
+  if (found == state.allocations.end() || !found->second.registered) return kNotRegistered;
+  state.allocations.erase(found);
+  return kOk;
+}
 EXPORT int cuMemcpyAsync(std::uintptr_t to, std::uintptr_t from, std::size_t size,
                          StreamRecord* stream) {
   ENTER(cuMemcpyAsync);

@@ -2,8 +2,11 @@
 #include "state.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 namespace fake_cuda {
 
@@ -89,6 +92,20 @@ int OwnerOf(std::uintptr_t address, std::size_t size) {
   return address + size <= found->first + found->second.size ? found->second.device : -2;
 }
 
+bool ReadableAndWritable(std::uintptr_t begin, std::size_t size, bool read_only) {
+  std::ifstream maps("/proc/self/maps");  // in the order of addresses
+  std::uintptr_t covered = begin;
+  for (std::string line; covered < begin + size && std::getline(maps, line);) {
+    unsigned long low = 0, high = 0;
+    char mode[5] = "";
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &low, &high, mode) != 3) return false;
+    if (high <= covered) continue;
+    if (low > covered || mode[0] != 'r' || (!read_only && mode[1] != 'w')) return false;
+    covered = high;
+  }
+  return covered >= begin + size;
+}
+
 long long Used(int device) {
   long long used = 0;
   for (const auto& [address, allocation] : TheState().allocations) {
@@ -107,7 +124,9 @@ void* Reserve(std::size_t size, int device) {
 int Release(std::uintptr_t address) {
   State& state = TheState();
   std::lock_guard lock(state.mutex);
-  if (state.allocations.erase(address) == 0) return kInvalidValue;
+  const auto found = state.allocations.find(address);
+  if (found == state.allocations.end() || found->second.registered) return kInvalidValue;
+  state.allocations.erase(found);
   std::free(reinterpret_cast<void*>(address));
   return kOk;
 }

@@ -23,6 +23,8 @@ namespace fake_cuda {
 
 constexpr int kOk = 0, kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kNotReady = 600;
 constexpr int kAlreadyEnabled = 704, kNotEnabled = 705;
+constexpr int kAlreadyRegistered = 712, kNotRegistered = 713;
+constexpr unsigned kRegisterReadOnly = 8;
 constexpr int kCaptureUnsupported = 900, kUnjoined = 904, kIsolation = 905;
 
 using Work = std::function<void()>;
@@ -68,7 +70,8 @@ struct StreamRecord {
 
 struct Allocation {
   std::size_t size;
-  int device;  // -1: pinned
+  int device;               // -1: pinned
+  bool registered = false;  // memory of the process itself
 };
 
 struct Failure {
@@ -120,6 +123,9 @@ void Loop(StreamRecord* stream);
 void Submit(StreamRecord* stream, Work work, char kind = 0);
 /// The device of memory that was allocated here: -1 where it is pinned, -2 where it is neither.
 int OwnerOf(std::uintptr_t address, std::size_t size);
+/// Whether a range of the process's memory is mapped, and for writing, too, unless it is
+/// `read_only`.
+bool ReadableAndWritable(std::uintptr_t begin, std::size_t size, bool read_only);
 long long Used(int device);
 void* Reserve(std::size_t size, int device);
 int Release(std::uintptr_t address);
