@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import tvm_sched.cli
 import tvm_sched_bench.cli
@@ -204,14 +205,18 @@ def test_help_groups_the_commands_by_task_and_names_the_first_five():
     places = [shown.index(f"─ {panel} ─") for panel in PANELS]
     assert places == sorted(places)
     assert "─ Commands ─" not in shown, "every command belongs to a task"
-    start = " ".join(shown[shown.index("Start here") : shown.index("─ Options ─")].split())
-    assert re.findall(r"doctor|inspect|schedule|compile|run", start) == [
-        "doctor",
-        "inspect",
-        "schedule",
-        "compile",
-        "run",
-    ]
+    first = shown[places[0] : places[1]]
+    assert re.findall(r"│ (\w+) ", first) == ["auto", "inspect", "schedule", "compile", "run"]
+
+
+def test_without_arguments_it_says_what_to_try():
+    shown = CliRunner().invoke(app, [], prog_name="tvm-sched")
+    assert shown.exit_code == 0
+    tried = [line.split()[1:] for line in shown.stdout.splitlines() if line.startswith("  tvm-sched ")]
+    assert [words[0] for words in tried] == ["auto", "schedule", "sweep", "doctor"]
+    for command, *rest in tried:
+        known = {flag for parameter in options(ALL[command]) for flag in parameter.opts}
+        assert {word for word in rest if word.startswith("-")} <= known
 
 
 @pytest.mark.parametrize("command", ["compile", "plan", "schedule", "problem", "profile", "pipeline", "inspect"])
