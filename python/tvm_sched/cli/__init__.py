@@ -20,6 +20,7 @@ from . import (  # noqa: F401 - each registers its commands
     inspect,
     pipeline_command,
     schedule_commands,
+    sweep,
 )
 from .attached_commands import MACHINE, RESEARCH
 from .cache import app as cache

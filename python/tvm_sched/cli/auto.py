@@ -17,8 +17,8 @@ from .output import Output
 from .registration import app, command
 
 if TYPE_CHECKING:
-    from ..relax import CompiledModel
     from ..auto import Plan
+    from ..relax import CompiledModel
     from ..report.gains import Gains
 
 ARTIFACT, REPORT = "model.so", "report.html"

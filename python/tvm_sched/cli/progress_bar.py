@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from types import TracebackType
 
@@ -41,7 +41,7 @@ class Step:
     def __init__(self, console: Console, title: str, note: Callable[[str], None] = lambda text: None) -> None:
         self.console, self.title, self.note = console, title, note
         self._begin = self._since = time.monotonic()
-        self._what, self._spent = "", Counter[str]()
+        self._what, self._spent = "", defaultdict[str, float](float)
         self._text = title
         self._listening = report_to(self)
         self._over = threading.Event()
@@ -105,7 +105,7 @@ class Step:
         self._count("")
         parts = [
             f"{what} {spent:.1f} s"
-            for what, spent in self._spent.most_common(MOST_NAMED)
+            for what, spent in sorted(self._spent.items(), key=lambda part: -part[1])[:MOST_NAMED]
             if what and spent >= WORTH_NAMING * seconds
         ]
         return f" ({', '.join(parts)})" if parts else ""
