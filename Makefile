@@ -44,7 +44,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels test-aarch64 clean
+.PHONY: mutants test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels test-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -101,6 +101,9 @@ test-emulated-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run all networks and more 
 	@$(PY) tests/cuda_emulator/run.py -- true  # says what is missing where GPUs cannot be emulated
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS) tests/cuda_emulator
 
+mutants: $(STAMPS)/dev $(STAMPS)/library ## Break the CUDA runtime and kernels in many ways; fail if the tests let one pass (MUTANTS_ARGS="--only staged")
+	$(PY) tests/cuda_emulator/mutants/run.py $(MUTANTS_ARGS)
+
 test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests
 	@echo "== C++ tests"
 	cmake -S . -B build -DTVM_SCHED_BUILD_TESTS=ON -DPython_EXECUTABLE=$(abspath $(PY)) >build/configure.log || { cat build/configure.log; exit 1; }
@@ -154,7 +157,7 @@ test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run a list of TVM's own tests with 
 
 bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench
-	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_kernels.py benchmarks/gpu_latency.py benchmarks/gpu_runtime.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py distributions/frontends/benchmarks/onnx_fuzz.py benchmarks/opara_gpu.py benchmarks/processors.py distributions/frontends/benchmarks/torch_architectures.py distributions/frontends/benchmarks/torch_conformance.py distributions/frontends/benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py distributions/frontends/benchmarks/[a-z]*.py))); do \
+	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_hour.py benchmarks/gpu_kernels.py benchmarks/gpu_latency.py benchmarks/gpu_runtime.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py distributions/frontends/benchmarks/onnx_fuzz.py benchmarks/opara_gpu.py benchmarks/processors.py distributions/frontends/benchmarks/torch_architectures.py distributions/frontends/benchmarks/torch_conformance.py distributions/frontends/benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py distributions/frontends/benchmarks/[a-z]*.py))); do \
 	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \
 	done
 

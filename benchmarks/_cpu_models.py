@@ -29,26 +29,17 @@ LARGE = frozenset({"onnx/zfnet512", "tv/vgg11", "tv/vit_b_16", "hf/distilbert", 
 
 @dataclass(frozen=True)
 class Case:
-    """A network.
-
-    Parameters
-    ----------
-    name : str
-    group : str
-        One of `SETS`.
-    kind : str
-        What sort of network it is.
-    needs : tuple of str
-        Packages that it is made from.
-    make : callable
-        Makes the model and its inputs.
-    """
+    """A network."""
 
     name: str
     group: str
+    """One of `SETS`."""
     kind: str
+    """What sort of network it is."""
     needs: tuple[str, ...]
+    """Packages that it is made from."""
     make: Callable[[], Made]
+    """Makes the model and its inputs."""
 
     @property
     def half(self) -> str:

@@ -26,31 +26,23 @@ WARM = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class Method(msgspec.Struct, frozen=True):
-    """A scheduler with options, under the name that the pictures give it.
-
-    Attributes
-    ----------
-    servers : tuple of str
-        Only on these; empty: on all.
-    limit : {"", "anytime", "paper", "short", "ablation", "third"}
-        Which time limits it gets: `anytime`'s, those of the papers' methods, `sortinghat.SHORT`, `sortinghat.ABLATION`, or a
-        third of these.
-    variants : {"", "all", "heft", "apart"}
-        How groups of operators are computed: as fused kernels; by its own choice; by HEFT's choice; all operators apart.
-    square : bool
-        Only on cells of one Latin square (`sortinghat.in_square`).
-    models : tuple of str
-        Only for these; empty: for all.
-    """
+    """A scheduler with options, under the name that the pictures give it."""
 
     label: str
     scheduler: str
     options: dict[str, Any] = {}
     servers: tuple[str, ...] = ()
+    """Only on these; empty: on all."""
     limit: str = ""
+    """Which time limits it gets: `anytime`'s, those of the papers' methods, `sortinghat.SHORT`, `sortinghat.ABLATION`,
+    or a third of these."""
     variants: str = ""
+    """How groups of operators are computed: as fused kernels; by its own choice; by HEFT's choice; all operators apart.
+    """
     square: bool = False
+    """Only on cells of one Latin square (`sortinghat.in_square`)."""
     models: tuple[str, ...] = ()
+    """Only for these; empty: for all."""
 
     def why_not(self) -> str:
         """Reason why the method cannot run here; empty if it can."""
@@ -82,45 +74,31 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct):
-    """The result of a case; times in seconds, None if there is none.
-
-    Attributes
-    ----------
-    error : str
-        Why there is no schedule: memory that does not suffice, say.
-    latency, bound, bound_name
-        By the simulator; no schedule is faster than the bound.
-    critical_path : float
-        The papers' Critical Path, see `tvm_sched.schedulers.REFERENCES`.
-    record, wall : float
-        Latency of the emulated run (`emulate`); None until it was run.
-    found_in : float
-        Time that the scheduler took.
-    warm : list of float
-        Latency where a part of the parameters (`WARM`) remains from a run before.
-    spans : list of (lane, kind, begin, end)
-        The timeline, where it was asked for.
-    schedule : Schedule
-        What is run, now or in a later, quieter hour.
-    checked : str
-        What `tvm_sched_check` said of it.
-    made : str
-        The commit and the date of the sources that computed it.
-    """
+    """The result of a case; times in seconds, None if there is none."""
 
     error: str = ""
+    """Why there is no schedule: memory that does not suffice, say."""
     latency: float | None = None
     bound: float | None = None
     bound_name: str = ""
+    """By the simulator; no schedule is faster than the bound."""
     critical_path: float | None = None
+    """The papers' Critical Path, see `tvm_sched.schedulers.REFERENCES`."""
     record: float | None = None
     wall: float | None = None
+    """Latency of the emulated run (`emulate`); None until it was run."""
     found_in: float = 0.0
+    """Time that the scheduler took."""
     warm: list[float] = []
+    """Latency where a part of the parameters (`WARM`) remains from a run before."""
     spans: list[tuple[str, str, float, float]] = []
+    """The timeline, where it was asked for."""
     schedule: Schedule | None = None
+    """What is run, now or in a later, quieter hour."""
     checked: str = "made before pages were checked"
+    """What `tvm_sched_check` said of it."""
     made: str = ""
+    """The commit and the date of the sources that computed it."""
 
 
 class Cells:

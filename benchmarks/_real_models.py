@@ -22,46 +22,31 @@ OPTIONS = {"work": 0.3, "time_limit": 10}
 
 @dataclass(frozen=True)
 class RealModel:
-    """A file in a package.
-
-    Parameters
-    ----------
-    package : str
-        The distribution on PyPI.
-    file : str
-        The file's path below the folder where packages are installed.
-    kind : str
-        What the model does.
-    shapes, constants : dict
-        As for `tvm_sched.relax.load_model`; inputs that the file fixes are left out.
-    states : dict of int to str
-        Outputs that are the inputs of the next call.
-    high : int
-        Whole numbers that are fed lie below it.
-    picture : bool
-        Whether a picture with text is fed instead of noise, in which a detector sees nothing.
-    eight_bits : bool
-        Whether values inside the model are rounded to 8 bits, where the last bit of a float decides to which.
-    sixteen_bits : bool
-        Whether its tensors are float16.
-    unseen : bool
-        Whether nobody looked at the file before it was first run.
-    first : str
-        Of an unseen file: what became of that first run, before anything was changed for it.
-    """
+    """A file in a package."""
 
     package: str
+    """The distribution on PyPI."""
     file: str
+    """The file's path below the folder where packages are installed."""
     kind: str
+    """What the model does."""
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
+    """As for `tvm_sched.relax.load_model`; inputs that the file fixes are left out."""
     states: dict[int, str] = field(default_factory=dict)
+    """Outputs that are the inputs of the next call."""
     high: int = 4
+    """Whole numbers that are fed lie below it."""
     picture: bool = False
+    """Whether a picture with text is fed instead of noise, in which a detector sees nothing."""
     eight_bits: bool = False
+    """Whether values inside the model are rounded to 8 bits, where the last bit of a float decides to which."""
     sixteen_bits: bool = False
+    """Whether its tensors are float16."""
     unseen: bool = False
+    """Whether nobody looked at the file before it was first run."""
     first: str = ""
+    """Of an unseen file: what became of that first run, before anything was changed for it."""
 
     @property
     def tolerance(self) -> float:
@@ -121,23 +106,16 @@ TESTED = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of compiling and running a model.
-
-    Parameters
-    ----------
-    error : float
-        Largest difference from ONNX Runtime over the largest value of an output; whole numbers have to be equal, else
-        it is infinite.
-    seconds : float
-        To import and compile.
-    spread : float
-        The same difference between ONNX Runtime without and with its optimisations: no other implementation can be
-        nearer than that.
-    """
+    """The outcome of compiling and running a model."""
 
     error: float
+    """Largest difference from ONNX Runtime over the largest value of an output; whole numbers have to be equal, else it
+    is infinite."""
     seconds: float
+    """To import and compile."""
     spread: float = 0.0
+    """The same difference between ONNX Runtime without and with its optimisations: no other implementation can be
+    nearer than that."""
 
 
 def _read(item: dict[str, Any]) -> RealModel:

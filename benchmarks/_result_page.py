@@ -49,31 +49,21 @@ Direction = Literal["least", "most", "zero", "none"]
 
 @dataclass(frozen=True)
 class Row:
-    """A figure.
-
-    Parameters
-    ----------
-    case : str
-        Instance or network.
-    method : str
-        Method.
-    figure, unit : float, str
-        Result. The best figure is marked if `LEAST`, `MOST` or `NEAREST_ZERO` names the unit.
-    peer : float or None
-        The peer's figure from the same run; None without a peer.
-    peer_name : str
-        Name of the peer.
-    note : str
-        Text in brackets behind the figure.
-    """
+    """A figure."""
 
     case: str
+    """Instance or network."""
     method: str
+    """Method."""
     figure: float
     unit: str
+    """Result. The best figure is marked if `LEAST`, `MOST` or `NEAREST_ZERO` names the unit."""
     peer: float | None = None
+    """The peer's figure from the same run; None without a peer."""
     peer_name: str = ""
+    """Name of the peer."""
     note: str = ""
+    """Text in brackets behind the figure."""
 
 
 @dataclass(frozen=True)

@@ -29,21 +29,14 @@ COMPARES = re.compile(
 
 
 class Claim(NamedTuple):
-    """A sentence, or a part of one, that README must have.
-
-    Parameters
-    ----------
-    text : callable
-        Returns the text, with the figures of the source.
-    source : str
-        Page or data file of the figures, relative to the repository.
-    sides : str
-        What both sides had: graph, kernels, variants, time, and who set the parameters.
-    """
+    """A sentence, or a part of one, that README must have."""
 
     text: Callable[[], str]
+    """Returns the text, with the figures of the source."""
     source: str
+    """Page or data file of the figures, relative to the repository."""
     sides: str
+    """What both sides had: graph, kernels, variants, time, and who set the parameters."""
 
 
 Table = dict[str, dict[str, str]]

@@ -90,19 +90,13 @@ for number, file in enumerate(sys.argv[1:]):
 
 @dataclass(frozen=True)
 class Pair:
-    """Two similar models: the second is compiled after the first.
-
-    Attributes
-    ----------
-    first, second : str
-        Files' names.
-    what : str
-        How they differ.
-    """
+    """Two similar models: the second is compiled after the first."""
 
     first: str
     second: str
+    """Files' names."""
     what: str
+    """How they differ."""
 
 
 PAIRS = (

@@ -55,22 +55,15 @@ TOLERANCE = 0.05
 
 @dataclass(frozen=True)
 class Claim:
-    """A figure of Section V: a latency in ms, or the ratio of two, as ``"a / b"``.
-
-    Parameters
-    ----------
-    sweep, figure : str
-    low, high : float
-        Least and most that the paper prints.
-    at : float, optional
-        The sweep's value; left out: over all its values.
-    """
+    """A figure of Section V: a latency in ms, or the ratio of two, as ``"a / b"``."""
 
     sweep: str
     figure: str
     low: float
     high: float
+    """Least and most that the paper prints."""
     at: float | None = None
+    """The sweep's value; left out: over all its values."""
 
     def said(self) -> str:
         """Return the paper's text of the claim."""

@@ -9,20 +9,13 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class MissingShape:
-    """An input has dimensions without a size: ``shapes`` would give them.
-
-    Attributes
-    ----------
-    input : str
-    example : tuple of int
-        A shape that would do.
-    symbol : str, optional
-        The symbol that the model declares for the first open dimension.
-    """
+    """An input has dimensions without a size: ``shapes`` would give them."""
 
     input: str
     example: tuple[int, ...]
+    """A shape that would do."""
     symbol: str | None = None
+    """The symbol that the model declares for the first open dimension."""
 
     def __str__(self) -> str:
         by_symbol = f", or {self.symbol}=1 for all inputs" if self.symbol else ""
@@ -31,15 +24,10 @@ class MissingShape:
 
 @dataclass(frozen=True)
 class MissingConstant:
-    """A value decides about shapes or control flow: ``constants`` would give it.
-
-    Attributes
-    ----------
-    inputs : tuple of str
-        The inputs of the model from which the value is computed; empty if they are not known.
-    """
+    """A value decides about shapes or control flow: ``constants`` would give it."""
 
     inputs: tuple[str, ...] = ()
+    """The inputs of the model from which the value is computed; empty if they are not known."""
 
     def __str__(self) -> str:
         given = ", ".join(f"{name!r}: VALUE" for name in self.inputs) or "NAME: VALUE"

@@ -25,25 +25,17 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model as a Relax module and its parameters.
-
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        Its ``main`` takes the inputs, then the parameters; the function attribute ``num_input`` says how many inputs.
-        All shapes are static.
-    parameters : dict of str to numpy.ndarray
-        Values of the parameters, in the order in which ``main`` takes them, under the names that the file gave them.
-    name : str
-        Name of the model: the stem of its file, or the name of its graph.
-    output_names : tuple of str
-        The model's names of the outputs of ``main``, nested ones flattened; () if the model has none.
-    """
+    """A model as a Relax module and its parameters."""
 
     mod: tvm.IRModule
+    """Its ``main`` takes the inputs, then the parameters; the function attribute ``num_input`` says how many inputs.
+    All shapes are static."""
     parameters: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    """Values of the parameters, in the order in which ``main`` takes them, under the names that the file gave them."""
     name: str = "model"
+    """Name of the model: the stem of its file, or the name of its graph."""
     output_names: tuple[str, ...] = ()
+    """The model's names of the outputs of ``main``, nested ones flattened; () if the model has none."""
 
     @property
     def inputs(self) -> dict[str, tuple[tuple[int, ...], str]]:

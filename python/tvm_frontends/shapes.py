@@ -46,22 +46,15 @@ Dimension: TypeAlias = "int | str | Expression | None"
 
 @dataclass(frozen=True)
 class DeclaredInput:
-    """An input as the model declares it.
-
-    Attributes
-    ----------
-    name : str
-    shape : tuple or None
-        Each dimension a number, a symbol's name, an `Expression` of symbols, or None where it is not declared: such
-        dimensions are independent of each other. ``?``, ``-1`` and the empty name are taken for None. None in all where
-        not even the rank is known.
-    dtype : str or None
-        NumPy's name; None where nothing is known.
-    """
+    """An input as the model declares it."""
 
     name: str
     shape: tuple[Dimension, ...] | None
+    """Each dimension a number, a symbol's name, an `Expression` of symbols, or None where it is not declared: such
+    dimensions are independent of each other. ``?``, ``-1`` and the empty name are taken for None. None in all where not
+    even the rank is known."""
     dtype: str | None = None
+    """NumPy's name; None where nothing is known."""
 
     def __post_init__(self) -> None:
         if self.shape is not None:

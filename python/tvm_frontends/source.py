@@ -18,60 +18,39 @@ Importer = Callable[[StaticShapes, Values], ImportedModel]
 
 @dataclass(frozen=True)
 class Description:
-    """Contents of a model as its file describes them, without conversion.
-
-    Attributes
-    ----------
-    kind : str
-        ``"onnx"``, ``"torch.export"``, ``"relax"`` or ``"hugging face"``.
-    about : dict of str to str
-        Further information of the file: versions, the program that wrote it.
-    outputs : tuple of DeclaredInput
-        Empty where nothing is known before import.
-    operators : dict of str to int
-        Number of each operator in the model; empty where nothing is known before import.
-    parameters, parameter_bytes : int
-    refused : tuple of (str, str)
-        Operators that cannot be converted: the node, and why.
-    """
+    """Contents of a model as its file describes them, without conversion."""
 
     kind: str
+    """``"onnx"``, ``"torch.export"``, ``"relax"`` or ``"hugging face"``."""
     about: dict[str, str] = field(default_factory=dict)
+    """Further information of the file: versions, the program that wrote it."""
     outputs: tuple[DeclaredInput, ...] = ()
+    """Empty where nothing is known before import."""
     operators: dict[str, int] = field(default_factory=dict)
+    """Number of each operator in the model; empty where nothing is known before import."""
     parameters: int = 0
     parameter_bytes: int = 0
     refused: tuple[tuple[str, str], ...] = ()
+    """Operators that cannot be converted: the node, and why."""
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model that can be imported with several shapes; what does not depend on them is done once.
-
-    Attributes
-    ----------
-    name : str
-        Of the model.
-    where : str
-        The same for messages: the file's name, mostly.
-    inputs : tuple of DeclaredInput
-    import_with : callable
-        See `Importer`.
-    describe : callable
-        Returns a `Description`.
-    defaults : mapping of str to int
-        Sizes of symbols that are not given.
-    loose : bool
-        Whether inputs may contradict each other about a symbol, see `expand_shapes`.
-    """
+    """A model that can be imported with several shapes; what does not depend on them is done once."""
 
     name: str
+    """Of the model."""
     where: str
+    """The same for messages: the file's name, mostly."""
     inputs: tuple[DeclaredInput, ...]
     import_with: Importer
+    """See `Importer`."""
     describe: Callable[[], Description]
+    """Returns a `Description`."""
     defaults: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of symbols that are not given."""
     loose: bool = False
+    """Whether inputs may contradict each other about a symbol, see `expand_shapes`."""
 
     def combinations(
         self, shapes: InputShapes | None = None, constants: Constants | None = None

@@ -29,20 +29,13 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True)
 class BlobCache:
-    """Entries by key in one file.
-
-    Attributes
-    ----------
-    path : Path
-    limit : int
-        Bytes of all entries together. Those that were not used for longest go first.
-    used : bool
-        Whether entries are read and stored. They are not either where ``TVM_SCHED_NO_CACHE`` is set.
-    """
+    """Entries by key in one file."""
 
     path: Path
     limit: int = DEFAULT_LIMIT
+    """Bytes of all entries together. Those that were not used for longest go first."""
     used: bool = True
+    """Whether entries are read and stored. They are not either where ``TVM_SCHED_NO_CACHE`` is set."""
 
     def find(self, keys: Collection[str]) -> dict[str, bytes]:
         """The undamaged entries among these keys."""

@@ -20,43 +20,28 @@ Raw = TypeVar("Raw")
 
 @dataclass(frozen=True)
 class MethodResult(Generic[Raw]):
-    """Result of a method before it is priced.
-
-    Attributes
-    ----------
-    answer
-        As the method returned it.
-    method : str
-    options : struct
-    seconds : float
-        Wall-clock time that it took.
-    """
+    """Result of a method before it is priced."""
 
     answer: Raw
+    """As the method returned it."""
     method: str
     options: msgspec.Struct
     seconds: float
+    """Wall-clock time that it took."""
 
 
 class Proof(NamedTuple):
-    """Bound on the cost of an answer, and what counts as optimal.
-
-    Attributes
-    ----------
-    bound : float
-        No answer costs less.
-    name : str
-        The argument that gave the bound.
-    optimal : float
-        An answer that costs no more counts as optimal: the bound, and what it gives up to rounding or a solver's tolerance.
-    rounding : float
-        Share of the cost by which sums may have lifted the bound above it.
-    """
+    """Bound on the cost of an answer, and what counts as optimal."""
 
     bound: float
+    """No answer costs less."""
     name: str
+    """The argument that gave the bound."""
     optimal: float
+    """An answer that costs no more counts as optimal: the bound, and what it gives up to rounding or a solver's
+    tolerance."""
     rounding: float = 0.0
+    """Share of the cost by which sums may have lifted the bound above it."""
 
 
 def run_method(

@@ -48,18 +48,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class FileCache:
-    """Entries under one folder.
-
-    Attributes
-    ----------
-    folder : Path
-        Made when the first entry is kept.
-    limit : int
-        Bytes of all entries together. Those that were not used for longest go first.
-    """
+    """Entries under one folder."""
 
     folder: Path
+    """Made when the first entry is kept."""
     limit: int
+    """Bytes of all entries together. Those that were not used for longest go first."""
 
     def find(self, key: str) -> tuple[Path, dict[str, Any]] | None:
         """The folder of an entry and its description; None where there is none. A damaged one is removed."""

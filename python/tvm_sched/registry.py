@@ -24,31 +24,21 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Method(Generic[Function]):
-    """A method as registered.
-
-    Attributes
-    ----------
-    what, name : str
-        "scheduler", "anytime".
-    function : callable
-        It takes the options last.
-    options : type
-        A frozen `msgspec.Struct` with defaults.
-    summary : str
-        First line of the function's docstring.
-    answers_interrupt : bool
-        On Ctrl-C it returns the best answer that it has, soon, if it has one.
-    weighs_requests : bool
-        It takes a workload of several requests; otherwise it is called once for each request.
-    """
+    """A method as registered."""
 
     what: str
     name: str
+    """"scheduler", "anytime"."""
     function: Function
+    """It takes the options last."""
     options: type[msgspec.Struct]
+    """A frozen `msgspec.Struct` with defaults."""
     summary: str
+    """First line of the function's docstring."""
     answers_interrupt: bool = False
+    """On Ctrl-C it returns the best answer that it has, soon, if it has one."""
     weighs_requests: bool = False
+    """It takes a workload of several requests; otherwise it is called once for each request."""
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -83,27 +73,18 @@ class Method(Generic[Function]):
 
 @dataclass
 class Registry(Generic[Entry]):
-    """Entries of one kind by name: built-in ones, those registered by a program, and those of installed packages.
-
-    Attributes
-    ----------
-    what : str
-        The kind in errors: "cost model".
-    group : str
-        Entry points of installed packages: each names an entry, or a module that registers some when it is imported.
-    own : mapping of str to str
-        Built-in entries, written as entry points, loaded on first use.
-    entries : dict
-        Those registered so far, by name.
-    elsewhere : mapping of str to str
-        Names that our other distributions bring, with the distribution, for the message where it is not installed.
-    """
+    """Entries of one kind by name: built-in ones, those registered by a program, and those of installed packages."""
 
     what: str
+    """The kind in errors: "cost model"."""
     group: str
+    """Entry points of installed packages: each names an entry, or a module that registers some when it is imported."""
     own: Mapping[str, str] = field(default_factory=dict)
+    """Built-in entries, written as entry points, loaded on first use."""
     entries: dict[str, Entry] = field(default_factory=dict)
+    """Those registered so far, by name."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Names that our other distributions bring, with the distribution, for the message where it is not installed."""
     _loaded: bool = False
     _loading: Any = field(default_factory=RLock, init=False, repr=False, compare=False)
 

@@ -38,13 +38,6 @@ Status = Literal["optimal", "no better found", "time limit", "interrupted"]
 class SearchLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a method may search.
 
-    Parameters
-    ----------
-    time_limit : float, optional
-        Seconds by the clock.
-    work : float, optional
-        Seconds of work on an idle core, for methods that count their work.
-
     Raises
     ------
     InputError
@@ -52,7 +45,9 @@ class SearchLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     time_limit: float | None = None
+    """Seconds by the clock."""
     work: float | None = None
+    """Seconds of work on an idle core, for methods that count their work."""
 
     def __post_init__(self) -> None:
         _check_limits(self.time_limit, self.work)
@@ -215,15 +210,10 @@ class Incumbent(Generic[Answer]):
 
 
 class Improver(Protocol[StateT_contra]):
-    """A method that finds a better answer or a stronger bound.
-
-    Attributes
-    ----------
-    name : str
-        Name in notes, progress and the ablation; empty: it finds no answers, and notes leave it out.
-    """
+    """A method that finds a better answer or a stronger bound."""
 
     name: str
+    """Name in notes, progress and the ablation; empty: it finds no answers, and notes leave it out."""
 
     def step(self, state: StateT_contra, budget: Budget) -> bool:
         """Work on the incumbent within the budget, and count the work; return whether another step is useful.
@@ -235,17 +225,12 @@ class Improver(Protocol[StateT_contra]):
 
 @dataclass(frozen=True)
 class Turn(Generic[StateT]):
-    """An improver and its share of the work.
-
-    Attributes
-    ----------
-    share : float
-        Share of the remaining work, relative to the shares of later turns. Infinite: its work is not counted, and it
-        continues past the deadline while there is no answer.
-    """
+    """An improver and its share of the work."""
 
     improver: Improver[StateT]
     share: float = math.inf
+    """Share of the remaining work, relative to the shares of later turns. Infinite: its work is not counted, and it
+    continues past the deadline while there is no answer."""
 
 
 def improve(state: StateT, turns: Sequence[Turn[StateT]], budget: Budget) -> Status:

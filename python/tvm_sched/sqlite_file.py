@@ -18,28 +18,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SqliteFile:
-    """A file with tables.
-
-    Attributes
-    ----------
-    path : Path
-        Made with its folder when it is first used.
-    schema : str
-        ``create table if not exists ...``, one statement.
-    what : str
-        Name in messages, such as ``"the database of measurements"``.
-    warning : type
-        Category of the warning that a damaged file is put aside.
-    durable : bool
-        Whether what was written is on the disk when `use` returns, which waits for the disk. Else the file may be damaged
-        where the machine loses its power.
-    """
+    """A file with tables."""
 
     path: Path
+    """Made with its folder when it is first used."""
     schema: str
+    """``create table if not exists ...``, one statement."""
     what: str
+    """Name in messages, such as ``"the database of measurements"``."""
     warning: type[Warning] = UserWarning
+    """Category of the warning that a damaged file is put aside."""
     durable: bool = True
+    """Whether what was written is on the disk when `use` returns, which waits for the disk. Else the file may be
+    damaged where the machine loses its power."""
 
     def size(self) -> int:
         """Bytes of the file; 0 where there is none."""

@@ -17,27 +17,17 @@ FORMAT, VERSION = "tvm_sched.best_known", 1
 
 
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Best known solution and bound of an instance.
-
-    Parameters
-    ----------
-    digest : str
-        Digest of the instance's content.
-    value : float
-    method : str
-        Method that found the solution.
-    bound : float
-    bound_by : str
-    checked : str
-        The other implementation that checked the solution, and the bound unless it ends in ``alone``; empty: none.
-    """
+    """Best known solution and bound of an instance."""
 
     digest: str
+    """Digest of the instance's content."""
     value: float
     method: str
+    """Method that found the solution."""
     bound: float
     bound_by: str
     checked: str = ""
+    """The other implementation that checked the solution, and the bound unless it ends in ``alone``; empty: none."""
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):

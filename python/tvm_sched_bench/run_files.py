@@ -28,38 +28,25 @@ _PACKAGES = ("tvm-sched", "apache-tvm", "ortools", "numpy")
 
 
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a method found on an instance.
-
-    Parameters
-    ----------
-    instance, kind, digest : str
-        The digest says of what content the instance was.
-    method : str
-    seed : int
-    limit : float
-        Seconds that the method was given; 0 for solutions that were handed in.
-    value : float or None
-        What the solution is worth; None: there is none.
-    bound : float
-        The strongest bound of package and method.
-    bound_by : str
-    seconds : float
-        That the method took.
-    error : str
-        Why there is no solution.
-    """
+    """What a method found on an instance."""
 
     instance: str
     kind: str
     digest: str
+    """The digest says of what content the instance was."""
     method: str
     seed: int = 0
     limit: float = 0.0
+    """Seconds that the method was given; 0 for solutions that were handed in."""
     value: float | None = None
+    """What the solution is worth; None: there is none."""
     bound: float = 0.0
+    """The strongest bound of package and method."""
     bound_by: str = ""
     seconds: float = 0.0
+    """That the method took."""
     error: str = ""
+    """Why there is no solution."""
 
     @property
     def key(self) -> tuple[str, str, str, int]:

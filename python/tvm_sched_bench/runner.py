@@ -22,21 +22,14 @@ _LOOK = 0.1
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Limits of a method's runs.
-
-    Parameters
-    ----------
-    seconds : float
-        Time limit of methods that have one.
-    seeds : int
-        Runs of a random method, with seeds from 0.
-    overtime : float
-        A process is killed after ``3 * seconds + overtime`` seconds; its result is then an error.
-    """
+    """Limits of a method's runs."""
 
     seconds: float
+    """Time limit of methods that have one."""
     seeds: int = 1
+    """Runs of a random method, with seeds from 0."""
     overtime: float = 30.0
+    """A process is killed after ``3 * seconds + overtime`` seconds; its result is then an error."""
 
     def __post_init__(self) -> None:
         if not 0 < self.seconds < float("inf"):

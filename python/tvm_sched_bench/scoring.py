@@ -140,24 +140,16 @@ def check_kept(best: BestKnown, cases: Iterable[Case]) -> Iterator[tuple[Case, K
 
 @dataclass(frozen=True)
 class Proving:
-    """Outcome of `prove_kept` for an instance.
-
-    Parameters
-    ----------
-    case : Case
-    before, now : Known
-        Equal if nothing was replaced, or only the evidence of the same bound.
-    replaced : bool
-        Whether a new bound was kept with its evidence.
-    refused : str
-        Why the kept solution or evidence is refused; empty if it is not.
-    """
+    """Outcome of `prove_kept` for an instance."""
 
     case: Case
     before: Known
     now: Known
+    """Equal if nothing was replaced, or only the evidence of the same bound."""
     replaced: bool = False
+    """Whether a new bound was kept with its evidence."""
     refused: str = ""
+    """Why the kept solution or evidence is refused; empty if it is not."""
 
 
 def prove_kept(best: BestKnown, cases: Iterable[Case], iterations: int = 2000) -> Iterator[Proving]:

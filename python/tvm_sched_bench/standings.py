@@ -26,35 +26,24 @@ _EQUAL = 1e-9
 
 @dataclass(frozen=True)
 class Summary:
-    """Results of a method on its instances of a kind.
-
-    Parameters
-    ----------
-    kind, method : str
-    instances, failed : int
-        Numbers of instances, and of those with a run that found nothing.
-    over_best : float or None
-        Geometric mean of value over best known value, at least 1; runs with several seeds count with their mean.
-    over_bound : float or None
-        Median of the gap to the bound, as a fraction of the value, or of the bound for kinds that maximise.
-    most_over_bound : float or None
-        Largest gap.
-    wins, ties : int
-        Instances on which no other method is as good, and on which others are as good and none is better.
-    seconds : float
-        Mean time of a run.
-    """
+    """Results of a method on its instances of a kind."""
 
     kind: str
     method: str
     instances: int
     failed: int
+    """Numbers of instances, and of those with a run that found nothing."""
     over_best: float | None
+    """Geometric mean of value over best known value, at least 1; runs with several seeds count with their mean."""
     over_bound: float | None
+    """Median of the gap to the bound, as a fraction of the value, or of the bound for kinds that maximise."""
     most_over_bound: float | None
+    """Largest gap."""
     wins: int
     ties: int
+    """Instances on which no other method is as good, and on which others are as good and none is better."""
     seconds: float
+    """Mean time of a run."""
 
 
 class Standings:

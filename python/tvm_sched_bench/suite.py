@@ -27,30 +27,22 @@ FILE = "suite.toml"
 
 
 class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Instances that one source makes.
-
-    Parameters
-    ----------
-    name, kind, source : str
-        The kind is one of `kinds.KINDS`, the source one of `sources.SOURCES`.
-    grid : dict of str to list
-        Arguments of the source; each combination of their values is an instance.
-    files : dict of str to str
-        Files beside the suite with their SHA-256, for sources that read one: each with each combination is an instance.
-    options : dict
-        Arguments that all have in common.
-    licence, origin : str
-        Of the files, for people.
-    """
+    """Instances that one source makes."""
 
     name: str
     kind: str
     source: str
+    """The kind is one of `kinds.KINDS`, the source one of `sources.SOURCES`."""
     grid: dict[str, list[Any]] = {}
+    """Arguments of the source; each combination of their values is an instance."""
     files: dict[str, str] = {}
+    """Files beside the suite with their SHA-256, for sources that read one: each with each combination is an instance.
+    """
     options: dict[str, Any] = {}
+    """Arguments that all have in common."""
     licence: str = ""
     origin: str = ""
+    """Of the files, for people."""
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):

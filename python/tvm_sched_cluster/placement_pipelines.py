@@ -22,21 +22,14 @@ HOST_BANDWIDTH = 12e9
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a model between two points at which a single activation is passed on.
-
-    Attributes
-    ----------
-    name : str
-        Of its first operator.
-    operators : tuple of str
-        In topological order.
-    output : int
-        Bytes of the activation that goes on to the next segment; 0 for the last.
-    """
+    """A part of a model between two points at which a single activation is passed on."""
 
     name: str
+    """Of its first operator."""
     operators: tuple[str, ...]
+    """In topological order."""
     output: int
+    """Bytes of the activation that goes on to the next segment; 0 for the last."""
 
 
 def segments(graph: OpGraph) -> tuple[Segment, ...]:

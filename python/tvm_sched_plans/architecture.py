@@ -36,20 +36,13 @@ _LLAMA = ModuleNames(("model.embed_tokens", "model.rotary_emb"), "model.layers",
 
 @dataclass(frozen=True)
 class Architecture:
-    """A language model without its weights.
-
-    Attributes
-    ----------
-    config : DecoderConfig
-    family : str
-        One of `FAMILIES`.
-    positions : int
-        Longest context that it was made for; 0: not known.
-    """
+    """A language model without its weights."""
 
     config: DecoderConfig
     family: str = "llama"
+    """One of `FAMILIES`."""
     positions: int = 0
+    """Longest context that it was made for; 0: not known."""
 
     @property
     def modules(self) -> ModuleNames:

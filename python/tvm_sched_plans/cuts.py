@@ -22,18 +22,12 @@ MOST_STATES = 20_000
 
 @dataclass(frozen=True)
 class StageLimits:
-    """Constraints on a cut besides memory.
-
-    Attributes
-    ----------
-    stages : int
-        Exact number of runs; 0: any number.
-    longest_ns : float
-        Longest time of a run.
-    """
+    """Constraints on a cut besides memory."""
 
     stages: int = 0
+    """Exact number of runs; 0: any number."""
     longest_ns: float = float("inf")
+    """Longest time of a run."""
 
 
 def kinds_of(chain: Chain) -> list[list[int]]:

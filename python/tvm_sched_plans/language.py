@@ -18,24 +18,16 @@ from .unit_model import CACHE, Phase, UnitModel
 
 @dataclass(frozen=True)
 class Serving:
-    """How a runtime serves a language model, as far as sizes and times depend on it.
-
-    Attributes
-    ----------
-    chunk : int
-        Tokens of prompts at once, of all sequences; 0: whole prompts of all of them.
-    micro_batches : int
-        Groups of sequences that are under way at once, each in another stage.
-    cache_block : int
-        The context is rounded up to a multiple of it.
-    cache_copied : bool
-        A layer's keys and values are written again in each step, as by ``torch.cat``.
-    """
+    """How a runtime serves a language model, as far as sizes and times depend on it."""
 
     chunk: int = 0
+    """Tokens of prompts at once, of all sequences; 0: whole prompts of all of them."""
     micro_batches: int = 1
+    """Groups of sequences that are under way at once, each in another stage."""
     cache_block: int = 1
+    """The context is rounded up to a multiple of it."""
     cache_copied: bool = False
+    """A layer's keys and values are written again in each step, as by ``torch.cat``."""
 
 
 @lru_cache(maxsize=16)

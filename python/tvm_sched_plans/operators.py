@@ -13,31 +13,20 @@ from .unit_model import Phase, UnitModel
 
 @dataclass(frozen=True)
 class OperatorModel:
-    """A model whose operators are placed one by one.
-
-    Attributes
-    ----------
-    kind : {"onnx", "torch"}
-    path : Path
-    graph : OpGraph
-        Operators in an order in which they can run.
-    loaded : object
-        What the file holds, for those who write plans.
-    names : tuple of str
-        What the file calls each operator of the graph.
-    free : frozenset of int
-        Operators that move no bytes.
-    external : bool
-        Whether weights lie in files beside the model's.
-    """
+    """A model whose operators are placed one by one."""
 
     kind: str
     path: Path
     graph: OpGraph
+    """Operators in an order in which they can run."""
     loaded: Any = field(repr=False)
+    """What the file holds, for those who write plans."""
     names: tuple[str, ...]
+    """What the file calls each operator of the graph."""
     free: frozenset[int] = frozenset()
+    """Operators that move no bytes."""
     external: bool = False
+    """Whether weights lie in files beside the model's."""
 
     def units(self) -> UnitModel:
         """Each operator is a unit; all run once."""

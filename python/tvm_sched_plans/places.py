@@ -28,56 +28,36 @@ _NEAR = 1e18
 
 @dataclass(frozen=True)
 class Place:
-    """A place for units: a device or group of devices, the host, or offloaded memory.
-
-    Attributes
-    ----------
-    name : str
-    members : tuple of str
-        Devices of the topology that work there together.
-    device : Device
-        Those as one, with the memory that the plan may use.
-    total : int
-        Their memory in all, bytes.
-    first : bool
-        It has the first units, and no others can.
-    load : float or None
-        Bytes a second at which weights are brought to the only member in each pass (offload); None: they remain.
-    most_units : int or None
-        How many units it may have.
-    all_reduce : Route or None
-        The slowest way between two of the members, which share each operator.
-    """
+    """A place for units: a device or group of devices, the host, or offloaded memory."""
 
     name: str
     members: tuple[str, ...]
+    """Devices of the topology that work there together."""
     device: Device
+    """Those as one, with the memory that the plan may use."""
     total: int
+    """Their memory in all, bytes."""
     first: bool = False
+    """It has the first units, and no others can."""
     load: float | None = None
+    """Bytes a second at which weights are brought to the only member in each pass (offload); None: they remain."""
     most_units: int | None = None
+    """How many units it may have."""
     all_reduce: Route | None = None
+    """The slowest way between two of the members, which share each operator."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Places of a topology.
-
-    Attributes
-    ----------
-    topology : Topology
-        As the user gave it.
-    places : tuple of Place
-    staged : bool
-        Activations go from GPU to GPU through host memory, as the runtime has no other way.
-    in_order : bool
-        Operators run one after another wherever they are; without, those that need nothing of each other overlap.
-    """
+    """Places of a topology."""
 
     topology: Topology
+    """As the user gave it."""
     places: tuple[Place, ...]
     staged: bool = False
+    """Activations go from GPU to GPU through host memory, as the runtime has no other way."""
     in_order: bool = False
+    """Operators run one after another wherever they are; without, those that need nothing of each other overlap."""
 
     def route(self, a: int, b: int) -> Route:
         """The route of activations between two places; raises `InputError` where nothing joins them."""

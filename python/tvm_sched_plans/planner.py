@@ -24,75 +24,48 @@ from .unit_pricing import PricedPlacement
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A split with its time and memory.
-
-    Attributes
-    ----------
-    label : str
-    total_ns : int
-        Time of the request, or of the graph's one run: see `PlanFacts.measure`.
-    phase_ns : dict of str to int
-        Time of the phases ``prefill`` and ``decode``, or of ``run``, once.
-    held, limit : dict of str to int
-        Bytes in use at each place, and available bytes.
-    fits : bool
-    """
+    """A split with its time and memory."""
 
     label: str
     total_ns: int
+    """Time of the request, or of the graph's one run: see `PlanFacts.measure`."""
     phase_ns: dict[str, int]
+    """Time of the phases ``prefill`` and ``decode``, or of ``run``, once."""
     held: dict[str, int]
     limit: dict[str, int]
+    """Bytes in use at each place, and available bytes."""
     fits: bool
 
 
 class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan's price, its lower bound and the runtime's default splits.
-
-    Attributes
-    ----------
-    runtime, model, topology, costs : str
-    measure : str
-        Work that `Row.total_ns` and the bound are the time of.
-    ours : Row
-    defaults : tuple of Row
-        The runtime's default splits.
-    lower_bound_ns : int
-        No placement that fits and that the runtime supports takes less; 0 if nothing is known.
-    bound : str
-        Name of the bound's argument.
-    on_gpus : bool
-        Whether all units, except an embedding, are on GPUs.
-    settings : dict
-        The plan as data.
-    notes : tuple of str
-        Limits of the runtime, and assumed figures.
-    """
+    """A plan's price, its lower bound and the runtime's default splits."""
 
     runtime: str
     model: str
     topology: str
     costs: str
     measure: str
+    """Work that `Row.total_ns` and the bound are the time of."""
     ours: Row
     defaults: tuple[Row, ...]
+    """The runtime's default splits."""
     lower_bound_ns: int
+    """No placement that fits and that the runtime supports takes less; 0 if nothing is known."""
     bound: str
+    """Name of the bound's argument."""
     on_gpus: bool
+    """Whether all units, except an embedding, are on GPUs."""
     settings: dict[str, Any]
+    """The plan as data."""
     notes: tuple[str, ...]
+    """Limits of the runtime, and assumed figures."""
 
 
 class RuntimePlan(PlanFacts, frozen=True, kw_only=True):
-    """A plan for a runtime.
-
-    Attributes
-    ----------
-    files : dict of str to bytes
-        The plan's files, the main one first.
-    """
+    """A plan for a runtime."""
 
     files: dict[str, bytes]
+    """The plan's files, the main one first."""
 
     def __repr__(self) -> str:
         """Name the files without their content, which may be a whole model."""

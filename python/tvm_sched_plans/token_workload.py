@@ -13,25 +13,18 @@ from tvm_sched.errors import InputError, did_you_mean
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """A number format: bytes of weights or of cache entries in memory.
-
-    Attributes
-    ----------
-    name : str
-    block, block_bytes : int
-        Numbers that share a scale, and the bytes of such a block with its scales. A row is rounded up to whole blocks.
-    compute : str
-        The dtype in which matrix products are computed.
-    table, output : str
-        Formats of the embedding table and of the last layer where the linear layers of the blocks have this one.
-    """
+    """A number format: bytes of weights or of cache entries in memory."""
 
     name: str
     block: int
     block_bytes: int
+    """Numbers that share a scale, and the bytes of such a block with its scales. A row is rounded up to whole blocks.
+    """
     compute: str = "float16"
+    """The dtype in which matrix products are computed."""
     table: str = "fp16"
     output: str = "fp16"
+    """Formats of the embedding table and of the last layer where the linear layers of the blocks have this one."""
 
     def size(self, rows: int, columns: int) -> int:
         """Bytes of a matrix whose rows of ``columns`` numbers are contiguous."""

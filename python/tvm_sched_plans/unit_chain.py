@@ -24,32 +24,24 @@ Placement = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Chain:
-    """Times and bytes of units at places, as arrays.
-
-    Attributes
-    ----------
-    model, machine, problems
-        A problem for each phase, on `Machine.planned`.
-    time_ns : array of int64, shape (units, places)
-        All phases with their repeats.
-    weight, cache, peak : array of int64, shape (units,)
-        Bytes of parameters that a unit is the first to read, of keys and values, and the most of activations while it runs.
-    again : dict of (int, int) to int
-        Bytes of parameters that two units share, if they are at different places.
-    hop_ns : array of float64, shape (units + 1, places, places)
-        Copies where a unit and the one before it are at different places: of all that units before have made and units from
-        here on read.
-    """
+    """Times and bytes of units at places, as arrays."""
 
     model: UnitModel
     machine: Machine
     problems: tuple[Problem, ...]
+    """A problem for each phase, on `Machine.planned`."""
     time_ns: Integers
+    """All phases with their repeats."""
     weight: Integers
     cache: Integers
     peak: Integers
+    """Bytes of parameters that a unit is the first to read, of keys and values, and the most of activations while it
+    runs."""
     again: dict[tuple[int, int], int]
+    """Bytes of parameters that two units share, if they are at different places."""
     hop_ns: Floats
+    """Copies where a unit and the one before it are at different places: of all that units before have made and units
+    from here on read."""
 
     @staticmethod
     def of(model: UnitModel, machine: Machine, costs: str = "roofline") -> Chain:

@@ -14,47 +14,30 @@ CACHE = "cache."
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a model's work, such as processing the prompt or generating a token.
-
-    Attributes
-    ----------
-    name : str
-    graph : OpGraph
-        With the sizes that tensors have in memory.
-    timed : OpGraph
-        The same operators and tensors, with the bytes that an operator moves: of a table it reads some rows, of the cache
-        the part of the sequences that it works on.
-    members : tuple of tuple of int
-        Operators of each unit.
-    repeats : int
-        How often the phase runs in what is priced.
-    free : frozenset of int
-        Operators that take no time.
-    """
+    """A phase of a model's work, such as processing the prompt or generating a token."""
 
     name: str
     graph: OpGraph
+    """With the sizes that tensors have in memory."""
     timed: OpGraph
+    """The same operators and tensors, with the bytes that an operator moves: of a table it reads some rows, of the
+    cache the part of the sequences that it works on."""
     members: tuple[tuple[int, ...], ...]
+    """Operators of each unit."""
     repeats: int = 1
+    """How often the phase runs in what is priced."""
     free: frozenset[int] = frozenset()
+    """Operators that take no time."""
 
 
 @dataclass(frozen=True)
 class UnitModel:
-    """A model as units in the order in which they run.
-
-    Attributes
-    ----------
-    name : str
-    units : tuple of str
-    phases : tuple of Phase
-        All with the same units and the same parameters.
-    """
+    """A model as units in the order in which they run."""
 
     name: str
     units: tuple[str, ...]
     phases: tuple[Phase, ...]
+    """All with the same units and the same parameters."""
 
     def merged(self, groups: Sequence[Sequence[int]], names: Sequence[str]) -> UnitModel:
         """Merge neighbouring units: ``groups`` are units of this model in order, ``names`` those of the merged units."""

@@ -18,24 +18,15 @@ from .unit_model import Phase
 
 @dataclass(frozen=True)
 class PricedPlacement:
-    """A placement with its time and memory.
-
-    Attributes
-    ----------
-    placement : tuple of int
-    phase_ns : dict of str to int
-        Of each phase once, by the simulator, with all weights where they belong.
-    total_ns : int
-        All phases with their repeats; with several micro-batches, until all of them are done.
-    held : list of int
-        Bytes at each place.
-    fits : bool
-    """
+    """A placement with its time and memory."""
 
     placement: Placement
     phase_ns: dict[str, int]
+    """Of each phase once, by the simulator, with all weights where they belong."""
     total_ns: int
+    """All phases with their repeats; with several micro-batches, until all of them are done."""
     held: list[int]
+    """Bytes at each place."""
     fits: bool
 
 

@@ -14,19 +14,13 @@ from .failures import Forbidden, Unauthorized
 
 @dataclass(frozen=True)
 class Access:
-    """The tokens of a server.
-
-    Parameters
-    ----------
-    clients : tuple of bytes
-        Each lets in who sends it; () lets in everybody.
-    administrators : tuple of bytes
-        Who sends one may load and unload models, and everything that clients may. Without any, only the port for
-        administration takes such requests.
-    """
+    """The tokens of a server."""
 
     clients: tuple[bytes, ...] = ()
+    """Each lets in who sends it; () lets in everybody."""
     administrators: tuple[bytes, ...] = ()
+    """Who sends one may load and unload models, and everything that clients may. Without any, only the port for
+    administration takes such requests."""
 
     def check(self, authorization: bytes, *, administration: bool, own_port: bool = False) -> None:
         """Refuse a request with that ``Authorization`` header, if it must be.

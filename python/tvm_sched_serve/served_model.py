@@ -22,16 +22,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A version of a model in memory.
-
-    Parameters
-    ----------
-    name, version : str
-    module : ScheduledModule
-    inputs, outputs : tuple of TensorType
-    shapes : frozenset
-        The shapes of all inputs for each plan.
-    """
+    """A version of a model in memory."""
 
     name: str
     version: str
@@ -39,6 +30,7 @@ class ServedModel:
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     shapes: frozenset[Shapes]
+    """The shapes of all inputs for each plan."""
 
     @classmethod
     def load(

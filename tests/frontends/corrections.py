@@ -16,25 +16,16 @@ _ITEM = re.compile(r"^- ``(\w+)``: (.*)$")
 
 @dataclass(frozen=True)
 class Correction:
-    """A fault of TVM that a file works around.
-
-    Attributes
-    ----------
-    file : str
-        Of ours, inside of the package.
-    version : str
-        The version of TVM in which the fault was seen first.
-    where : str
-        The file of TVM.
-    symbol : str
-        The class or method there.
-    fault : str
-    """
+    """A fault of TVM that a file works around."""
 
     file: str
+    """Of ours, inside of the package."""
     version: str
+    """The version of TVM in which the fault was seen first."""
     where: str
+    """The file of TVM."""
     symbol: str
+    """The class or method there."""
     fault: str
 
     def row(self) -> str:

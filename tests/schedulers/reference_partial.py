@@ -38,30 +38,21 @@ class Extension:
 
 @dataclass
 class PartialSchedule:
-    """Times, places and memory after the events so far.
-
-    Attributes
-    ----------
-    device_free, channel_free : list of int
-        When each device and channel has done all that was given to it, in nanoseconds.
-    at : dict of (tensor, device) to int
-        When each tensor is on each device to which it was brought.
-    holders : dict of tensor to tuple of int
-        Devices on which a tensor is, in the order in which it got there.
-    placed : list of int
-        Device of each operator, -1 while it has none.
-    memory_scale : float
-        Share of each device's memory that may be used. Below one when a first attempt held too much at some moment:
-        what is counted here goes by the order of events, not by time.
-    """
+    """Times, places and memory after the events so far."""
 
     problem: Problem
     memory_scale: float = 1.0
+    """Share of each device's memory that may be used. Below one when a first attempt held too much at some moment: what
+    is counted here goes by the order of events, not by time."""
     device_free: list[int] = field(init=False)
     channel_free: list[int] = field(init=False)
+    """When each device and channel has done all that was given to it, in nanoseconds."""
     at: dict[tuple[int, int], int] = field(init=False, default_factory=dict)
+    """When each tensor is on each device to which it was brought."""
     holders: dict[int, tuple[int, ...]] = field(init=False, default_factory=dict)
+    """Devices on which a tensor is, in the order in which it got there."""
     placed: list[int] = field(init=False)
+    """Device of each operator, -1 while it has none."""
     events: list[Event] = field(init=False, default_factory=list)
     ends: list[int] = field(init=False, default_factory=list)
 

@@ -118,6 +118,11 @@ void ImageFunction::Forget(const std::pair<driver::Context, driver::Stream>& key
   streams_.erase(key);
 }
 
+void ImageFunction::MakeReady(tvm::ffi::PackedArgs args) {
+  const CallOnGpu call(name_, description_.tensors, args);
+  Prepare(call.context, call.stream);
+}
+
 void ImageFunction::Call(tvm::ffi::PackedArgs args) {
   CallOnGpu call(name_, description_.tensors, args);
   OnStream& here = Prepare(call.context, call.stream);

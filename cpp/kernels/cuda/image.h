@@ -65,6 +65,8 @@ class ImageFunction : public std::enable_shared_from_this<ImageFunction> {
       : name_(std::move(name)), description_(std::move(description)), image_(std::move(image)) {}
 
   void Call(tvm::ffi::PackedArgs args);
+  /// Load what a call with these arguments needs, and launch nothing.
+  void MakeReady(tvm::ffi::PackedArgs args);
 
  private:
   /// What a stream needs for its calls; made at the first.

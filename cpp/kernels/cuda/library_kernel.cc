@@ -6,6 +6,10 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <cstring>
+#include <string_view>
+
+#include "ffi/runtime/bound_plan.h"
 #include "ffi/runtime/errors.h"
 #include "kernels/cuda/libraries.h"
 #include "runtime/cuda/stream_ends.h"
@@ -84,20 +88,22 @@ LibraryKernel::LibraryKernel(std::string name, const JsonCursor& item) : name_(s
 
 void LibraryKernel::Call(ffi::PackedArgs args) {
   const CallOnGpu call(name_, tensors_, args);
-  Prepared* ready = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    const Key key{call.context, call.stream};
-    std::unique_ptr<Prepared>& prepared = prepared_[key];
-    if (!prepared) {
-      prepared = prepare_();
-      runtime::cuda::AtEndOfStream(call.stream, [weak = weak_from_this(), key] {
-        if (const auto self = weak.lock()) self->Forget(key);
-      });
-    }
-    ready = prepared.get();
+  For(call).Run(call.data, call.stream);
+}
+
+void LibraryKernel::MakeReady(ffi::PackedArgs args) { For(CallOnGpu(name_, tensors_, args)); }
+
+Prepared& LibraryKernel::For(const CallOnGpu& call) {
+  const std::lock_guard lock(mutex_);
+  const Key key{call.context, call.stream};
+  std::unique_ptr<Prepared>& prepared = prepared_[key];
+  if (!prepared) {
+    prepared = prepare_();
+    runtime::cuda::AtEndOfStream(call.stream, [weak = weak_from_this(), key] {
+      if (const auto self = weak.lock()) self->Forget(key);
+    });
   }
-  ready->Run(call.data, call.stream);
+  return *prepared;
 }
 
 void LibraryKernel::Forget(const Key& key) {
@@ -133,8 +139,16 @@ class LibraryModule final : public ffi::ModuleObj {
   ffi::Bytes SaveToBytes() const final { return ffi::Bytes(json_); }
 
   ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
-    const auto found = kernels_.find(name);
+    const std::string_view text(name.data(), name.size());
+    const bool prepares = text.starts_with(runtime::kPrepareKernel);
+    const auto found = kernels_.find(
+        std::string(prepares ? text.substr(std::strlen(runtime::kPrepareKernel)) : text));
     if (found == kernels_.end()) return std::nullopt;
+    if (prepares) {
+      return ffi::Function::FromPacked([kernel = found->second](ffi::PackedArgs args, ffi::Any*) {
+        runtime::TranslateErrors([&] { kernel->MakeReady(args); });
+      });
+    }
     return ffi::Function::FromPacked([kernel = found->second](ffi::PackedArgs args, ffi::Any*) {
       runtime::TranslateErrors([&] { kernel->Call(args); });
     });

@@ -67,10 +67,14 @@ class LibraryKernel : public std::enable_shared_from_this<LibraryKernel> {
   LibraryKernel(std::string name, const runtime::JsonCursor& description);
 
   void Call(tvm::ffi::PackedArgs args);
+  /// Make ready what a call with these arguments needs, and launch nothing.
+  void MakeReady(tvm::ffi::PackedArgs args);
 
  private:
   using Key = std::pair<runtime::cuda::Context, runtime::cuda::Stream>;
 
+  /// What is kept for the stream of a call, made at the first.
+  Prepared& For(const CallOnGpu& call);
   void Forget(const Key& key);
 
   std::string name_;

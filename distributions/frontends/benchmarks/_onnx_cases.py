@@ -25,21 +25,15 @@ OURS, PLAIN = "tvm_sched", "TVM"
 
 @dataclass(frozen=True)
 class Case:
-    """A model with inputs and the outputs that ONNX's backend test expects of it.
-
-    Attributes
-    ----------
-    name, kind, operator : str
-        ``operator`` is the one that the case is for: a case of an operator's expansion counts for the operator.
-    training : bool
-        A case of the training domain, or of the training mode of an operator.
-    """
+    """A model with inputs and the outputs that ONNX's backend test expects of it."""
 
     name: str
     kind: str
     operator: str
+    """``operator`` is the one that the case is for: a case of an operator's expansion counts for the operator."""
     test: Any
     training: bool
+    """A case of the training domain, or of the training mode of an operator."""
 
     @cached_property
     def model(self) -> onnx.ModelProto:

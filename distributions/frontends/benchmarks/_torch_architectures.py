@@ -27,21 +27,14 @@ SMALL = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network with random weights.
-
-    Parameters
-    ----------
-    name : str
-        Source and network.
-    needs : tuple of str
-        Packages that it is made from.
-    make : callable
-        Makes the module, whose results are tensors, and its inputs.
-    """
+    """A network with random weights."""
 
     name: str
+    """Source and network."""
     needs: tuple[str, ...]
+    """Packages that it is made from."""
     make: Callable[[], tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]
+    """Makes the module, whose results are tensors, and its inputs."""
 
     @property
     def missing(self) -> str:

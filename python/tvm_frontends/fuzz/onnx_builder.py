@@ -20,22 +20,16 @@ Draw = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph.
-
-    Attributes
-    ----------
-    exact : bool
-        Whether every right implementation computes the same bits: what rounds or compares needs such values, for a
-        difference in the last bit would become a large one.
-    bound : float
-        No element is larger in magnitude: what grows fast needs small ones.
-    """
+    """A tensor of the graph."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     exact: bool = True
+    """Whether every right implementation computes the same bits: what rounds or compares needs such values, for a
+    difference in the last bit would become a large one."""
     bound: float = 4.0
+    """No element is larger in magnitude: what grows fast needs small ones."""
 
     @property
     def size(self) -> int:

@@ -24,21 +24,14 @@ Draw = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the module.
-
-    Attributes
-    ----------
-    name : str
-        The variable of ``forward`` that holds it.
-    tensor : torch.Tensor
-        What torch computes for it.
-    exact : bool
-        Whether every right implementation computes the same bits: what rounds, compares or sorts needs such values.
-    """
+    """A tensor of the module."""
 
     name: str
+    """The variable of ``forward`` that holds it."""
     tensor: torch.Tensor
+    """What torch computes for it."""
     exact: bool
+    """Whether every right implementation computes the same bits: what rounds, compares or sorts needs such values."""
 
     @property
     def shape(self) -> tuple[int, ...]:

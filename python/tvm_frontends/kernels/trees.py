@@ -36,37 +36,25 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees as tables. N inner nodes come first, L leaves behind them: leaf k has the number N + k.
-
-    Attributes
-    ----------
-    roots : (trees,) int32
-        Numbers of nodes or leaves.
-    features, modes, missing : (N,) int32
-        What is compared, how (an index of `COMPARE`), and whether the comparison holds for NaN whatever it is.
-    splits : (N,) of the type of the compared numbers
-    links : (N, 2) int32
-        Where a node leads whose comparison does not hold, and one whose comparison holds.
-    targets : (L, E) int32
-        The results to which a leaf contributes.
-    weights : (L, E)
-        What it contributes: 0 where it has fewer than E entries, whatever their target; for MIN and MAX the value that
-        changes nothing.
-    outputs : int
-    aggregate : int
-        SUM, AVERAGE, MIN or MAX over the trees.
-    """
+    """Trees as tables. N inner nodes come first, L leaves behind them: leaf k has the number N + k."""
 
     roots: Ints
+    """Numbers of nodes or leaves."""
     features: Ints
     modes: Ints
     missing: Ints
+    """What is compared, how (an index of `COMPARE`), and whether the comparison holds for NaN whatever it is."""
     splits: npt.NDArray[Any]
     links: Ints
+    """Where a node leads whose comparison does not hold, and one whose comparison holds."""
     targets: Ints
+    """The results to which a leaf contributes."""
     weights: npt.NDArray[Any]
+    """What it contributes: 0 where it has fewer than E entries, whatever their target; for MIN and MAX the value that
+    changes nothing."""
     outputs: int
     aggregate: int = SUM
+    """SUM, AVERAGE, MIN or MAX over the trees."""
 
     @property
     def inner(self) -> int:

@@ -44,18 +44,12 @@ INLINE_BYTES = 1024
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model ready for import.
-
-    Attributes
-    ----------
-    model : onnx.ModelProto
-        Static in shape as far as could be found, without its large initializers.
-    weights : dict of str to numpy.ndarray
-        The large initializers by name; memory-mapped where the model keeps them in files of their own.
-    """
+    """A model ready for import."""
 
     model: onnx.ModelProto
+    """Static in shape as far as could be found, without its large initializers."""
     weights: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    """The large initializers by name; memory-mapped where the model keeps them in files of their own."""
 
 
 def prepare(

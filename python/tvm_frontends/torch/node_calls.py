@@ -20,13 +20,7 @@ class UnsupportedOperator(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """An operator of a program, its arguments by the names of its schema.
-
-    Attributes
-    ----------
-    node : torch.fx.Node
-    importer : tvm.relax.frontend.torch.exported_program_translator.ExportedProgramImporter
-    """
+    """An operator of a program, its arguments by the names of its schema."""
 
     node: Any
     importer: Any

@@ -23,33 +23,22 @@ SMALL = 16
 
 @dataclass(frozen=True)
 class AlternativeOperator:
-    """An operator of an alternative.
-
-    Attributes
-    ----------
-    name : str
-    normal, direct : array, (devices,)
-        Times in both modes.
-    reads : tuple of str
-        Activations that it reads from outside of the group.
-    own : int
-        Bytes of the largest host tensor that only this group reads; -1 without one.
-    own_name : str
-        Name of that tensor.
-    shared : frozenset of str
-        Other host tensors that it reads.
-    gives : int
-        Bytes of the largest activation that the tail reads from it; -1 without one.
-    """
+    """An operator of an alternative."""
 
     name: str
     normal: Array
     direct: Array
+    """Times in both modes."""
     reads: tuple[str, ...]
+    """Activations that it reads from outside of the group."""
     own: int
+    """Bytes of the largest host tensor that only this group reads; -1 without one."""
     own_name: str
+    """Name of that tensor."""
     shared: frozenset[str]
+    """Other host tensors that it reads."""
     gives: int
+    """Bytes of the largest activation that the tail reads from it; -1 without one."""
 
     @property
     def shortest(self) -> int:
@@ -59,25 +48,16 @@ class AlternativeOperator:
 
 @dataclass(frozen=True)
 class ReducedAlternative:
-    """The heads and the tail of an alternative.
-
-    Attributes
-    ----------
-    heads : tuple of AlternativeOperator
-    tail : AlternativeOperator
-    any_form : bool
-        Whether the alternative has the third form.
-    reads : dict of str to str
-        Third form: activations that operators other than the tail read, with the name of one reader.
-    further : tuple of AlternativeOperator
-        Third form: further heads, which read no host tensor.
-    """
+    """The heads and the tail of an alternative."""
 
     heads: tuple[AlternativeOperator, ...]
     tail: AlternativeOperator
     any_form: bool = False
+    """Whether the alternative has the third form."""
     reads: Mapping[str, str] = field(default_factory=dict)
+    """Third form: activations that operators other than the tail read, with the name of one reader."""
     further: tuple[AlternativeOperator, ...] = ()
+    """Third form: further heads, which read no host tensor."""
 
     @property
     def tail_is_head(self) -> bool:
@@ -92,24 +72,16 @@ class ReducedAlternative:
 
 @dataclass(frozen=True)
 class Head:
-    """A head of the relaxed problem.
-
-    Attributes
-    ----------
-    places : tuple of AlternativeOperator
-        By alternative, the operator to which the head belongs.
-    shares : tuple of int
-        By alternative, the number of heads that belong to that operator.
-    owners : tuple of int
-        By alternative, the number of heads that read parts of the same host tensor.
-    is_further : bool
-        Whether it stands for further heads, without host tensors.
-    """
+    """A head of the relaxed problem."""
 
     places: tuple[AlternativeOperator, ...]
+    """By alternative, the operator to which the head belongs."""
     shares: tuple[int, ...]
+    """By alternative, the number of heads that belong to that operator."""
     owners: tuple[int, ...]
+    """By alternative, the number of heads that read parts of the same host tensor."""
     is_further: bool
+    """Whether it stands for further heads, without host tensors."""
 
 
 def heads_of(alternatives: Sequence[ReducedAlternative]) -> tuple[tuple[ReducedAlternative, ...], list[Head]]:

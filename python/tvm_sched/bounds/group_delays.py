@@ -21,25 +21,17 @@ SOURCE, SOURCE_NS = "source", 1
 
 
 class GroupDelay(NamedTuple):
-    """In every schedule of every choice ``last`` ends at least ``ns`` nanoseconds after ``first`` has ended.
-
-    Parameters
-    ----------
-    first, last : int
-        Operators of the relaxed problem.
-    ns : int
-    group, tensor : str
-        The group, and the activation that it reads.
-    alternatives : dict of str to Problem
-        By name of the alternative: its operators between ``first`` and ``last``, as a problem.
-    """
+    """In every schedule of every choice ``last`` ends at least ``ns`` nanoseconds after ``first`` has ended."""
 
     first: int
     last: int
+    """Operators of the relaxed problem."""
     ns: int
     group: str
     tensor: str
+    """The group, and the activation that it reads."""
     alternatives: Mapping[str, Problem]
+    """By name of the alternative: its operators between ``first`` and ``last``, as a problem."""
 
 
 def group_delays(problem: Problem, relaxed: Relaxed, least: Callable[[Problem], int]) -> list[GroupDelay]:

@@ -20,21 +20,14 @@ ROUNDING = 1e-12
 
 
 class Side(NamedTuple):
-    """Least times between one end of the run and each operator, in nanoseconds.
-
-    Parameters
-    ----------
-    anywhere : array, (operators,)
-        On whatever device an operator runs.
-    elsewhere : array, (operators,)
-        On a device that runs no seed; infinite for the seeds themselves. Never below ``anywhere``.
-    seeds : int
-        Seeds; no more devices than these run one.
-    """
+    """Least times between one end of the run and each operator, in nanoseconds."""
 
     anywhere: Array
+    """On whatever device an operator runs."""
     elsewhere: Array
+    """On a device that runs no seed; infinite for the seeds themselves. Never below ``anywhere``."""
     seeds: int
+    """Seeds; no more devices than these run one."""
 
     @classmethod
     def level(cls, anywhere: Array) -> Side:

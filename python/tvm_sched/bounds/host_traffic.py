@@ -16,17 +16,11 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class HostTraffic:
-    """Parameters and graph inputs on their way to the devices, in nanoseconds.
-
-    Parameters
-    ----------
-    problem : Problem
-    best : array, (operators, devices)
-        The faster of both modes; infinite where an operator cannot run.
-    """
+    """Parameters and graph inputs on their way to the devices, in nanoseconds."""
 
     problem: Problem
     best: Array
+    """The faster of both modes; infinite where an operator cannot run."""
 
     @cached_property
     def shortest(self) -> Array:

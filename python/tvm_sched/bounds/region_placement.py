@@ -37,19 +37,13 @@ class Delay(NamedTuple):
 
 @dataclass
 class _Region:
-    """Operators between two others, in topological order, the last included.
-
-    Attributes
-    ----------
-    time : list of array, (devices,)
-        Least time of each operator on each device.
-    lag : dict of (from, to) to array, (devices, devices)
-        Least time between the end of one operator and the start of another, by the devices on which they run; ``from`` is
-        -1 for the operator before the region.
-    """
+    """Operators between two others, in topological order, the last included."""
 
     time: list[Array]
+    """Least time of each operator on each device."""
     lag: dict[tuple[int, int], Array]
+    """Least time between the end of one operator and the start of another, by the devices on which they run; ``from``
+    is -1 for the operator before the region."""
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -38,21 +38,14 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """Least times of operators, and whether a device runs them one at a time.
-
-    Attributes
-    ----------
-    shortest : array, (operators,)
-        Least time of each, alone or with others.
-    busy : list of array, (operators, devices)
-        Least occupancy times, for each resource of a device.
-    exclusive : bool
-        Whether operators of a device run one at a time.
-    """
+    """Least times of operators, and whether a device runs them one at a time."""
 
     shortest: Array
+    """Least time of each, alone or with others."""
     busy: list[Array]
+    """Least occupancy times, for each resource of a device."""
     exclusive: bool
+    """Whether operators of a device run one at a time."""
 
 
 def work_delays(

@@ -22,18 +22,12 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Relaxation:
-    """Least times of operators, and between operators, in nanoseconds (``docs/proofs/heads_and_tails.md``).
-
-    Parameters
-    ----------
-    problem : Problem
-        Without variants, with operators.
-    given : tuple of Delay
-        Delays that are known already; they come first in `delays`.
-    """
+    """Least times of operators, and between operators, in nanoseconds (``docs/proofs/heads_and_tails.md``)."""
 
     problem: Problem
+    """Without variants, with operators."""
     given: tuple[Delay, ...] = ()
+    """Delays that are known already; they come first in `delays`."""
 
     @cached_property
     def host(self) -> HostTraffic:

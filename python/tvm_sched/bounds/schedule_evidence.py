@@ -33,31 +33,21 @@ FORMAT, VERSION = "tvm_sched.evidence", 1
 
 
 class Evidence(NamedTuple):
-    """A derivation of a lower bound.
-
-    Parameters
-    ----------
-    problem : str
-        Digest of the problem.
-    certified : Bound
-        The result of `lower_bound`.
-    argument : str
-        The last lemma's argument: ``"critical path"``, ``"bus"``, ``"path and bus"`` or ``"device work"``.
-    lemmas : list of dict
-        See ``docs/formats/evidence.md``.
-    relaxed : Relaxed, optional
-        With variants: the relaxed problem, which the lemmas are about.
-    through : sequence of str
-        Operators on which the last argument rests, for people to read: the critical path in order, the readers of host
-        tensors, or the operators that fill the devices.
-    """
+    """A derivation of a lower bound."""
 
     problem: str
+    """Digest of the problem."""
     certified: Bound
+    """The result of `lower_bound`."""
     argument: str
+    """The last lemma's argument: ``"critical path"``, ``"bus"``, ``"path and bus"`` or ``"device work"``."""
     lemmas: list[dict[str, Any]]
+    """See ``docs/formats/evidence.md``."""
     relaxed: Relaxed | None = None
+    """With variants: the relaxed problem, which the lemmas are about."""
     through: Sequence[str] = ()
+    """Operators on which the last argument rests, for people to read: the critical path in order, the readers of host
+    tensors, or the operators that fill the devices."""
 
     @property
     def proved_ns(self) -> int:

@@ -29,17 +29,12 @@ from .resident_relaxation import without_inputs
 
 
 class Relaxed(NamedTuple):
-    """A relaxed problem, and the operators to which its operators belong.
-
-    Parameters
-    ----------
-    problem : Problem
-    runs : dict of str to dict of str to dict of str to str
-        By group and alternative: for each relaxed operator that stands for the group, the operator to which it belongs.
-    """
+    """A relaxed problem, and the operators to which its operators belong."""
 
     problem: Problem
     runs: dict[str, dict[str, dict[str, str]]]
+    """By group and alternative: for each relaxed operator that stands for the group, the operator to which it belongs.
+    """
 
 
 def relaxed(problem: Problem) -> Relaxed:

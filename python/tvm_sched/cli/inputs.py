@@ -77,24 +77,16 @@ Workers = Annotated[
 
 @dataclass(frozen=True)
 class Writes:
-    """Mark of an option that names a file to write.
-
-    Attributes
-    ----------
-    endings : tuple of str
-        Allowed endings of the name; none: any.
-    folder : bool
-        Whether it is a folder, which may be missing.
-    charts : bool
-        Whether the file has charts, which need plotly.
-    replaces : bool
-        Whether the file may be one of the inputs.
-    """
+    """Mark of an option that names a file to write."""
 
     endings: tuple[str, ...] = ()
+    """Allowed endings of the name; none: any."""
     folder: bool = False
+    """Whether it is a folder, which may be missing."""
     charts: bool = False
+    """Whether the file has charts, which need plotly."""
     replaces: bool = False
+    """Whether the file may be one of the inputs."""
 
 
 JSON, HTML = Writes((".json",)), Writes((".html", ".htm"), charts=True)

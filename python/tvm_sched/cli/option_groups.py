@@ -25,27 +25,18 @@ _METAVARS = {int: "N", float: "X", str: "NAME"}
 
 @dataclass(frozen=True)
 class FromApi:
-    """Fields of a dataclass or `msgspec.Struct` of the API as options.
-
-    Attributes
-    ----------
-    where : str
-        The class, as ``"tvm_sched.relax.options:CompileOptions"``. It is imported when the command runs.
-    names : tuple of str
-        Its fields, in the order of the options.
-    own : mapping of str to annotated type
-        Options for fields that need another name, or a text that is not the value itself.
-    read : mapping of str to callable
-        Function from the option's value to the value of such a field.
-    makes : bool
-        Whether the function gets an object of the class instead of a dictionary.
-    """
+    """Fields of a dataclass or `msgspec.Struct` of the API as options."""
 
     where: str
+    """The class, as ``"tvm_sched.relax.options:CompileOptions"``. It is imported when the command runs."""
     names: tuple[str, ...]
+    """Its fields, in the order of the options."""
     own: Mapping[str, Any] = field(default_factory=dict)
+    """Options for fields that need another name, or a text that is not the value itself."""
     read: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    """Function from the option's value to the value of such a field."""
     makes: bool = False
+    """Whether the function gets an object of the class instead of a dictionary."""
 
     @property
     def _source(self) -> type[Any]:
@@ -94,19 +85,13 @@ def _option(name: str, hint: Any, texts: Mapping[str, tuple[str, str]]) -> Any:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a command: those that typer parses, and the groups made of them.
-
-    Attributes
-    ----------
-    listed : tuple of Parameter
-        Options and arguments in the order of the function's parameters, a group replaced by its fields; the parameters
-        common to all commands come last.
-    groups : mapping of str to (callable, list of str)
-        For each parameter that is a group: the function that makes it, and the names of its fields in ``listed``.
-    """
+    """The parameters of a command: those that typer parses, and the groups made of them."""
 
     listed: tuple[Parameter, ...]
+    """Options and arguments in the order of the function's parameters, a group replaced by its fields; the parameters
+    common to all commands come last."""
     groups: Mapping[str, tuple[Callable[..., Any], list[str]]]
+    """For each parameter that is a group: the function that makes it, and the names of its fields in ``listed``."""
 
     def collect(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the function's keyword arguments: the parsed ``values``, those of a group as one object."""

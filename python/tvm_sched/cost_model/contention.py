@@ -23,22 +23,15 @@ Array = npt.NDArray[np.float64]
 
 
 class Contention(msgspec.Struct, frozen=True):
-    """Contention of kernels on one device; each number is 0 or more, so that more operators never take less time.
-
-    Parameters
-    ----------
-    serial_share, excess : float
-        As for `Concurrency`; one excess for all resources.
-    crowding : float
-        Part of `crowded` that comes about beside operators that fill the device.
-    interval : (float, float)
-        Between these times the prediction lie 90 % of the pairs that it was fitted to.
-    """
+    """Contention of kernels on one device; each number is 0 or more, so that more operators never take less time."""
 
     serial_share: float
     excess: float
+    """As for `Concurrency`; one excess for all resources."""
     crowding: float
+    """Part of `crowded` that comes about beside operators that fill the device."""
     interval: tuple[float, float] = (1.0, 1.0)
+    """Between these times the prediction lie 90 % of the pairs that it was fitted to."""
 
     def pairs(self, seconds: Array, used: Array, crowded: Array) -> Array:
         """Times of pairs that start together, by the rule for stages of ``docs/model.md``.

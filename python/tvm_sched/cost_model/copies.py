@@ -28,19 +28,12 @@ class PeerCopy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Bandwidths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Measured bytes a second of large copies.
-
-    Parameters
-    ----------
-    from_host : dict of str to float
-        From pinned host memory to the GPU of a PCI address, while no other copies.
-    at_once : dict of str to float
-        The same while all GPUs below its root port copy; only where there are several.
-    peers : tuple of PeerCopy
-    """
+    """Measured bytes a second of large copies."""
 
     from_host: dict[str, float] = {}
+    """From pinned host memory to the GPU of a PCI address, while no other copies."""
     at_once: dict[str, float] = {}
+    """The same while all GPUs below its root port copy; only where there are several."""
     peers: tuple[PeerCopy, ...] = ()
 
     def __post_init__(self) -> None:

@@ -23,21 +23,14 @@ Sections = dict[str, tuple[int, int, bytes]]
 
 
 class CompiledKernel(msgspec.Struct, frozen=True):
-    """A kernel of a cubin.
-
-    Parameters
-    ----------
-    registers : int
-        Of each thread.
-    shared_memory : int
-        Static bytes of each block; what a launch adds is not in the cubin.
-    threads : int
-        Most threads of a block for which it was compiled (``__launch_bounds__``); 0 where it does not say.
-    """
+    """A kernel of a cubin."""
 
     registers: int
+    """Of each thread."""
     shared_memory: int
+    """Static bytes of each block; what a launch adds is not in the cubin."""
     threads: int
+    """Most threads of a block for which it was compiled (``__launch_bounds__``); 0 where it does not say."""
 
 
 def read_cubin(path: str | os.PathLike[str]) -> dict[str, CompiledKernel]:

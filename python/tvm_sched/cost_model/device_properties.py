@@ -11,29 +11,19 @@ from ..problem import Device
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """A device as the learned model sees it.
-
-    Attributes
-    ----------
-    name : str
-        For people, and to group measurements.
-    kind : {"cuda", "cpu"}
-    rates : mapping of str to float
-        Floating-point operations a second by dtype; ``"float32"`` serves for dtypes not listed.
-    bandwidth : float
-        Bytes a second.
-    processors : int
-        Streaming multiprocessors of a GPU, threads of a CPU device.
-    cache : float
-        Bytes of the last level.
-    """
+    """A device as the learned model sees it."""
 
     name: str
+    """For people, and to group measurements."""
     kind: str
     rates: Mapping[str, float]
+    """Floating-point operations a second by dtype; ``"float32"`` serves for dtypes not listed."""
     bandwidth: float
+    """Bytes a second."""
     processors: int
+    """Streaming multiprocessors of a GPU, threads of a CPU device."""
     cache: float
+    """Bytes of the last level."""
 
     def peak(self, dtype: str) -> float:
         """Floating-point operations a second; 16-bit floats serve for each other, and for smaller ones."""

@@ -71,53 +71,39 @@ class KernelWork:
     Matrix products are ``batch`` products of (m, k) and (k, n). A convolution counts as one with ``m`` pixels, ``n``
     output channels in each of ``batch`` groups, and ``k`` products for each output; attention as one with ``m`` queries,
     ``n`` keys and head size ``k``. Other operators have ``m`` rows of ``n`` numbers and ``k`` 1.
-
-    Attributes
-    ----------
-    family : array of int
-        Positions in `FAMILIES`.
-    dtype : array of str
-        Type of the first output, which decides the rate of computation.
-    flops : array of float
-    read, parameters, written : array of float
-        Bytes of activations and inputs read, of parameters, of results.
-    batch, m, n, k : array of float
-    window : array of float
-        Weights of a convolution for each pair of channels, 1 for other operators.
-    fused : array of float
-        Number of further operations that are fused.
-    exponentials, polynomials, powers, roots, choices, moves : array of float
-        Number of operations of each group of `FUNCTIONS`, which count for few or no floating-point operations.
-    broadcast : array of float
-        Number of inputs with more than one number and fewer than the result.
-    library : array of float
-        1 for a library's kernel, 0 for a compiled one.
-    footprint : array of float
-        Bytes of parameters that a run of the whole model reads. If they exceed the cache, a kernel finds its parameters
-        in memory. 0 if a kernel is called repeatedly, or nothing is known.
     """
 
     family: npt.NDArray[np.int64]
+    """Positions in `FAMILIES`."""
     dtype: npt.NDArray[np.str_]
+    """Type of the first output, which decides the rate of computation."""
     flops: Floats
     read: Floats
     parameters: Floats
     written: Floats
+    """Bytes of activations and inputs read, of parameters, of results."""
     batch: Floats
     m: Floats
     n: Floats
     k: Floats
     window: Floats
+    """Weights of a convolution for each pair of channels, 1 for other operators."""
     fused: Floats
+    """Number of further operations that are fused."""
     exponentials: Floats
     polynomials: Floats
     powers: Floats
     roots: Floats
     choices: Floats
     moves: Floats
+    """Number of operations of each group of `FUNCTIONS`, which count for few or no floating-point operations."""
     broadcast: Floats
+    """Number of inputs with more than one number and fewer than the result."""
     library: Floats
+    """1 for a library's kernel, 0 for a compiled one."""
     footprint: Floats
+    """Bytes of parameters that a run of the whole model reads. If they exceed the cache, a kernel finds its parameters
+    in memory. 0 if a kernel is called repeatedly, or nothing is known."""
 
     def __len__(self) -> int:
         return len(self.family)

@@ -37,19 +37,13 @@ _ALIKE = 0.15  # devices whose rates differ by less are the same device
 
 
 class ErrorInterval(msgspec.Struct, frozen=True):
-    """Errors of predictions: quantiles of log(measured / predicted), out of fold.
-
-    Parameters
-    ----------
-    low, high : float
-        A fraction `COVERAGE` of the measurements lies between them.
-    shared : float
-        Fraction of the errors' variance that operators of one family on one device share, 0 to 1.
-    """
+    """Errors of predictions: quantiles of log(measured / predicted), out of fold."""
 
     low: float
     high: float
+    """A fraction `COVERAGE` of the measurements lies between them."""
     shared: float = 0.0
+    """Fraction of the errors' variance that operators of one family on one device share, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -79,34 +73,23 @@ def without_device_columns(columns: npt.NDArray[np.float32]) -> npt.NDArray[np.f
 
 
 class KindModel(msgspec.Struct, frozen=True, dict=True):
-    """The model of one kind of devices.
-
-    Parameters
-    ----------
-    booster : bytes
-        XGBoost's own UBJSON.
-    names : tuple of str
-        Columns of the features that it uses.
-    families : dict of str to (lowest, highest)
-        Bounds of the columns `RANGED` for each family in the data.
-    bits : tuple of float
-        Sizes of the data's dtypes.
-    devices : tuple of DeviceProperties
-        Devices in the training data.
-    known, unknown : dict of str to ErrorInterval
-        Errors by family on the devices in the training data and on others; ``""`` is for all families together.
-    far : ErrorInterval
-        Errors far from the data: of measurements relative to the roofline times the median ratio.
-    """
+    """The model of one kind of devices."""
 
     booster: bytes
+    """XGBoost's own UBJSON."""
     names: tuple[str, ...]
+    """Columns of the features that it uses."""
     families: dict[str, tuple[tuple[float, ...], tuple[float, ...]]]
+    """Bounds of the columns `RANGED` for each family in the data."""
     bits: tuple[float, ...]
+    """Sizes of the data's dtypes."""
     devices: tuple[DeviceProperties, ...]
+    """Devices in the training data."""
     known: dict[str, ErrorInterval]
     unknown: dict[str, ErrorInterval]
+    """Errors by family on the devices in the training data and on others; ``""`` is for all families together."""
     far: ErrorInterval
+    """Errors far from the data: of measurements relative to the roofline times the median ratio."""
 
     @cached_property
     def trees(self) -> Trees:
@@ -159,38 +142,25 @@ def similar_devices(a: DeviceProperties, b: DeviceProperties) -> bool:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Latencies of operators on one device.
-
-    Attributes
-    ----------
-    seconds, low, high : array of float
-        The median, and an interval with a fraction `COVERAGE` of the measurements.
-    shared : array of float
-        Fraction of the error's variance that operators of a family on a device share.
-    far : array of bool
-        Whether the operator is outside the training data, so that the roofline decides.
-    """
+    """Latencies of operators on one device."""
 
     seconds: Floats
     low: Floats
     high: Floats
+    """The median, and an interval with a fraction `COVERAGE` of the measurements."""
     shared: Floats
+    """Fraction of the error's variance that operators of a family on a device share."""
     far: npt.NDArray[np.bool_]
+    """Whether the operator is outside the training data, so that the roofline decides."""
 
 
 class LearnedModel(msgspec.Struct, frozen=True):
-    """A trained model, see ``docs/cost_model.md``.
-
-    Parameters
-    ----------
-    parts : dict of str to Part
-        Models by kind of devices.
-    about : dict of str to str
-        Sources, seed and versions.
-    """
+    """A trained model, see ``docs/cost_model.md``."""
 
     parts: dict[str, KindModel]
+    """Models by kind of devices."""
     about: dict[str, str] = {}
+    """Sources, seed and versions."""
 
     def predict(self, work: KernelWork, device: DeviceProperties) -> Prediction:
         """Return the seconds of each operator with their intervals; the roofline for an unmeasured kind of devices."""

@@ -28,65 +28,42 @@ QUIET_LOAD = 0.1
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The machine of a measurement, and the versions used.
-
-    Parameters
-    ----------
-    processor : str
-        Product name.
-    cores : int
-    clock_mhz : float
-        Clock at the start of the measurement; 0 if the system does not tell it.
-    versions : dict of str to str
-        Versions of the packages that compile and run kernels.
-    """
+    """The machine of a measurement, and the versions used."""
 
     processor: str
+    """Product name."""
     cores: int
     clock_mhz: float = 0.0
+    """Clock at the start of the measurement; 0 if the system does not tell it."""
     versions: dict[str, str] = {}
+    """Versions of the packages that compile and run kernels."""
 
 
 class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Times of one kernel: medians, in seconds.
-
-    Parameters
-    ----------
-    signature : str
-        See `tvm_sched.cost_model.signature`.
-    model : str
-        The first model with this kernel.
-    in_run : float
-        Time in the run of its model, after the earlier kernels, as in a schedule's latency. 0: not measured.
-    warm, cold : float
-        Time alone, repeated, and with caches flushed before each repetition. 0: not measured.
-    repeats : int
-    error : float
-        Half the width of the median's confidence interval (95 %), as a fraction of the median.
-    footprint : float
-        Bytes of parameters that a run of its model reads, and that pass the caches between two calls.
-    direct : float
-        Time alone, with direct host access to its parameters. 0: not measured.
-    launches : tuple of KernelResources
-        Resources of the GPU kernels that it launches in turn; empty if unknown.
-    content : str
-        Digest of the kernel's code, if known: other kernels for the same shapes have the same signature.
-    load : float
-        Cores in use by other processes during the measurement.
-    """
+    """Times of one kernel: medians, in seconds."""
 
     signature: str
+    """See `tvm_sched.cost_model.signature`."""
     model: str = ""
+    """The first model with this kernel."""
     in_run: float = 0.0
+    """Time in the run of its model, after the earlier kernels, as in a schedule's latency. 0: not measured."""
     warm: float = 0.0
     cold: float = 0.0
+    """Time alone, repeated, and with caches flushed before each repetition. 0: not measured."""
     repeats: int = 0
     error: float = 0.0
+    """Half the width of the median's confidence interval (95 %), as a fraction of the median."""
     footprint: float = 0.0
+    """Bytes of parameters that a run of its model reads, and that pass the caches between two calls."""
     direct: float = 0.0
+    """Time alone, with direct host access to its parameters. 0: not measured."""
     launches: tuple[KernelResources, ...] = ()
+    """Resources of the GPU kernels that it launches in turn; empty if unknown."""
     content: str = ""
+    """Digest of the kernel's code, if known: other kernels for the same shapes have the same signature."""
     load: float = 0.0
+    """Cores in use by other processes during the measurement."""
 
     def __post_init__(self) -> None:
         for name in ("in_run", "warm", "cold", "direct", "error", "footprint", "load"):
@@ -105,28 +82,19 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Times of two kernels in parallel, each repeated with its own tensors: medians, in seconds.
-
-    Parameters
-    ----------
-    first, second : str
-        Signatures; they may be equal.
-    alone : (float, float)
-        Time of each by itself, with as many threads as in the pair.
-    beside : (float, float)
-        Time of each while the other runs.
-    threads : int
-        CPU threads of each, on cores of its own; 0 for two streams of a GPU.
-    load : float
-        Cores in use by other processes during the measurement; 0 if unknown.
-    """
+    """Times of two kernels in parallel, each repeated with its own tensors: medians, in seconds."""
 
     first: str
     second: str
+    """Signatures; they may be equal."""
     alone: tuple[float, float]
+    """Time of each by itself, with as many threads as in the pair."""
     beside: tuple[float, float]
+    """Time of each while the other runs."""
     threads: int = 0
+    """CPU threads of each, on cores of its own; 0 for two streams of a GPU."""
     load: float = 0.0
+    """Cores in use by other processes during the measurement; 0 if unknown."""
 
     def __post_init__(self) -> None:
         where = f"{self.first} beside {self.second}"
@@ -142,21 +110,14 @@ class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Copies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Times of copies on one route.
-
-    Parameters
-    ----------
-    route : str
-        ``"memory"``, ``"host to cuda:0"``, ``"cuda:0 to host"``, ``"cuda:0 to cuda:1"``.
-    at_once : int
-        Number of such copies that ran together, on other cores in memory or on other GPUs' buses, including this one.
-    times : tuple of (bytes, seconds)
-        Medians, by size.
-    """
+    """Times of copies on one route."""
 
     route: str
+    """``"memory"``, ``"host to cuda:0"``, ``"cuda:0 to host"``, ``"cuda:0 to cuda:1"``."""
     at_once: int
+    """Number of such copies that ran together, on other cores in memory or on other GPUs' buses, including this one."""
     times: tuple[tuple[int, float], ...]
+    """Medians, by size."""
 
     def __post_init__(self) -> None:
         for size, seconds in self.times:
@@ -165,29 +126,18 @@ class Copies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Measurements of one device of one machine.
-
-    Parameters
-    ----------
-    machine : Machine
-    device : DeviceProperties
-    kernels : tuple of Measurement
-        One for each signature.
-    pairs : tuple of Pair
-    copies : tuple of Copies
-    latencies : dict of str to float
-        Median seconds of whole runs of models, operator after operator.
-    threads : int
-        Threads of a CPU device; 0 for a GPU.
-    """
+    """Measurements of one device of one machine."""
 
     machine: Machine
     device: DeviceProperties
     kernels: tuple[Measurement, ...] = ()
+    """One for each signature."""
     pairs: tuple[Pair, ...] = ()
     copies: tuple[Copies, ...] = ()
     latencies: dict[str, float] = {}
+    """Median seconds of whole runs of models, operator after operator."""
     threads: int = 0
+    """Threads of a CPU device; 0 for a GPU."""
 
     def __post_init__(self) -> None:
         for name, seconds in self.latencies.items():

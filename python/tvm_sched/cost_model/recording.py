@@ -27,67 +27,44 @@ class NvLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A GPU as the system describes it.
-
-    Parameters
-    ----------
-    name : str
-        Product name.
-    address : str
-        PCI address, such as ``"0000:17:00.0"``.
-    path : tuple of str
-        PCI addresses on the way to it, from the root port.
-    memory : int
-        Bytes.
-    generation, width : int
-        Of its PCIe link.
-    capability : str
-        Such as ``"9.0"``; empty where it is not known.
-    cores, clock_mhz, memory_clock_mhz, memory_bits : int
-        For chips that are not known by name; 0 where they are not known.
-    numa : int
-        Node; -1 where there is none.
-    links : tuple of NvLink
-    """
+    """A GPU as the system describes it."""
 
     name: str
+    """Product name."""
     address: str
+    """PCI address, such as ``"0000:17:00.0"``."""
     path: tuple[str, ...]
+    """PCI addresses on the way to it, from the root port."""
     memory: int
+    """Bytes."""
     generation: int
     width: int
+    """Of its PCIe link."""
     capability: str = ""
+    """Such as ``"9.0"``; empty where it is not known."""
     cores: int = 0
     clock_mhz: int = 0
     memory_clock_mhz: int = 0
     memory_bits: int = 0
+    """For chips that are not known by name; 0 where they are not known."""
     numa: int = -1
+    """Node; -1 where there is none."""
     links: tuple[NvLink, ...] = ()
 
 
 class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The recorded hardware of a machine.
-
-    Parameters
-    ----------
-    processor : str
-    numa_cores : tuple of int
-        Cores of each node.
-    memory : int
-        Bytes of host memory.
-    gpus : tuple of Gpu
-    source : str
-        Where it is from.
-    bandwidths : Bandwidths, optional
-        Where copies were measured.
-    """
+    """The recorded hardware of a machine."""
 
     processor: str
     numa_cores: tuple[int, ...]
+    """Cores of each node."""
     memory: int
+    """Bytes of host memory."""
     gpus: tuple[Gpu, ...] = ()
     source: str = ""
+    """Where it is from."""
     bandwidths: Bandwidths | None = None
+    """Where copies were measured."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording."""

@@ -16,22 +16,14 @@ _CLIP = 2.0**62
 
 @dataclass(frozen=True)
 class SlowKernel:
-    """A kernel far from its roofline.
-
-    Attributes
-    ----------
-    name : str
-        The kernel's function.
-    operator : str
-        The first operator of the model that it computes.
-    microseconds : float or None
-        Measured, where the costs are.
-    reason : str
-    """
+    """A kernel far from its roofline."""
 
     name: str
+    """The kernel's function."""
     operator: str
+    """The first operator of the model that it computes."""
     microseconds: float | None
+    """Measured, where the costs are."""
     reason: str
 
 

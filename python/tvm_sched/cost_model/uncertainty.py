@@ -19,25 +19,17 @@ _DEVIATIONS = 1.6448536  # of a normal distribution: 90 % of it lie within this 
 
 @dataclass(frozen=True)
 class Useful:
-    """A kernel whose measurement would make the latency of a schedule more certain.
-
-    Attributes
-    ----------
-    signature, device : str
-        The device's model.
-    operators : tuple of str
-        Operators of the schedule that are this kernel.
-    uncertain_ns : int
-        Width of the interval of all of them together.
-    far : bool
-        Whether it is far from all that was measured.
-    """
+    """A kernel whose measurement would make the latency of a schedule more certain."""
 
     signature: str
     device: str
+    """The device's model."""
     operators: tuple[str, ...]
+    """Operators of the schedule that are this kernel."""
     uncertain_ns: int
+    """Width of the interval of all of them together."""
     far: bool
+    """Whether it is far from all that was measured."""
 
 
 def sample_latencies(

@@ -15,27 +15,18 @@ Status = Literal["ok", "warning", "failure", "absent"]
 
 
 class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One check and its result.
-
-    Parameters
-    ----------
-    part : str
-        Of what: ``"host"``, ``"gpu"`` or ``"artifact"``.
-    name : str
-    status : str
-        ``"ok"``; ``"warning"``: it works, less well than it could; ``"failure"``: it does not work, or gives wrong values;
-        ``"absent"``: it is not there, and nothing that was requested needs it.
-    text : str
-        What was found, and what to do where that is not ``"ok"``.
-    data : dict
-        The figures behind the text: bytes, bytes a second, nanoseconds.
-    """
+    """One check and its result."""
 
     part: str
+    """Of what: ``"host"``, ``"gpu"`` or ``"artifact"``."""
     name: str
     status: Status
+    """``"ok"``; ``"warning"``: it works, less well than it could; ``"failure"``: it does not work, or gives wrong
+    values; ``"absent"``: it is not there, and nothing that was requested needs it."""
     text: str
+    """What was found, and what to do where that is not ``"ok"``."""
     data: dict[str, Any] = {}
+    """The figures behind the text: bytes, bytes a second, nanoseconds."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,28 +11,19 @@ from ..problem import OpGraph
 
 @dataclass(frozen=True)
 class KernelCall:
-    """The kernel call of an operator.
-
-    Attributes
-    ----------
-    operator : str
-        Name of the operator.
-    function : str
-        Name of a PrimFunc of the module, or of a packed function.
-    external : bool
-        Whether ``function`` is a packed function that is looked up when the model runs.
-    packed : bool
-        Whether it returns its outputs instead of writing them into its last arguments.
-    inputs, outputs : tuple of str
-        Names of tensors, in the order of the call.
-    """
+    """The kernel call of an operator."""
 
     operator: str
+    """Name of the operator."""
     function: str
+    """Name of a PrimFunc of the module, or of a packed function."""
     external: bool
+    """Whether ``function`` is a packed function that is looked up when the model runs."""
     packed: bool
+    """Whether it returns its outputs instead of writing them into its last arguments."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    """Names of tensors, in the order of the call."""
 
 
 class Calls(Protocol):

@@ -25,20 +25,12 @@ _MOST_WAYS = 3
 
 @dataclass(frozen=True)
 class CompiledPipeline:
-    """A model in stages, ready to run.
-
-    Attributes
-    ----------
-    problem : Problem
-    plan : PipelinePlan
-    stages : tuple of ScheduledModule
-        One for each stage; its inputs come from earlier stages and the caller.
-    executor : PipelineExecutor
-    """
+    """A model in stages, ready to run."""
 
     problem: Problem
     plan: PipelinePlan
     stages: tuple[ScheduledModule, ...]
+    """One for each stage; its inputs come from earlier stages and the caller."""
     executor: PipelineExecutor
 
     def arguments(self) -> list[dict[str, Any]]:

@@ -40,18 +40,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Goal:
-    """Objective of a plan; without a ceiling it is the throughput.
-
-    Attributes
-    ----------
-    latency_ceiling_ns : int or None
-        Best throughput among plans with at most this latency.
-    cost_ceiling_ns : int or None
-        Least latency among plans with at most this bottleneck.
-    """
+    """Objective of a plan; without a ceiling it is the throughput."""
 
     latency_ceiling_ns: int | None = None
+    """Best throughput among plans with at most this latency."""
     cost_ceiling_ns: int | None = None
+    """Least latency among plans with at most this bottleneck."""
 
     def key(self, candidate: Candidate) -> tuple[int, int, int]:
         """Return a key, smaller for better candidates: the excess over a limit comes first."""

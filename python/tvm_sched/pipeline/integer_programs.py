@@ -23,21 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """Result of a solver on a program.
-
-    Attributes
-    ----------
-    bound : float
-        No partition has a cheaper bottleneck.
-    stage_of : array of int or None
-        Block of each node in the best solution, if there is one.
-    proved : bool
-        Whether the program was solved to the end.
-    """
+    """Result of a solver on a program."""
 
     bound: float
+    """No partition has a cheaper bottleneck."""
     stage_of: Integers | None = None
+    """Block of each node in the best solution, if there is one."""
     proved: bool = False
+    """Whether the program was solved to the end."""
 
 
 def bottleneck_bound(

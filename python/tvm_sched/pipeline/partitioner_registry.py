@@ -26,33 +26,22 @@ PartitionerFunction = Callable[[PartitionProblem, int, Any], "Partition"]
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition into stages, with its bound and cost.
-
-    Attributes
-    ----------
-    stage_of : array of int
-        Stage of each node; no edge leads to an earlier stage. Stages may be empty.
-    bound : float
-        No partition has a cheaper bottleneck; 0 if nothing is known.
-    bound_name : str
-        Name of the bound's argument.
-    status : {"optimal", "no better found", "time limit", "interrupted"}
-        How the search ended, see `tvm_sched.search_budget.Status`; `partition` decides on "optimal".
-    order : array of int or None
-        All nodes in the order in which stages run them; None: Kahn's. It matters if memory is short.
-    cost : float
-        Cost of the bottleneck stage; set by `partition`.
-    seconds : float
-        Wall-clock time; set by `partition`.
-    """
+    """A partition into stages, with its bound and cost."""
 
     stage_of: Integers
+    """Stage of each node; no edge leads to an earlier stage. Stages may be empty."""
     bound: float = 0.0
+    """No partition has a cheaper bottleneck; 0 if nothing is known."""
     bound_name: str = ""
+    """Name of the bound's argument."""
     status: Status = "no better found"
+    """How the search ended, see `tvm_sched.search_budget.Status`; `partition` decides on "optimal"."""
     order: Integers | None = None
+    """All nodes in the order in which stages run them; None: Kahn's. It matters if memory is short."""
     cost: float = math.inf
+    """Cost of the bottleneck stage; set by `partition`."""
     seconds: float = 0.0
+    """Wall-clock time; set by `partition`."""
 
     @property
     def gap(self) -> float:

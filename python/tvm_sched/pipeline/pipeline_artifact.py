@@ -27,43 +27,29 @@ _WHAT = "a pipeline artifact is a folder that `tvm-sched pipeline --artifact` or
 
 
 class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tensor that a stage or the caller gets.
-
-    Parameters
-    ----------
-    name, shape, dtype
-    source : int or None
-        The stage that makes it; None: the caller.
-    """
+    """A tensor that a stage or the caller gets."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     source: int | None = None
+    """The stage that makes it; None: the caller."""
 
 
 class StageEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stage of an artifact.
-
-    Parameters
-    ----------
-    device : str
-        A device of the plan's topology.
-    kind, model : str
-        Kind of the device, ``"cuda"`` or ``"cpu"``, and name of the product.
-    library, parameters : str
-        Files; the second is empty if the library holds the parameters.
-    inputs, outputs : tuple of TensorEntry
-        In the order of the library's function.
-    """
+    """A stage of an artifact."""
 
     device: str
+    """A device of the plan's topology."""
     kind: str
     model: str
+    """Kind of the device, ``"cuda"`` or ``"cpu"``, and name of the product."""
     library: str
     parameters: str
+    """Files; the second is empty if the library holds the parameters."""
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]
+    """In the order of the library's function."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -79,44 +65,29 @@ class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Emulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How stages on emulated devices run.
-
-    Parameters
-    ----------
-    scale : float
-        Factor by which they are slower than the plan's time.
-    values : bool
-        Whether they compute values; otherwise there are no outputs.
-    """
+    """How stages on emulated devices run."""
 
     scale: float
+    """Factor by which they are slower than the plan's time."""
     values: bool
+    """Whether they compute values; otherwise there are no outputs."""
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Contents of an artifact, see ``docs/formats/pipeline_artifact.md``.
-
-    Parameters
-    ----------
-    model, topology : str
-        Names.
-    stages : tuple of StageEntry
-        In the order in which a batch passes them.
-    inputs, outputs : tuple of TensorEntry
-        Inputs and outputs of the caller, in the model's order.
-    files : dict of str to FileEntry
-        All files but the manifest.
-    emulation : Emulation or None
-        None if the stages run on real devices.
-    """
+    """Contents of an artifact, see ``docs/formats/pipeline_artifact.md``."""
 
     model: str
     topology: str
+    """Names."""
     stages: tuple[StageEntry, ...]
+    """In the order in which a batch passes them."""
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]
+    """Inputs and outputs of the caller, in the model's order."""
     files: dict[str, FileEntry]
+    """All files but the manifest."""
     emulation: Emulation | None = None
+    """None if the stages run on real devices."""
 
 
 def load_manifest(folder: str | os.PathLike[str]) -> Manifest:

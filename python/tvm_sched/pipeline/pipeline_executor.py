@@ -31,40 +31,26 @@ _PATIENCE = 0.05
 
 @dataclass(frozen=True)
 class StageProgram:
-    """Computation of a stage.
-
-    Attributes
-    ----------
-    inputs, outputs : tuple of str
-        Names of tensors.
-    run : callable
-        From the inputs to the outputs, in their order; called from ``ways`` threads.
-    ways : int
-        Batches at once: on a GPU one arrives and one leaves while another is computed.
-    """
+    """Computation of a stage."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    """Names of tensors."""
     run: Callable[[Sequence[Any]], Sequence[Any]]
+    """From the inputs to the outputs, in their order; called from ``ways`` threads."""
     ways: int = 1
+    """Batches at once: on a GPU one arrives and one leaves while another is computed."""
 
 
 @dataclass(frozen=True)
 class BatchResult:
-    """Result of a batch.
-
-    Attributes
-    ----------
-    batch : int
-    outputs : list of numpy.ndarray or None
-        In the model's order; None if the batch failed or ran for its times only.
-    error : TvmSchedError or None
-        Why it failed; the message names batch, stage and device, and the operator if it is known.
-    """
+    """Result of a batch."""
 
     batch: int
     outputs: list[np.ndarray[Any, Any]] | None
+    """In the model's order; None if the batch failed or ran for its times only."""
     error: TvmSchedError | None = None
+    """Why it failed; the message names batch, stage and device, and the operator if it is known."""
 
     def value(self) -> list[np.ndarray[Any, Any]]:
         """Return the outputs; raise the batch's error if it failed, or an error if it ran for its times only."""

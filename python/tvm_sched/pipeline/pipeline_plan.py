@@ -14,28 +14,20 @@ FORMAT, VERSION = "tvm_sched.pipeline", 1
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stage: the work of one device on each batch.
-
-    Parameters
-    ----------
-    device : str
-    operators : tuple of str
-        In launch order.
-    input_ns, work_ns, overflow_ns, output_ns : int
-        Time to get its inputs, to run its operators, to stream the parameters that do not fit beside its activations, and
-        to send the tensors that others read: equation (3) of Archer et al. (ICML 2024).
-    parameter_bytes, peak_bytes : int
-        Bytes of its parameters, and the peak of its activations.
-    """
+    """A stage: the work of one device on each batch."""
 
     device: str
     operators: tuple[str, ...]
+    """In launch order."""
     input_ns: int = 0
     work_ns: int = 0
     overflow_ns: int = 0
     output_ns: int = 0
+    """Time to get its inputs, to run its operators, to stream the parameters that do not fit beside its activations,
+    and to send the tensors that others read: equation (3) of Archer et al. (ICML 2024)."""
     parameter_bytes: int = 0
     peak_bytes: int = 0
+    """Bytes of its parameters, and the peak of its activations."""
 
     @property
     def cost_ns(self) -> int:
@@ -44,24 +36,16 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Cost of a plan, and its lower bound.
-
-    Parameters
-    ----------
-    cost_ns : int
-        Cost of the bottleneck stage: the time between batches if stages get, compute and send in turn.
-    lower_bound_ns : int
-        No plan for these devices, with as many stages or fewer, has a cheaper bottleneck.
-    bound : str
-        Name of the lower bound's argument.
-    status : {"optimal", "no better found", "time limit", "interrupted"}
-        How the search for the plan ended, see `tvm_sched.search_budget.Status`.
-    """
+    """Cost of a plan, and its lower bound."""
 
     cost_ns: int
+    """Cost of the bottleneck stage: the time between batches if stages get, compute and send in turn."""
     lower_bound_ns: int
+    """No plan for these devices, with as many stages or fewer, has a cheaper bottleneck."""
     bound: str = ""
+    """Name of the lower bound's argument."""
     status: Status = "no better found"
+    """How the search for the plan ended, see `tvm_sched.search_budget.Status`."""
 
     @property
     def gap(self) -> float:
@@ -70,24 +54,16 @@ class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class PipelinePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model cut into stages on devices; tensors go only from earlier to later stages.
-
-    Parameters
-    ----------
-    problem : str
-        `Problem.digest` of its problem.
-    stages : tuple of Stage
-        In the order in which a batch passes them.
-    partitioner, options, seconds
-        Partitioner, its options, and the wall-clock time of the search.
-    certificate : PipelineCertificate or None
-    """
+    """A model cut into stages on devices; tensors go only from earlier to later stages."""
 
     problem: str
+    """`Problem.digest` of its problem."""
     stages: tuple[Stage, ...]
+    """In the order in which a batch passes them."""
     partitioner: str = ""
     options: dict[str, Any] = {}
     seconds: float = 0.0
+    """Partitioner, its options, and the wall-clock time of the search."""
     certificate: PipelineCertificate | None = None
 
     @property

@@ -15,18 +15,12 @@ from .wiring import Wiring, wire
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """A run of several batches.
-
-    Attributes
-    ----------
-    timeline : Timeline
-        A kernel for each stage and batch, a copy for each hop and batch that takes time.
-    done_ns : tuple of int
-        End of all work on each batch.
-    """
+    """A run of several batches."""
 
     timeline: Timeline
+    """A kernel for each stage and batch, a copy for each hop and batch that takes time."""
     done_ns: tuple[int, ...]
+    """End of all work on each batch."""
 
     @property
     def steady_ns(self) -> float:

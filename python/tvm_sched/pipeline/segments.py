@@ -12,18 +12,12 @@ from ..problem.partition_problem import Floats
 
 @dataclass(frozen=True)
 class Cut:
-    """A chain in segments; some may be empty.
-
-    Attributes
-    ----------
-    value : float
-        Objective of the cut; infinite if no cut is allowed.
-    ends : list of int
-        End of each segment, ascending; empty if no cut is allowed.
-    """
+    """A chain in segments; some may be empty."""
 
     value: float
+    """Objective of the cut; infinite if no cut is allowed."""
     ends: list[int]
+    """End of each segment, ascending; empty if no cut is allowed."""
 
 
 def least_bottleneck(costs: Sequence[Floats]) -> Cut:

@@ -13,49 +13,32 @@ from .stage_pricing import is_parameter, readers_elsewhere
 
 @dataclass(frozen=True)
 class Hop:
-    """The transfer from one stage to another for a batch.
-
-    Attributes
-    ----------
-    source, target : int
-        Stages; host memory is `HOST` as a source, and the number of stages as a target.
-    tensors : tuple of str
-    duration_ns : int
-        Time of the transfers in sequence, and of the parameters that are streamed to the target for each batch.
-    channels : tuple of int
-        Positions in `Topology.channels`, all occupied from start to end; empty if memory is shared.
-    bytes : int
-    room : int
-        Batches that may be in transfer or wait: two for each stage from source to target, so that one is used while the
-        next arrives, and a tensor that skips stages never delays them.
-    """
+    """The transfer from one stage to another for a batch."""
 
     source: int
     target: int
+    """Stages; host memory is `HOST` as a source, and the number of stages as a target."""
     tensors: tuple[str, ...]
     duration_ns: int
+    """Time of the transfers in sequence, and of the parameters that are streamed to the target for each batch."""
     channels: tuple[int, ...]
+    """Positions in `Topology.channels`, all occupied from start to end; empty if memory is shared."""
     bytes: int
     room: int
+    """Batches that may be in transfer or wait: two for each stage from source to target, so that one is used while the
+    next arrives, and a tensor that skips stages never delays them."""
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """Stages and hops of a plan, for its executor and its simulator.
-
-    Attributes
-    ----------
-    devices : tuple of str
-        Device of each stage.
-    work_ns : tuple of int
-        Work of each stage.
-    hops : tuple of Hop
-        By source, then by target.
-    """
+    """Stages and hops of a plan, for its executor and its simulator."""
 
     devices: tuple[str, ...]
+    """Device of each stage."""
     work_ns: tuple[int, ...]
+    """Work of each stage."""
     hops: tuple[Hop, ...]
+    """By source, then by target."""
 
     def stage_event(self, stage: int, batch: int) -> str:
         """Return the name of a stage's event for a batch in timelines."""

@@ -22,22 +22,15 @@ LONGEST_NS = 1 << 58
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Possible errors of the latencies of operators; each field has the shape (operators, devices).
-
-    Attributes
-    ----------
-    low_ns, high_ns : array of int64
-        90 % interval of measurements; the latency itself if it is certain; `FORBIDDEN` where the operator cannot run.
-    shared : array of float
-        Share of the error's variance, 0 to 1, common to operators of one kind on one model of device.
-    far : array of bool
-        Whether the operator is unlike all measured operators.
-    """
+    """Possible errors of the latencies of operators; each field has the shape (operators, devices)."""
 
     low_ns: npt.NDArray[np.int64]
     high_ns: npt.NDArray[np.int64]
+    """90 % interval of measurements; the latency itself if it is certain; `FORBIDDEN` where the operator cannot run."""
     shared: npt.NDArray[np.float64]
+    """Share of the error's variance, 0 to 1, common to operators of one kind on one model of device."""
     far: npt.NDArray[np.bool_]
+    """Whether the operator is unlike all measured operators."""
 
     def to_builtins(self) -> dict[str, Any]:
         """Plain data for a problem file."""

@@ -20,29 +20,6 @@ FAMILIES = ("gpt2", "llama", "mistral")
 class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A decoder-only transformer with pre-normalisation.
 
-    Parameters
-    ----------
-    name : str
-    layers, hidden, heads, vocab : int
-        Number of blocks, width of the residual stream, query heads, size of the vocabulary.
-    intermediate : int
-        Width inside of the feed-forward network.
-    kv_heads : int
-        Heads of keys and values; 0 is as many as query heads. It divides ``heads``.
-    head_dim : int
-        Width of a head; 0 is ``hidden / heads``.
-    positions : int
-        Rows of the learned table of positions; 0 is rotary embedding instead.
-    norm : {"layer", "rms"}
-    gated : bool
-        Feed-forward network with a gate (``down(silu(gate(x)) * up(x))``) instead of ``down(gelu(up(x)))``.
-    bias : bool
-        Whether linear layers have a bias.
-    joint_qkv : bool
-        Queries, keys and values by one product, as in GPT-2, instead of three.
-    tied : bool
-        Whether the last layer uses the table of the embedding.
-
     Raises
     ------
     InputError
@@ -54,15 +31,24 @@ class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     hidden: int
     heads: int
     vocab: int
+    """Number of blocks, width of the residual stream, query heads, size of the vocabulary."""
     intermediate: int
+    """Width inside of the feed-forward network."""
     kv_heads: int = 0
+    """Heads of keys and values; 0 is as many as query heads. It divides ``heads``."""
     head_dim: int = 0
+    """Width of a head; 0 is ``hidden / heads``."""
     positions: int = 0
+    """Rows of the learned table of positions; 0 is rotary embedding instead."""
     norm: Literal["layer", "rms"] = "rms"
     gated: bool = True
+    """Feed-forward network with a gate (``down(silu(gate(x)) * up(x))``) instead of ``down(gelu(up(x)))``."""
     bias: bool = False
+    """Whether linear layers have a bias."""
     joint_qkv: bool = False
+    """Queries, keys and values by one product, as in GPT-2, instead of three."""
     tied: bool = False
+    """Whether the last layer uses the table of the embedding."""
     rope_theta: float = 10000.0
     norm_eps: float = 1e-5
 

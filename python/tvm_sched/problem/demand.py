@@ -16,19 +16,6 @@ DemandSource = Literal["cubin", "launch", "library"]
 class KernelResources(msgspec.Struct, frozen=True):
     """Launch size and resources of a kernel on a GPU.
 
-    Parameters
-    ----------
-    blocks : int
-        Blocks of its launch.
-    threads : int
-        Threads of a block.
-    registers : int
-        Registers of a thread.
-    shared_memory : int
-        Bytes of a block, static and dynamic.
-    dynamic_shared_memory : int
-        Those of them that the launch asks for.
-
     Raises
     ------
     CostsError
@@ -36,10 +23,15 @@ class KernelResources(msgspec.Struct, frozen=True):
     """
 
     blocks: int
+    """Blocks of its launch."""
     threads: int
+    """Threads of a block."""
     registers: int = 32
+    """Registers of a thread."""
     shared_memory: int = 0
+    """Bytes of a block, static and dynamic."""
     dynamic_shared_memory: int = 0
+    """Those of them that the launch asks for."""
 
     def __post_init__(self) -> None:
         least = {"blocks": 1, "threads": 1, "registers": 0, "shared_memory": 0, "dynamic_shared_memory": 0}
@@ -54,16 +46,6 @@ class KernelResources(msgspec.Struct, frozen=True):
 class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Resources that the kernels of an operator take on a GPU.
 
-    Parameters
-    ----------
-    launches : tuple of KernelResources
-        In the order in which they are launched, at least one.
-    memory_bound : bool
-        Whether the operator is memory-intensive, else it is compute-intensive, as Opara tells them apart.
-    source : {"cubin", "launch", "library"}
-        Origin of the numbers: registers and static shared memory of the compiled kernel; the launch alone, with registers
-        assumed; or a model of what a library launches.
-
     Raises
     ------
     CostsError
@@ -71,8 +53,12 @@ class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     launches: tuple[KernelResources, ...]
+    """In the order in which they are launched, at least one."""
     memory_bound: bool
+    """Whether the operator is memory-intensive, else it is compute-intensive, as Opara tells them apart."""
     source: DemandSource
+    """Origin of the numbers: registers and static shared memory of the compiled kernel; the launch alone, with
+    registers assumed; or a model of what a library launches."""
 
     def __post_init__(self) -> None:
         if not self.launches:

@@ -26,26 +26,18 @@ TensorKind = Literal["activation", "input", "parameter"]
 
 
 class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tensor of the graph.
-
-    Parameters
-    ----------
-    name : str
-        Unique in the graph.
-    size : int
-        Bytes.
-    kind : {"activation", "input", "parameter"}
-        An activation is made by an operator; inputs and parameters lie in host memory when a run begins.
-    shape, dtype
-        For people and kernels; schedulers look at ``size`` only. The name of a data type is TVM's, such as ``float32``;
-        ``tf32`` tells a cost model that float32 is multiplied so.
-    """
+    """A tensor of the graph."""
 
     name: str
+    """Unique in the graph."""
     size: int
+    """Bytes."""
     kind: TensorKind = "activation"
+    """An activation is made by an operator; inputs and parameters lie in host memory when a run begins."""
     shape: tuple[int, ...] = ()
     dtype: str = ""
+    """For people and kernels; schedulers look at ``size`` only. The name of a data type is TVM's, such as ``float32``;
+    ``tf32`` tells a cost model that float32 is multiplied so."""
 
     def __post_init__(self) -> None:
         require_name("a tensor", self.name, GraphError)
@@ -63,32 +55,22 @@ class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator: one kernel call.
-
-    Parameters
-    ----------
-    name : str
-        Unique in the graph.
-    kind : str
-        What it computes, e.g. ``"conv2d_add_relu"``; for cost models and people.
-    inputs, outputs : tuple of str
-        Names of tensors; an input may occur twice.
-    flops : int
-        Floating-point operations.
-    read_bytes : dict of str to int, optional
-        Bytes read of inputs of which only a part is: the rows that a lookup takes from its table. Inputs that it does not
-        name are read whole.
-    demand : Demand, optional
-        What its kernels take of a GPU.
-    """
+    """An operator: one kernel call."""
 
     name: str
+    """Unique in the graph."""
     kind: str = ""
+    """What it computes, e.g. ``"conv2d_add_relu"``; for cost models and people."""
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    """Names of tensors; an input may occur twice."""
     flops: int = 0
+    """Floating-point operations."""
     read_bytes: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    """Bytes read of inputs of which only a part is: the rows that a lookup takes from its table. Inputs that it does
+    not name are read whole."""
     demand: Demand | msgspec.UnsetType = msgspec.UNSET
+    """What its kernels take of a GPU."""
 
     def __post_init__(self) -> None:
         require_name("an operator", self.name, GraphError)
@@ -202,41 +184,29 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
 @dataclass(frozen=True)
 class GraphIndex:
-    """The graph with operators and tensors as positions in ``OpGraph.operators`` and ``OpGraph.tensors``.
-
-    Attributes
-    ----------
-    inputs, outputs : list of tuple of int
-        Distinct tensors that operator ``o`` reads and writes.
-    producer : list of int
-        Operator that makes tensor ``t``, -1 for inputs and parameters.
-    consumers : list of list of int
-        Operators that read tensor ``t``, in order.
-    host_inputs : list of tuple of int
-        Those of ``inputs[o]`` that lie in host memory at the start: graph inputs and parameters.
-    host_bytes : list of tuple of int
-        Bytes that operator ``o`` reads of each of ``host_inputs[o]``.
-    predecessors, successors : list of list of int
-        Operators next to operator ``o``, ascending, distinct.
-    order : list of int
-        A topological order; among free operators the one listed first comes first.
-    graph_outputs : tuple of int
-        Distinct tensors that the model returns.
-    """
+    """The graph with operators and tensors as positions in ``OpGraph.operators`` and ``OpGraph.tensors``."""
 
     operator_id: dict[str, int]
     tensor_id: dict[str, int]
     size: list[int]
     inputs: list[tuple[int, ...]]
     outputs: list[tuple[int, ...]]
+    """Distinct tensors that operator ``o`` reads and writes."""
     producer: list[int]
+    """Operator that makes tensor ``t``, -1 for inputs and parameters."""
     consumers: list[list[int]]
+    """Operators that read tensor ``t``, in order."""
     host_inputs: list[tuple[int, ...]]
+    """Those of ``inputs[o]`` that lie in host memory at the start: graph inputs and parameters."""
     host_bytes: list[tuple[int, ...]]
+    """Bytes that operator ``o`` reads of each of ``host_inputs[o]``."""
     predecessors: list[list[int]]
     successors: list[list[int]]
+    """Operators next to operator ``o``, ascending, distinct."""
     order: list[int]
+    """A topological order; among free operators the one listed first comes first."""
     graph_outputs: tuple[int, ...]
+    """Distinct tensors that the model returns."""
 
     @staticmethod
     def of(graph: OpGraph) -> GraphIndex:

@@ -26,27 +26,18 @@ MOST_TIME = 1e300
 
 @dataclass(frozen=True)
 class StageTensor:
-    """A tensor that may travel between stages.
-
-    Parameters
-    ----------
-    producer : int
-        Node that produces it; -1: it comes from outside, to each stage that reads it.
-    readers : tuple of int
-        Distinct nodes that read it.
-    transfer : float
-        Time to bring it into a stage, or out of one.
-    size : float
-        Bytes of fast memory while it is held.
-    leaves : bool
-        Whether the model returns it, so that its producer's stage sends it in any case.
-    """
+    """A tensor that may travel between stages."""
 
     producer: int
+    """Node that produces it; -1: it comes from outside, to each stage that reads it."""
     readers: tuple[int, ...]
+    """Distinct nodes that read it."""
     transfer: float
+    """Time to bring it into a stage, or out of one."""
     size: float = 0.0
+    """Bytes of fast memory while it is held."""
     leaves: bool = False
+    """Whether the model returns it, so that its producer's stage sends it in any case."""
 
 
 @dataclass(frozen=True)
@@ -57,20 +48,6 @@ class PartitionProblem:
     a stage is the time of its nodes, of the transfers of tensors that it receives and sends, and of streaming parameters
     that do not fit beside its activations (equation 3). Times share one unit; ours is nanoseconds, so that sums are exact.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names of the nodes.
-    work : array of float, one a node
-        Running time.
-    parameters : array of float, one a node
-        Bytes of the parameters that it uses.
-    tensors : sequence of StageTensor
-    memory : float
-        Bytes of fast memory of a device; infinite by default.
-    overflow_time : float
-        Time to stream one byte of parameters from slow memory.
-
     Raises
     ------
     GraphError
@@ -79,11 +56,16 @@ class PartitionProblem:
     """
 
     names: Sequence[str]
+    """Names of the nodes."""
     work: Floats
+    """Running time."""
     parameters: Floats
+    """Bytes of the parameters that it uses."""
     tensors: Sequence[StageTensor]
     memory: float = float("inf")
+    """Bytes of fast memory of a device; infinite by default."""
     overflow_time: float = 0.0
+    """Time to stream one byte of parameters from slow memory."""
 
     def __post_init__(self) -> None:
         n = len(self.names)

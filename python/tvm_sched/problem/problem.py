@@ -29,14 +29,6 @@ class Problem:
 
     `derive` skips the checks. The objective of a schedule is in its `Workload`.
 
-    Parameters
-    ----------
-    graph, topology, costs
-        ``costs`` has a row for each operator of the graph and a column for each device of the topology.
-    variants : Variants, optional
-        Groups of operators with alternatives. Code that reads ``graph`` alone schedules the groups as in the graph. A
-        schedule names the alternatives that it uses (`Schedule.choice`); its operators are those of `resolve`.
-
     Raises
     ------
     ProblemError
@@ -47,7 +39,10 @@ class Problem:
     graph: OpGraph
     topology: Topology
     costs: Costs
+    """``costs`` has a row for each operator of the graph and a column for each device of the topology."""
     variants: Variants | None = None
+    """Groups of operators with alternatives. Code that reads ``graph`` alone schedules the groups as in the graph. A
+    schedule names the alternatives that it uses (`Schedule.choice`); its operators are those of `resolve`."""
 
     def __post_init__(self) -> None:
         graph, costs = self.graph, self.costs

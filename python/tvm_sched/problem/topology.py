@@ -29,46 +29,32 @@ MOST_MEMORY = (1 << 63) - 1
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A device that runs operators one at a time.
-
-    Parameters
-    ----------
-    name : str
-        Unique among the devices.
-    kind : str
-        ``"cuda"`` or ``"cpu"``: which backend runs it.
-    memory : int
-        Bytes that operators and parameters may take.
-    peak_flops : dict of str to float
-        Floating-point operations a second by dtype; ``"float32"`` must be there, it serves for dtypes not listed, and
-        ``"tf32"`` (products with ``precision="tf32"``) is half of ``"bfloat16"`` where it is not listed.
-    memory_bandwidth : float
-        Bytes a second of the device's own memory.
-    launch_overhead : float
-        Seconds that each kernel takes besides its work.
-    stream_overhead : float
-        Seconds that each stream but the first adds to a run in which streams of the device overlap.
-    wait_overhead : float
-        Further seconds of a kernel that waits for one of another stream. Presets and detected GPUs have
-        `STREAM_OVERHEAD` and `WAIT_OVERHEAD`; 0, as in papers: streams are free.
-    bus : str
-        Name of the PCIe bus that joins it to host memory. Empty: its memory is host memory, so that inputs and
-        parameters need no loading (CPU devices).
-    model, arch : str
-        Product name; compute capability such as ``"sm_70"``. For people and for compilers.
-    """
+    """A device that runs operators one at a time."""
 
     name: str
+    """Unique among the devices."""
     memory: int
+    """Bytes that operators and parameters may take."""
     memory_bandwidth: float
+    """Bytes a second of the device's own memory."""
     peak_flops: dict[str, float]
+    """Floating-point operations a second by dtype; ``"float32"`` must be there, it serves for dtypes not listed, and
+    ``"tf32"`` (products with ``precision="tf32"``) is half of ``"bfloat16"`` where it is not listed."""
     kind: str = "cuda"
+    """``"cuda"`` or ``"cpu"``: which backend runs it."""
     launch_overhead: float = 0.0
+    """Seconds that each kernel takes besides its work."""
     bus: str = ""
+    """Name of the PCIe bus that joins it to host memory. Empty: its memory is host memory, so that inputs and
+    parameters need no loading (CPU devices)."""
     model: str = ""
     arch: str = ""
+    """Product name; compute capability such as ``"sm_70"``. For people and for compilers."""
     stream_overhead: float = 0.0
+    """Seconds that each stream but the first adds to a run in which streams of the device overlap."""
     wait_overhead: float = 0.0
+    """Further seconds of a kernel that waits for one of another stream. Presets and detected GPUs have
+    `STREAM_OVERHEAD` and `WAIT_OVERHEAD`; 0, as in papers: streams are free."""
 
     def __post_init__(self) -> None:
         where = f"device {self.name!r}"
@@ -177,11 +163,6 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     buses (upwards from the source, downwards to the target), directly where ``peer_access`` is true and otherwise in two
     steps through host memory, at half the speed on equal buses.
 
-    Parameters
-    ----------
-    source : str
-        Where the numbers come from.
-
     Raises
     ------
     TopologyError
@@ -196,6 +177,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     peer_access: bool = True
     host_memory: int = 0
     source: str = ""
+    """Where the numbers come from."""
 
     def __post_init__(self) -> None:
         require_name("a topology", self.name, TopologyError)

@@ -14,42 +14,27 @@ from .graph import Operator, OpGraph, Tensor
 
 
 class Alternative(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A form of a group other than the one in the graph.
-
-    Parameters
-    ----------
-    name : str
-        Unique in its group, such as ``"apart"`` or ``"columns/4"``.
-    operators : tuple of Operator
-        They produce, under the same names, the tensors of the group that other operators read. From outside they read
-        only activations that the group reads in the graph.
-    tensors : tuple of Tensor
-        Tensors that only this alternative has: activations between its operators, and parts of parameters.
-    """
+    """A form of a group other than the one in the graph."""
 
     name: str
+    """Unique in its group, such as ``"apart"`` or ``"columns/4"``."""
     operators: tuple[Operator, ...]
+    """They produce, under the same names, the tensors of the group that other operators read. From outside they read
+    only activations that the group reads in the graph."""
     tensors: tuple[Tensor, ...] = ()
+    """Tensors that only this alternative has: activations between its operators, and parts of parameters."""
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Operators of a graph that have alternatives.
-
-    Parameters
-    ----------
-    name : str
-        Unique in the problem.
-    operators : tuple of str
-        Operators of the graph; no other group has them.
-    alternatives : tuple of Alternative
-    graph_alternative : str
-        Name of the form in the graph.
-    """
+    """Operators of a graph that have alternatives."""
 
     name: str
+    """Unique in the problem."""
     operators: tuple[str, ...]
+    """Operators of the graph; no other group has them."""
     alternatives: tuple[Alternative, ...]
     graph_alternative: str = "fused"
+    """Name of the form in the graph."""
 
     def __post_init__(self) -> None:
         names = [self.graph_alternative, *(alternative.name for alternative in self.alternatives)]

@@ -37,13 +37,6 @@ def _check_lags(lags_ns: Sequence[int], problem: Problem | None = None) -> None:
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A kind of run.
 
-    Parameters
-    ----------
-    resident : tuple of str
-        Parameters that are on the devices when the run begins (``docs/model.md``, "Cold and warm"); none: a cold run.
-    weight : float
-        How often there are such runs, relative to the weights of the other requests.
-
     Raises
     ------
     InputError
@@ -51,7 +44,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     resident: tuple[str, ...]
+    """Parameters that are on the devices when the run begins (``docs/model.md``, "Cold and warm"); none: a cold run."""
     weight: float = 1.0
+    """How often there are such runs, relative to the weights of the other requests."""
 
     def __post_init__(self) -> None:
         require_positive("the weight of a request", self.weight)
@@ -60,22 +55,6 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything but the problem that a schedule is judged by or a method may look at. It does not change.
 
-    Parameters
-    ----------
-    requests : tuple of Request
-        The kinds of runs. The latency of a schedule is the mean over them by their weights. None: one cold run.
-    lags_ns : tuple of int
-        For each of the graph's models (or for the one model), nanoseconds by which searches count it as ending later. The
-        methods ``heft``, ``peft`` and ``anytime`` minimise the latest of these moments. Latencies, bounds and certificates
-        do not include lags. None: no lags.
-    objective : {"latency", "slowdown"}
-        What is minimised.
-    model_weights : tuple of float
-        With objective ``slowdown``: how much the slowdown of each model counts. None: all alike.
-    submodels : tuple of tuples of str, optional
-        Operators of each submodel, in order, for methods that solve submodels. Without it they split the graph at its
-        dominators. If the problem has variants, a method that chooses among them splits the graph which its choice gives.
-
     Raises
     ------
     InputError
@@ -83,10 +62,19 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     requests: tuple[Request, ...] = ()
+    """The kinds of runs. The latency of a schedule is the mean over them by their weights. None: one cold run."""
     lags_ns: tuple[int, ...] = ()
+    """For each of the graph's models (or for the one model), nanoseconds by which searches count it as ending later.
+    The methods ``heft``, ``peft`` and ``anytime`` minimise the latest of these moments. Latencies, bounds and
+    certificates do not include lags. None: no lags."""
     objective: Objective = "latency"
+    """What is minimised."""
     model_weights: tuple[float, ...] = ()
+    """With objective ``slowdown``: how much the slowdown of each model counts. None: all alike."""
     submodels: tuple[tuple[str, ...], ...] | None = None
+    """Operators of each submodel, in order, for methods that solve submodels. Without it they split the graph at its
+    dominators. If the problem has variants, a method that chooses among them splits the graph which its choice gives.
+    """
 
     def __post_init__(self) -> None:
         plain = tuple(Request(tuple(sorted(set(r.resident))), float(r.weight)) for r in self.requests)
@@ -159,16 +147,6 @@ class Scenario:
     it: its loads and copies take no time and no channel. Only its memory counts, and evicted parameters are loaded again.
     Everything else is the problem's.
 
-    Parameters
-    ----------
-    problem : Problem
-    resident : frozenset of str
-        Parameters of the graph, or of an alternative.
-    lags_ns : tuple of int
-        As in `Workload`.
-    submodels : tuple of tuples of str, optional
-        As in `Workload`.
-
     Raises
     ------
     InputError
@@ -177,8 +155,11 @@ class Scenario:
 
     problem: Problem
     resident: frozenset[str] = frozenset()
+    """Parameters of the graph, or of an alternative."""
     lags_ns: tuple[int, ...] = ()
+    """As in `Workload`."""
     submodels: tuple[tuple[str, ...], ...] | None = field(default=None, compare=False)
+    """As in `Workload`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "resident", check_resident(self.problem, self.resident))

@@ -41,29 +41,20 @@ from .toolchain.nvcc import architectures, check_architectures
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """A scheduled model.
-
-    Attributes
-    ----------
-    executable : tvm.relax.VMExecutable
-        For ``relax.VirtualMachine`` and ``export_library``. If `parameters` is not empty, they must be loaded before a run;
-        `run` and `module` do that.
-    problems, schedules : tuple
-        One for each set of input shapes.
-    parameters : dict of str to numpy.ndarray
-        Values that are not in the executable; `export` writes them beside it.
-    slow_kernels : tuple of SlowKernel
-        Generated CPU kernels that are far from their roofline.
-    threads : int, optional
-        Threads of all CPU devices together in this process.
-    """
+    """A scheduled model."""
 
     executable: Any
+    """For ``relax.VirtualMachine`` and ``export_library``. If `parameters` is not empty, they must be loaded before a
+    run; `run` and `module` do that."""
     problems: tuple[Problem, ...]
     schedules: tuple[Schedule, ...]
+    """One for each set of input shapes."""
     parameters: dict[str, Any]
+    """Values that are not in the executable; `export` writes them beside it."""
     slow_kernels: tuple[SlowKernel, ...] = ()
+    """Generated CPU kernels that are far from their roofline."""
     threads: int | None = None
+    """Threads of all CPU devices together in this process."""
     _turn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property

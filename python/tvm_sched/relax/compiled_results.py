@@ -32,22 +32,15 @@ _OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE")
 
 @dataclass(frozen=True)
 class CompilationResult:
-    """Result of a compilation.
-
-    Attributes
-    ----------
-    problems, schedules : tuple
-        One for each set of input shapes.
-    written : list of Path
-        The artifact, then the file of its parameters if they are external.
-    slow_kernels : tuple of SlowKernel
-        Generated kernels that are far from their roofline.
-    """
+    """Result of a compilation."""
 
     problems: tuple[Problem, ...]
     schedules: tuple[Schedule, ...]
+    """One for each set of input shapes."""
     written: list[Path]
+    """The artifact, then the file of its parameters if they are external."""
     slow_kernels: tuple[SlowKernel, ...]
+    """Generated kernels that are far from their roofline."""
 
 
 def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:

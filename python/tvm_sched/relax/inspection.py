@@ -38,52 +38,35 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `inspect_model`.
-
-    Attributes
-    ----------
-    format, version : str, int
-        Format of this structure as JSON.
-    model, kind : str
-        Name; ``"onnx"``, ``"torch.export"``, ``"relax"``, ``"hugging face"``, ``"problem"`` or ``"artifact"``.
-    about : dict of str to str
-        Other metadata of the file.
-    inputs, outputs : list of Tensor
-    symbols : list of str
-        Sizes that can be given by name.
-    operators : dict of str to int
-        Number of each operator, most frequent first; for an artifact, the kernels of its first plan.
-    parameters, parameter_bytes : int
-    checked : str
-        What was checked. ``"import"``: the model was imported with its shapes. ``"operators"``: dimensions are open, so
-        only the operators were looked up. ``"nothing"``: a problem or an artifact.
-    needs : str
-        The options that an import needs, if dimensions are open.
-    refused : list of Refusal
-    notes : list of str
-        Warnings of the import.
-    seconds : float
-    demands : dict of str to Demand
-        Each operator's demand on a GPU; for problem files and for artifacts for GPUs.
-    """
+    """Result of `inspect_model`."""
 
     format: str = "tvm_sched.inspection"
     version: int = 1
+    """Format of this structure as JSON."""
     model: str
     kind: str
+    """Name; ``"onnx"``, ``"torch.export"``, ``"relax"``, ``"hugging face"``, ``"problem"`` or ``"artifact"``."""
     about: dict[str, str]
+    """Other metadata of the file."""
     inputs: list[Tensor]
     outputs: list[Tensor]
     symbols: list[str]
+    """Sizes that can be given by name."""
     operators: dict[str, int]
+    """Number of each operator, most frequent first; for an artifact, the kernels of its first plan."""
     parameters: int
     parameter_bytes: int
     checked: str
+    """What was checked. ``"import"``: the model was imported with its shapes. ``"operators"``: dimensions are open, so
+    only the operators were looked up. ``"nothing"``: a problem or an artifact."""
     needs: str = ""
+    """The options that an import needs, if dimensions are open."""
     refused: list[Refusal] = []
     notes: list[str] = []
+    """Warnings of the import."""
     seconds: float = 0.0
     demands: dict[str, Demand] = {}
+    """Each operator's demand on a GPU; for problem files and for artifacts for GPUs."""
 
 
 def inspect_model(

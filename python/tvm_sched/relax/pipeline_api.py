@@ -26,17 +26,11 @@ from .toolchain.failures import explained
 
 @dataclass(frozen=True)
 class ExportablePipeline(CompiledPipeline):
-    """A pipeline that was compiled here, and can be exported.
-
-    Attributes
-    ----------
-    compiled : tuple of CompiledStage
-    times_only : bool
-        Whether emulated stages compute no values.
-    """
+    """A pipeline that was compiled here, and can be exported."""
 
     compiled: tuple[CompiledStage, ...]
     times_only: bool
+    """Whether emulated stages compute no values."""
 
     def export(self, folder: str | os.PathLike[str]) -> Path:
         """Write the artifact (``docs/formats/pipeline_artifact.md``), which `tvm_sched.pipeline.load` reads.

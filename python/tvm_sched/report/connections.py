@@ -27,21 +27,14 @@ LEGEND = {
 
 @dataclass(frozen=True)
 class Connection:
-    """How bytes get from one memory to another.
-
-    Parameters
-    ----------
-    by : str
-        What joins them: a key of `LEGEND`, with the ways of a link in place of ``#``.
-    bandwidth : float or None
-        Bytes a second; None where there is no route.
-    channels : tuple of str
-        What a copy occupies.
-    """
+    """How bytes get from one memory to another."""
 
     by: str
+    """What joins them: a key of `LEGEND`, with the ways of a link in place of ``#``."""
     bandwidth: float | None = None
+    """Bytes a second; None where there is no route."""
     channels: tuple[str, ...] = ()
+    """What a copy occupies."""
 
     def __str__(self) -> str:
         return self.by if self.bandwidth is None else f"{self.by} {format_rate(self.bandwidth)}"

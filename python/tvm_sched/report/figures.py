@@ -12,23 +12,15 @@ from ..schedule import Timeline
 
 @dataclass(frozen=True)
 class LaneFigures:
-    """What one lane did.
-
-    Parameters
-    ----------
-    events : int
-    busy_ns : int
-        Sum of the events' times; events of one lane do not overlap.
-    bytes : int
-    busy : float
-        ``busy_ns`` as a fraction of the timeline's latency.
-    """
+    """What one lane did."""
 
     lane: str
     events: int
     busy_ns: int
+    """Sum of the events' times; events of one lane do not overlap."""
     bytes: int
     busy: float
+    """``busy_ns`` as a fraction of the timeline's latency."""
 
 
 def device_of_lane(lane: str) -> str:

@@ -18,23 +18,15 @@ from .sections import View, entry_section, most_telling, summary_table
 
 
 class Entry(NamedTuple):
-    """One schedule in a report.
-
-    Parameters
-    ----------
-    title : str
-    schedule : Schedule
-    timelines : sequence of Timeline
-        Simulated, emulated, measured; they are drawn above each other. Without a simulated one (for each request that the
-        schedule is for) the schedule is simulated.
-    problem : Problem or None
-        The schedule's problem where it is not the report's.
-    """
+    """One schedule in a report."""
 
     title: str
     schedule: Schedule
     timelines: Sequence[Timeline] = ()
+    """Simulated, emulated, measured; they are drawn above each other. Without a simulated one (for each request that
+    the schedule is for) the schedule is simulated."""
     problem: Problem | None = None
+    """The schedule's problem where it is not the report's."""
 
 
 def write_report(

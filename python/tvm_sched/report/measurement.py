@@ -24,28 +24,19 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Measured:
-    """Results of some runs of one plan.
-
-    Attributes
-    ----------
-    plan : dict
-        The plan that took the inputs.
-    outputs : list of array
-        Outputs of the last run, or for emulated devices of a run that is not measured. Empty with ``times_only``.
-    statistics : LatencyStatistics
-        Seconds; for emulated devices in the plan's time.
-    wall_seconds : float
-        Time of all runs together, warm-up included.
-    predicted, timeline : Timeline
-        The plan's timeline, and that of the fastest run.
-    """
+    """Results of some runs of one plan."""
 
     plan: dict[str, Any]
+    """The plan that took the inputs."""
     outputs: list[Array]
+    """Outputs of the last run, or for emulated devices of a run that is not measured. Empty with ``times_only``."""
     statistics: LatencyStatistics
+    """Seconds; for emulated devices in the plan's time."""
     wall_seconds: float
+    """Time of all runs together, warm-up included."""
     predicted: Timeline
     timeline: Timeline
+    """The plan's timeline, and that of the fastest run."""
 
 
 def measure(
@@ -118,32 +109,23 @@ class OutputType(msgspec.Struct, frozen=True):
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs of an artifact of one schedule, compared with its plan.
-
-    Attributes
-    ----------
-    source : str
-        ``"measured"`` or ``"emulated"``.
-    latency_seconds : LatencyStatistics
-    predicted_latency_ns, lower_bound_ns, gap
-        Figures of a cold run.
-    time_ns : dict
-        Time of loading, computing and copying over all lanes: predicted, and in the fastest run.
-    processor, compiled_with
-        Processor of the kernels that ran, and the artifact's metadata.
-    """
+    """Runs of an artifact of one schedule, compared with its plan."""
 
     source: str
+    """``"measured"`` or ``"emulated"``."""
     plan: str
     repeat: int
     latency_seconds: LatencyStatistics
     predicted_latency_ns: int
     lower_bound_ns: int | None
     gap: float | None
+    """Figures of a cold run."""
     time_ns: dict[str, dict[str, int]]
+    """Time of loading, computing and copying over all lanes: predicted, and in the fastest run."""
     wall_seconds: float
     processor: str
     compiled_with: dict[str, Any]
+    """Processor of the kernels that ran, and the artifact's metadata."""
     outputs: list[OutputType]
 
     @classmethod

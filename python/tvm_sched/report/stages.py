@@ -83,15 +83,7 @@ class StageSummary(Stage, frozen=True, kw_only=True):
 
 
 class PipelineSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline plan and its throughput.
-
-    Attributes
-    ----------
-    steady_ns : float
-        Time between batches, with transfers beside the kernels.
-    proved_ns : int, optional
-        What the evidence that was written proves; it may be less than the certificate claims.
-    """
+    """A pipeline plan and its throughput."""
 
     problem: str
     partitioner: str
@@ -101,9 +93,11 @@ class PipelineSummary(msgspec.Struct, frozen=True, kw_only=True):
     cost_ns: int
     latency_ns: int
     steady_ns: float
+    """Time between batches, with transfers beside the kernels."""
     certificate: PipelineCertificate | None
     gap: float | None
     proved_ns: int | None
+    """What the evidence that was written proves; it may be less than the certificate claims."""
 
     @classmethod
     def of(cls, plan: PipelinePlan, steady_ns: float, proved_ns: int | None = None) -> PipelineSummary:

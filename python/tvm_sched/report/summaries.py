@@ -95,21 +95,15 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelEnd(msgspec.Struct, frozen=True):
-    """When one of several models ends.
-
-    Attributes
-    ----------
-    alone_ns, slowdown : int, float, optional
-        Latency alone on the machine, and the latency among the others divided by it.
-    takes_ns : int, optional
-        Time since the end of the previous model, if the models run in turn.
-    """
+    """When one of several models ends."""
 
     model: str
     latency_ns: int
     alone_ns: int | None = None
     slowdown: float | None = None
+    """Latency alone on the machine, and the latency among the others divided by it."""
     takes_ns: int | None = None
+    """Time since the end of the previous model, if the models run in turn."""
 
     @staticmethod
     def of_all(known: Sequence[ModelLatency], in_turn: bool) -> list[ModelEnd]:
@@ -124,23 +118,16 @@ class ModelEnd(msgspec.Struct, frozen=True):
 
 
 class ScheduledModels(ScheduleSummary, frozen=True, kw_only=True):
-    """A schedule of one model or several.
-
-    Attributes
-    ----------
-    models : list of ModelEnd, optional
-        Ends of several models.
-    largest_slowdown : float, optional
-        Largest slowdown, if the latencies alone are known.
-    weights, objective, objective_lower_bound : optional
-        If the objective was the largest weighted slowdown: the weights, that slowdown, and its lower bound.
-    """
+    """A schedule of one model or several."""
 
     models: list[ModelEnd] | None = None
+    """Ends of several models."""
     largest_slowdown: float | None = None
+    """Largest slowdown, if the latencies alone are known."""
     weights: list[float] | None = None
     objective: float | None = None
     objective_lower_bound: float | None = None
+    """If the objective was the largest weighted slowdown: the weights, that slowdown, and its lower bound."""
 
 
 class LatencySample(msgspec.Struct, frozen=True):
@@ -158,21 +145,15 @@ class LatencySample(msgspec.Struct, frozen=True):
 
 
 class SimulatedSchedule(ScheduleSummary, frozen=True, kw_only=True):
-    """A schedule with the kernels whose measurement would make its latency more certain.
-
-    Attributes
-    ----------
-    blocks_latency_ns : int, optional
-        Latency of the first run by the blocks of kernels.
-    percentiles_ns, samples, seed : optional
-        As in `LatencySample`.
-    """
+    """A schedule with the kernels whose measurement would make its latency more certain."""
 
     useful_measurements: list[Useful]
     blocks_latency_ns: int | None = None
+    """Latency of the first run by the blocks of kernels."""
     percentiles_ns: dict[str, int] | None = None
     samples: int | None = None
     seed: int | None = None
+    """As in `LatencySample`."""
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -22,23 +22,15 @@ NAMES = {"simulated": "predicted", "emulated": "emulated", "measured": "measured
 
 
 class TracePart(NamedTuple):
-    """A timeline in a trace, with what is known besides.
-
-    Parameters
-    ----------
-    timeline : Timeline
-    problem : Problem or None
-        Gives kinds of operators and the order of lanes.
-    schedule : Schedule or None
-        With the problem: adds submodels, and to a simulated timeline the memory of each device as counters.
-    title : str
-        Begins the name of the process.
-    """
+    """A timeline in a trace, with what is known besides."""
 
     timeline: Timeline
     problem: Problem | None = None
+    """Gives kinds of operators and the order of lanes."""
     schedule: Schedule | None = None
+    """With the problem: adds submodels, and to a simulated timeline the memory of each device as counters."""
     title: str = ""
+    """Begins the name of the process."""
 
 
 def write_trace(

@@ -26,26 +26,18 @@ _KINDS = {"load": 0, "copy": 1, "host_read": 2}
 
 @dataclass(frozen=True)
 class Times:
-    """When each part of a schedule runs, in nanoseconds.
-
-    Attributes
-    ----------
-    start_ns, end_ns : array of int64
-        Of each placement, in the schedule's order: the kernel.
-    transfer_start_ns, transfer_end_ns : array of int64
-        Of each transfer, in the schedule's order; a host_read starts with its operator and ends with its bus time.
-    latency_ns : int
-        End of the last kernel.
-    peak_memory : array of int64
-        Most bytes that each device holds at once. It can be above the device's memory: `verify` judges that.
-    """
+    """When each part of a schedule runs, in nanoseconds."""
 
     start_ns: Array
     end_ns: Array
+    """Of each placement, in the schedule's order: the kernel."""
     transfer_start_ns: Array
     transfer_end_ns: Array
+    """Of each transfer, in the schedule's order; a host_read starts with its operator and ends with its bus time."""
     latency_ns: int
+    """End of the last kernel."""
     peak_memory: Array
+    """Most bytes that each device holds at once. It can be above the device's memory: `verify` judges that."""
 
 
 class ScheduleIndex:

@@ -10,20 +10,13 @@ from .schedule import Schedule, weighted_mean
 
 
 class ModelLatency(NamedTuple):
-    """When one of several models ends.
-
-    Attributes
-    ----------
-    model : str
-    latency_ns : int
-        The end of its last kernel.
-    alone_ns : int or None
-        Its latency alone on the machine, where that is known.
-    """
+    """When one of several models ends."""
 
     model: str
     latency_ns: int
+    """The end of its last kernel."""
     alone_ns: int | None = None
+    """Its latency alone on the machine, where that is known."""
 
     @property
     def slowdown(self) -> float | None:

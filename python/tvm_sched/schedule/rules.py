@@ -44,22 +44,15 @@ RULES = ("problem", *COMPILED_RULES, "evict", "memory", "certificate", "contigui
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A broken rule.
-
-    Parameters
-    ----------
-    rule : str
-        One of `RULES`.
-    message : str
-        What is wrong, with the names of the operators, tensors and devices involved.
-    operator, device : str
-        The operator and device at fault; empty where none can be named.
-    """
+    """A broken rule."""
 
     rule: str
+    """One of `RULES`."""
     message: str
+    """What is wrong, with the names of the operators, tensors and devices involved."""
     operator: str = ""
     device: str = ""
+    """The operator and device at fault; empty where none can be named."""
 
 
 def describe(problem: Problem, placements: Array, transfers: Array, broken: BrokenRule) -> Violation:

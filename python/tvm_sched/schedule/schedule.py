@@ -24,30 +24,21 @@ TransferKind = Literal["load", "copy", "host_read"]
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where an operator runs.
-
-    Parameters
-    ----------
-    operator, device : str
-    stream : int
-        Stream of the device: operators of one stream run one after another. Those of several overlap where the problem's
-        costs say how long they take together (`Concurrency`); elsewhere a device runs one operator at a time.
-    direct_host_access : bool
-        The kernel reads graph inputs and parameters from host memory through the bus instead of from the device.
-        Then the schedule's transfers hold a ``host_read`` of the operator.
-    submodel : int
-        Submodel in which a scheduler that splits the graph placed it; for reports.
-    stage : int
-        Operators of one device with the same stage above 0 start together and end together; those of one stream among
-        them run one after another. They follow each other in the launch order. 0: in no stage.
-    """
+    """Where an operator runs."""
 
     operator: str
     device: str
     stream: int = 0
+    """Stream of the device: operators of one stream run one after another. Those of several overlap where the problem's
+    costs say how long they take together (`Concurrency`); elsewhere a device runs one operator at a time."""
     direct_host_access: bool = False
+    """The kernel reads graph inputs and parameters from host memory through the bus instead of from the device. Then
+    the schedule's transfers hold a ``host_read`` of the operator."""
     submodel: int = 0
+    """Submodel in which a scheduler that splits the graph placed it; for reports."""
     stage: int = 0
+    """Operators of one device with the same stage above 0 start together and end together; those of one stream among
+    them run one after another. They follow each other in the launch order. 0: in no stage."""
 
     def __post_init__(self) -> None:
         for name in ("stream", "stage"):
@@ -58,26 +49,20 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A transfer of bytes.
-
-    Parameters
-    ----------
-    kind : {"load", "copy", "host_read"}
-        ``load``: ``tensor`` (a graph input or parameter) from host memory into ``device`` through its bus.
-        ``copy``: ``tensor`` from device ``source`` to ``device``: an activation, or a parameter that was loaded
-        through a neighbour (parallel transmission).
-        ``host_read``: the bus time of ``operator``, which runs on ``device`` with direct host access.
-    evict : bool
-        Of a load or copy of a parameter: it leaves ``device`` after the last kernel or copy that reads it there, and
-        does not stay to the end of the run.
-    """
+    """A transfer of bytes."""
 
     kind: TransferKind
+    """``load``: ``tensor`` (a graph input or parameter) from host memory into ``device`` through its bus. ``copy``:
+    ``tensor`` from device ``source`` to ``device``: an activation, or a parameter that was loaded through a neighbour
+    (parallel transmission). ``host_read``: the bus time of ``operator``, which runs on ``device`` with direct host
+    access."""
     device: str
     tensor: str = ""
     source: str = ""
     operator: str = ""
     evict: bool = False
+    """Of a load or copy of a parameter: it leaves ``device`` after the last kernel or copy that reads it there, and
+    does not stay to the end of the run."""
 
     def __post_init__(self) -> None:
         needed = {"load": ("tensor",), "copy": ("tensor", "source"), "host_read": ("operator",)}[self.kind]
@@ -106,27 +91,18 @@ class RequestLatency(Request, frozen=True, forbid_unknown_fields=True):
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Latency, lower bound and status of a schedule.
-
-    Parameters
-    ----------
-    latency_ns : int
-        Latency that the simulator gives it: of a cold run, or the mean over the ``requests`` by their weights.
-    lower_bound_ns : int
-        No feasible schedule of the problem has a lower latency; the mean of the requests' bounds.
-    bound : str
-        Which argument gave the lower bound.
-    status : {"optimal", "no better found", "time limit", "interrupted"}
-        How the search for the schedule ended, see `tvm_sched.search_budget.Status`.
-    requests : tuple of RequestLatency
-        The runs that latency and bound are of; none: cold runs alone.
-    """
+    """Latency, lower bound and status of a schedule."""
 
     latency_ns: int
+    """Latency that the simulator gives it: of a cold run, or the mean over the ``requests`` by their weights."""
     lower_bound_ns: int
+    """No feasible schedule of the problem has a lower latency; the mean of the requests' bounds."""
     bound: str = ""
+    """Which argument gave the lower bound."""
     status: Status = "no better found"
+    """How the search for the schedule ended, see `tvm_sched.search_budget.Status`."""
     requests: tuple[RequestLatency, ...] = ()
+    """The runs that latency and bound are of; none: cold runs alone."""
 
     @staticmethod
     def unchecked(status: Status) -> Certificate:
@@ -162,38 +138,26 @@ ENDED, INTERRUPTED = Certificate.unchecked("no better found"), Certificate.unche
 
 
 class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A schedule of a problem.
-
-    Parameters
-    ----------
-    problem : str
-        `Problem.digest` of the problem that it was made for.
-    placements : tuple of Placement
-        One for each operator, in launch order: operators of one device start in this order.
-    transfers : tuple of Transfer
-        In order: those that share a channel (a bus, a direction of a link, a switch port) travel in this order.
-    scheduler, options, seconds
-        The scheduler, its options, and the wall-clock time that it took.
-    certificate : Certificate or None
-    notes : dict
-        Further information from the scheduler, for people: `anytime` gives the latency that each improver reached.
-    choice : dict of str to str
-        Of a problem with variants: the way of each group that is not computed as in the graph. Placements and transfers are
-        then of the problem that `tvm_sched.schedule.resolved` makes.
-    workload : str
-        `Workload.digest` of the workload that it was made for; empty if nobody solved for one.
-    """
+    """A schedule of a problem."""
 
     problem: str
+    """`Problem.digest` of the problem that it was made for."""
     placements: tuple[Placement, ...]
+    """One for each operator, in launch order: operators of one device start in this order."""
     transfers: tuple[Transfer, ...] = ()
+    """In order: those that share a channel (a bus, a direction of a link, a switch port) travel in this order."""
     scheduler: str = ""
     options: dict[str, Any] = {}
     seconds: float = 0.0
+    """The scheduler, its options, and the wall-clock time that it took."""
     certificate: Certificate | None = None
     notes: dict[str, Any] = {}
+    """Further information from the scheduler, for people: `anytime` gives the latency that each improver reached."""
     choice: dict[str, str] = {}
+    """Of a problem with variants: the way of each group that is not computed as in the graph. Placements and transfers
+    are then of the problem that `tvm_sched.schedule.resolved` makes."""
     workload: str = ""
+    """`Workload.digest` of the workload that it was made for; empty if nobody solved for one."""
 
     def replace(self, **changes: Any) -> Schedule:
         """The schedule with other fields; its index (`ScheduleIndex.of`) stays where placements and transfers stay."""

@@ -30,28 +30,19 @@ _MOST_WAVES = 8
 
 @dataclass(frozen=True)
 class BlockKernel:
-    """A kernel as the simulator sees it.
-
-    Parameters
-    ----------
-    resources : KernelResources
-    alone_ns : int
-        From the start of its first block to the end of its last when nothing runs beside it.
-    arithmetic, bandwidth : float
-        Shares of the GPU's arithmetic and memory bandwidth that it uses alone, 0 to 1.
-    before : tuple of int
-        Positions of the kernels for which it waits.
-    overhead_ns, ready_ns : int
-        Least time from their end to its first block, and the earliest start of that block.
-    """
+    """A kernel as the simulator sees it."""
 
     resources: KernelResources
     alone_ns: int
+    """From the start of its first block to the end of its last when nothing runs beside it."""
     arithmetic: float = 0.0
     bandwidth: float = 0.0
+    """Shares of the GPU's arithmetic and memory bandwidth that it uses alone, 0 to 1."""
     before: tuple[int, ...] = field(default=())
+    """Positions of the kernels for which it waits."""
     overhead_ns: int = 0
     ready_ns: int = 0
+    """Least time from their end to its first block, and the earliest start of that block."""
 
 
 class BlockRun(NamedTuple):

@@ -16,28 +16,19 @@ EventKind = Literal["kernel", "load", "copy", "host_read"]
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kernel or copy.
-
-    Parameters
-    ----------
-    kind : {"kernel", "load", "copy", "host_read"}
-    name : str
-        Operator of a kernel or host_read, tensor of a load or copy.
-    lanes : tuple of str
-        What it occupies: ``"gpu0/0"`` (device and stream) for a kernel, names of channels (`Topology.channels`) for
-        transfers.
-    start_ns, end_ns : int
-        From the start of the run.
-    bytes : int
-        Bytes that travel (transfers), or that the kernel reads and writes.
-    """
+    """A kernel or copy."""
 
     kind: EventKind
     name: str
+    """Operator of a kernel or host_read, tensor of a load or copy."""
     lanes: tuple[str, ...]
+    """What it occupies: ``"gpu0/0"`` (device and stream) for a kernel, names of channels (`Topology.channels`) for
+    transfers."""
     start_ns: int
     end_ns: int
+    """From the start of the run."""
     bytes: int = 0
+    """Bytes that travel (transfers), or that the kernel reads and writes."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start_ns <= self.end_ns:
@@ -52,23 +43,15 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Events of one run, planned or real.
-
-    Parameters
-    ----------
-    source : {"simulated", "emulated", "measured"}
-    problem : str
-        Digest of the problem.
-    events : tuple of Event
-        A simulated timeline has the schedule's placements first, then its transfers, both in the schedule's order.
-    latency_ns : int
-        From the start of the run to the end of its last kernel.
-    """
+    """Events of one run, planned or real."""
 
     source: Literal["simulated", "emulated", "measured"]
     problem: str
+    """Digest of the problem."""
     events: tuple[Event, ...]
+    """A simulated timeline has the schedule's placements first, then its transfers, both in the schedule's order."""
     latency_ns: int
+    """From the start of the run to the end of its last kernel."""
 
     @property
     def latency(self) -> float:

@@ -105,20 +105,14 @@ def _plans_without_direct_reads(
 
 @dataclass(frozen=True)
 class _LoadingPlan:
-    """How each layer's tensors reach the device that computes.
-
-    Attributes
-    ----------
-    direct : frozenset of int
-        Operators that read host memory.
-    through : dict of tensor to int
-        Neighbours through which tensors come.
-    """
+    """How each layer's tensors reach the device that computes."""
 
     scenario: Scenario
     device: int
     direct: frozenset[int]
+    """Operators that read host memory."""
     through: dict[int, int]
+    """Neighbours through which tensors come."""
 
     def run(self) -> PartialSchedule:
         """Build the schedule: each bus loads in the order of use, with direct reads when their kernels are due."""

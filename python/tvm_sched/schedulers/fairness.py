@@ -31,26 +31,17 @@ FAR = 10
 
 @dataclass(frozen=True)
 class Fairness:
-    """How the models of a schedule share the machine.
-
-    Attributes
-    ----------
-    models : list of str
-    weights : list of float
-        How much each model's slowdown counts.
-    alone_ns : list of int
-        The least known latency of each model alone on the machine.
-    latency_ns : list of int
-        In the schedule.
-    lower_bound : float
-        No schedule has a lower `largest`, by these ``alone_ns``.
-    """
+    """How the models of a schedule share the machine."""
 
     models: list[str]
     weights: list[float]
+    """How much each model's slowdown counts."""
     alone_ns: list[int]
+    """The least known latency of each model alone on the machine."""
     latency_ns: list[int]
+    """In the schedule."""
     lower_bound: float
+    """No schedule has a lower `largest`, by these ``alone_ns``."""
 
     @property
     def largest(self) -> float:

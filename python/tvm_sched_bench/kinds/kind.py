@@ -53,20 +53,14 @@ NO_FILES: Mapping[str, str] = {}
 
 
 class Kind(ABC, Generic[Task]):
-    """A kind of instances.
-
-    Attributes
-    ----------
-    name, unit, measure : str
-        Of the kind, of what solutions are worth, and what that is.
-    most : bool
-        Whether a solution of larger worth is better; of others the least is.
-    """
+    """A kind of instances."""
 
     name: ClassVar[str]
     unit: ClassVar[str]
     measure: ClassVar[str] = "cost"
+    """Of the kind, of what solutions are worth, and what that is."""
     most: ClassVar[bool] = False
+    """Whether a solution of larger worth is better; of others the least is."""
 
     @abstractmethod
     def methods(self) -> Sequence[str]:

@@ -38,26 +38,18 @@ def fair_latency(problem: Problem, schedule: Schedule) -> float:
 
 @dataclass
 class _Job:
-    """A kernel, load or copy: first it shares its buses, then it goes on by itself.
-
-    Attributes
-    ----------
-    queues : list
-        Those in which it has to be the first.
-    needs, makes : list of (tensor, device)
-    buses : tuple of int
-        Channels of buses that it crosses.
-    shared, own : float
-        Nanoseconds that are left of each part, with the buses to itself.
-    """
+    """A kernel, load or copy: first it shares its buses, then it goes on by itself."""
 
     is_kernel: bool
     queues: list[Hashable]
+    """Those in which it has to be the first."""
     needs: list[tuple[int, int]]
     makes: list[tuple[int, int]]
     buses: tuple[int, ...]
+    """Channels of buses that it crosses."""
     shared: float
     own: float
+    """Nanoseconds that are left of each part, with the buses to itself."""
 
     @property
     def over(self) -> bool:

@@ -32,19 +32,13 @@ SERIAL_SHARE = 0.5
 
 
 class LayeredGraph(msgspec.Struct, frozen=True):
-    """A graph as HIOS's simulation has it, in milliseconds.
-
-    Parameters
-    ----------
-    time, utilisation : tuple of float
-        Of each operator: time alone on a device, part of the device that it uses then.
-    edges : tuple of (int, int, float)
-        From, to, and the time of the transfer when the two are on different devices.
-    """
+    """A graph as HIOS's simulation has it, in milliseconds."""
 
     time: tuple[float, ...]
     utilisation: tuple[float, ...]
+    """Of each operator: time alone on a device, part of the device that it uses then."""
     edges: tuple[tuple[int, int, float], ...]
+    """From, to, and the time of the transfer when the two are on different devices."""
 
     def problem(self, devices: int, concurrency: bool = True, name: str = "hios") -> Problem:
         """The scheduling problem on equal devices, joined all to all without contention.

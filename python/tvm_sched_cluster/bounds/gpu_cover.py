@@ -16,22 +16,15 @@ from ..search.cluster_search import ClusterSearch, Integers
 
 
 class Cover(NamedTuple):
-    """Inequalities on how often a placement holds certain sets of GPUs.
-
-    Attributes
-    ----------
-    gpus : array, sets x kinds
-        GPUs of each set.
-    needs : list of (array, int)
-        Inequalities: coefficients, one for each set, and the right-hand side. The sum of coefficient times the number of
-        times that a placement holds the set is at least the right-hand side.
-    joined : bool
-        Whether circuits join all kinds of GPUs of a placement.
-    """
+    """Inequalities on how often a placement holds certain sets of GPUs."""
 
     gpus: Integers
+    """GPUs of each set."""
     needs: list[tuple[Integers, int]]
+    """Inequalities: coefficients, one for each set, and the right-hand side. The sum of coefficient times the number of
+    times that a placement holds the set is at least the right-hand side."""
     joined: bool
+    """Whether circuits join all kinds of GPUs of a placement."""
 
 
 MOST_STAGES_OF_CHAINS = 256

@@ -17,29 +17,19 @@ MOST_GPUS = 200_000
 
 
 class GpuKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kind of GPU.
-
-    Parameters
-    ----------
-    name : str
-    flops : float
-        Floating-point operations a second.
-    memory : int
-        Bytes.
-    memory_bandwidth : float
-        Bytes a second.
-    transfer_delay : float
-        Seconds that a GPU adds to each transfer, at either end.
-    model : str
-        Product.
-    """
+    """A kind of GPU."""
 
     name: str
     flops: float
+    """Floating-point operations a second."""
     memory: int
+    """Bytes."""
     memory_bandwidth: float
+    """Bytes a second."""
     transfer_delay: float = 0.0
+    """Seconds that a GPU adds to each transfer, at either end."""
     model: str = ""
+    """Product."""
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,21 +40,13 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fibres between two switches, each of which carries one circuit.
-
-    Parameters
-    ----------
-    switches : tuple of str
-    bandwidth : float
-        Bytes a second of one fibre.
-    delay : float
-        Propagation in seconds.
-    fibres : int
-    """
+    """Fibres between two switches, each of which carries one circuit."""
 
     switches: tuple[str, str]
     bandwidth: float
+    """Bytes a second of one fibre."""
     delay: float = 0.0
+    """Propagation in seconds."""
     fibres: int = 1
 
     @property
@@ -82,21 +64,14 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Servers whose GPUs have a link each to the rack's switch.
-
-    Parameters
-    ----------
-    name, switch : str
-    servers : tuple of Server
-    bandwidth, delay : float
-        Of the link between a GPU and the switch: bytes a second, seconds.
-    """
+    """Servers whose GPUs have a link each to the rack's switch."""
 
     name: str
     switch: str
     servers: tuple[Server, ...]
     bandwidth: float
     delay: float = 0.0
+    """Of the link between a GPU and the switch: bytes a second, seconds."""
 
 
 class Gpu(NamedTuple):
@@ -139,16 +114,6 @@ class Digested(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 class Cluster(Digested, frozen=True, forbid_unknown_fields=True):
     """GPUs of several kinds in racks, joined by circuit switches.
 
-    Parameters
-    ----------
-    name : str
-    kinds : tuple of GpuKind
-    switches : tuple of Switch
-    links : tuple of Link
-    racks : tuple of Rack
-    source : str
-        Where the figures come from.
-
     Raises
     ------
     TopologyError
@@ -161,6 +126,7 @@ class Cluster(Digested, frozen=True, forbid_unknown_fields=True):
     racks: tuple[Rack, ...]
     links: tuple[Link, ...] = ()
     source: str = ""
+    """Where the figures come from."""
 
     def __post_init__(self) -> None:
         _check(self)

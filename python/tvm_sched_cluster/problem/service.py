@@ -25,26 +25,17 @@ MOST_BLOCKS = 256
 
 
 class ServiceOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator of a service, usually a layer.
-
-    Parameters
-    ----------
-    name : str
-    flops : float
-        Floating-point operations of one input.
-    memory : int
-        Bytes that a GPU holds to run it.
-    output : int
-        Bytes of its output.
-    latency : dict of str to float
-        Seconds by kind of GPU, if they were measured; otherwise `operator_ns` estimates them.
-    """
+    """An operator of a service, usually a layer."""
 
     name: str
     flops: float
+    """Floating-point operations of one input."""
     memory: int
+    """Bytes that a GPU holds to run it."""
     output: int = 0
+    """Bytes of its output."""
     latency: dict[str, float] = {}
+    """Seconds by kind of GPU, if they were measured; otherwise `operator_ns` estimates them."""
 
 
 class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,24 +49,6 @@ class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Service(Digested, frozen=True, forbid_unknown_fields=True):
     """A model to serve, with its requirements.
 
-    Parameters
-    ----------
-    name : str
-    operators : tuple of ServiceOperator
-        In topological order.
-    throughput : float
-        Least inputs a second.
-    latency : float
-        Most seconds from input to output.
-    edges : tuple of Edge, optional
-        Default: each operator's output goes to the next one.
-    category, model, source : str
-        For readers; nothing depends on them.
-    model_file : str
-        Path of the model, for `tvm_sched_cluster.compiled_placements`; empty if unknown.
-    input_shapes : dict of str to tuple of int
-        Shapes of inputs that the model leaves open.
-
     Raises
     ------
     GraphError
@@ -86,14 +59,21 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
 
     name: str
     operators: tuple[ServiceOperator, ...]
+    """In topological order."""
     throughput: float
+    """Least inputs a second."""
     latency: float
+    """Most seconds from input to output."""
     edges: tuple[Edge, ...] | None = None
+    """Default: each operator's output goes to the next one."""
     category: str = ""
     model: str = ""
     source: str = ""
+    """For readers; nothing depends on them."""
     model_file: str = ""
+    """Path of the model, for `tvm_sched_cluster.compiled_placements`; empty if unknown."""
     input_shapes: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """Shapes of inputs that the model leaves open."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -162,21 +142,14 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
 
 
 class ServiceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to deploy a service.
-
-    Parameters
-    ----------
-    name : str
-        Of this deployment; no two that run at once share it.
-    service : str
-    time, lifetime : float
-        When it comes, and for how long it stays; lifetime 0: for good.
-    """
+    """A request to deploy a service."""
 
     name: str
+    """Of this deployment; no two that run at once share it."""
     service: str
     time: float = 0.0
     lifetime: float = 0.0
+    """When it comes, and for how long it stays; lifetime 0: for good."""
 
 
 def operator_ns(operator: ServiceOperator, kind: GpuKind) -> int:

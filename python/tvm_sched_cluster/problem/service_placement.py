@@ -41,36 +41,23 @@ class Circuit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServicePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A service that runs.
-
-    Parameters
-    ----------
-    request : str
-        Name of the deployment.
-    service : str
-    service_digest : str
-        `Service.digest` of what was placed.
-    stages : tuple of ServiceStage
-    circuits : tuple of Circuit
-    cycle_ns, latency_ns : int
-        Time between inputs, and from input to output: equations (3) and (2) of RAMPA.
-    allocator : str
-    seconds : float
-        Time of the search.
-    status : {"optimal", "no better found", "time limit", "interrupted"}
-        How the search for it ended, see `tvm_sched.search_budget.Status`.
-    """
+    """A service that runs."""
 
     request: str
+    """Name of the deployment."""
     service: str
     service_digest: str
+    """`Service.digest` of what was placed."""
     stages: tuple[ServiceStage, ...]
     circuits: tuple[Circuit, ...]
     cycle_ns: int
     latency_ns: int
+    """Time between inputs, and from input to output: equations (3) and (2) of RAMPA."""
     allocator: str = ""
     seconds: float = 0.0
+    """Time of the search."""
     status: Status = "no better found"
+    """How the search for it ended, see `tvm_sched.search_budget.Status`."""
 
     @property
     def throughput(self) -> float:
@@ -89,23 +76,15 @@ class ServicePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The services that run on a cluster.
-
-    Parameters
-    ----------
-    cluster : str
-        `Cluster.digest`.
-    placements : tuple of ServicePlacement
-    failed : tuple of str
-        GPUs and links that have failed and hold nothing.
-    waiting : tuple of ServiceRequest
-        Services that a failure ended and that have found no place since.
-    """
+    """The services that run on a cluster."""
 
     cluster: str
+    """`Cluster.digest`."""
     placements: tuple[ServicePlacement, ...]
     failed: tuple[str, ...] = ()
+    """GPUs and links that have failed and hold nothing."""
     waiting: tuple[ServiceRequest, ...] = ()
+    """Services that a failure ended and that have found no place since."""
 
     def to_json(self) -> bytes:
         """The allocation as a JSON document, see ``docs/formats/cluster.md``."""

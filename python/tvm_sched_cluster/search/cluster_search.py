@@ -30,18 +30,12 @@ MOST_STAGES = 64
 
 @dataclass(frozen=True)
 class Mixes:
-    """Mixes: numbers of GPUs of each kind that can serve a service, a row for each mix.
-
-    Attributes
-    ----------
-    gpus : array, mixes x kinds
-    cycle_ns, latency_ns : array
-        Least cycle of each mix over the fastest circuits, and the latency with that cycle.
-    """
+    """Mixes: numbers of GPUs of each kind that can serve a service, a row for each mix."""
 
     gpus: Integers
     cycle_ns: Integers
     latency_ns: Integers
+    """Least cycle of each mix over the fastest circuits, and the latency with that cycle."""
 
     def at(self, rows: Any) -> Mixes:
         """Return some of the mixes, in the order of ``rows``."""
@@ -50,26 +44,17 @@ class Mixes:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Stages of a service on pools of GPUs, and the links between them.
-
-    Attributes
-    ----------
-    pools : tuple of int
-    ends : tuple of int
-        Position after the last block of each stage.
-    routes : tuple of tuple of int
-        Links from each stage to the next one.
-    cycle_ns, latency_ns : int
-    status : {"no better found", "time limit", "interrupted"}
-        How the search ended, see `tvm_sched.search_budget.Status`.
-    """
+    """Stages of a service on pools of GPUs, and the links between them."""
 
     pools: tuple[int, ...]
     ends: tuple[int, ...]
+    """Position after the last block of each stage."""
     routes: tuple[tuple[int, ...], ...]
+    """Links from each stage to the next one."""
     cycle_ns: int
     latency_ns: int
     status: Status = "no better found"
+    """How the search ended, see `tvm_sched.search_budget.Status`."""
 
 
 class ClusterSearch:

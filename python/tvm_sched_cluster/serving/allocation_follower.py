@@ -22,20 +22,14 @@ SERVER_LABEL = "server"
 
 @dataclass(frozen=True)
 class Followed:
-    """The names of deployments that `follow` kept, started and ended.
-
-    Attributes
-    ----------
-    kept, started, ended : tuple of str
-        A deployment that moved is in ``ended`` and in ``started``.
-    failed : dict of str to str
-        Deployments that could not be started, with the error.
-    """
+    """The names of deployments that `follow` kept, started and ended."""
 
     kept: tuple[str, ...]
     started: tuple[str, ...]
     ended: tuple[str, ...]
+    """A deployment that moved is in ``ended`` and in ``started``."""
     failed: Mapping[str, str]
+    """Deployments that could not be started, with the error."""
 
 
 def deployment_of(

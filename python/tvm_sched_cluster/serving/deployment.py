@@ -20,18 +20,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Resources that a stage takes of its node, and labels that the node must have.
-
-    Parameters
-    ----------
-    resources : dict of str to float
-        Ray's resources: ``CPU``, ``GPU``, and those that label kinds of devices, such as ``{"h100": 1}``. At least one.
-    labels : dict of str to str
-        Labels that the node must have, such as ``{"server": "rack0-server1"}``.
-    """
+    """Resources that a stage takes of its node, and labels that the node must have."""
 
     resources: dict[str, float]
+    """Ray's resources: ``CPU``, ``GPU``, and those that label kinds of devices, such as ``{"h100": 1}``. At least one.
+    """
     labels: dict[str, str] = {}
+    """Labels that the node must have, such as ``{"server": "rack0-server1"}``."""
 
     def __post_init__(self) -> None:
         if not self.resources:
@@ -47,39 +42,26 @@ class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pipeline artifact on a cluster, see ``docs/serving.md``.
-
-    Parameters
-    ----------
-    name : str
-        Unique on the cluster: letters, digits, ``.``, ``_`` and ``-``.
-    artifact : str
-        The folder, on the machine that deploys it: nodes get their stages' files from there.
-    stages : tuple of StagePlacement
-        One for each stage of the artifact.
-    strategy : {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}
-        How Ray puts the stages on nodes: on few ones, on many; strictly or as well as it can.
-    max_in_flight : int
-        Requests in the pipeline at once; 0: four for each stage.
-    max_waiting : int
-        Requests that wait for a place in the pipeline; others are refused as busy.
-    timeout : float
-        Seconds that a request may take in all, unless it brings its own limit.
-    retries : int
-        How often a request is sent through the pipeline again after it has lost a stage.
-    cluster : str
-        Name of the cluster whose allocation it belongs to, see `tvm_sched_cluster.serving.follow`; empty: of none.
-    """
+    """A pipeline artifact on a cluster, see ``docs/serving.md``."""
 
     name: str
+    """Unique on the cluster: letters, digits, ``.``, ``_`` and ``-``."""
     artifact: str
+    """The folder, on the machine that deploys it: nodes get their stages' files from there."""
     stages: tuple[StagePlacement, ...]
+    """One for each stage of the artifact."""
     strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
+    """How Ray puts the stages on nodes: on few ones, on many; strictly or as well as it can."""
     max_in_flight: int = 0
+    """Requests in the pipeline at once; 0: four for each stage."""
     max_waiting: int = 64
+    """Requests that wait for a place in the pipeline; others are refused as busy."""
     timeout: float = 60.0
+    """Seconds that a request may take in all, unless it brings its own limit."""
     retries: int = 3
+    """How often a request is sent through the pipeline again after it has lost a stage."""
     cluster: str = ""
+    """Name of the cluster whose allocation it belongs to, see `tvm_sched_cluster.serving.follow`; empty: of none."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -61,22 +61,14 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Case:
-    """A configuration of a runtime, in which cuts are searched.
-
-    Attributes
-    ----------
-    chain : Chain
-    stages : int
-        Runs of units exactly; 0: any number.
-    micro_batches : int
-    search : Chain or None
-        The chain to search cuts in, where memory must be reserved that a cut is not charged for.
-    """
+    """A configuration of a runtime, in which cuts are searched."""
 
     chain: Chain
     stages: int = 0
+    """Runs of units exactly; 0: any number."""
     micro_batches: int = 1
     search: Chain | None = None
+    """The chain to search cuts in, where memory must be reserved that a cut is not charged for."""
 
     def best(self) -> Placement | None:
         """The best cut of the units; None where none fits."""

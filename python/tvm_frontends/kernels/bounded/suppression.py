@@ -13,25 +13,17 @@ from .writing import Kernel, add_one, assign, counter, long, loops, when
 
 @dataclass(frozen=True)
 class Suppression:
-    """Sizes and variant of a suppression.
-
-    Attributes
-    ----------
-    batch, classes, boxes : int
-    most : int
-        Largest number of boxes that are kept of one class.
-    centred : bool
-        Boxes are centre and size (x, y, width, height), and not two corners (y, x, y, x) in any order.
-    filtered : bool
-        Whether scores have to be above a threshold.
-    """
+    """Sizes and variant of a suppression."""
 
     batch: int
     classes: int
     boxes: int
     most: int
+    """Largest number of boxes that are kept of one class."""
     centred: bool
+    """Boxes are centre and size (x, y, width, height), and not two corners (y, x, y, x) in any order."""
     filtered: bool
+    """Whether scores have to be above a threshold."""
 
     @property
     def bound(self) -> int:

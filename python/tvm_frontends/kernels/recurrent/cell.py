@@ -16,48 +16,32 @@ ROWS = 4
 
 @dataclass(frozen=True)
 class Cell:
-    """One direction of a recurrent layer.
-
-    Attributes
-    ----------
-    kind : {"lstm", "gru", "rnn"}
-    steps, batch, hidden : int
-        Length of the longest sequence, sequences, and hidden units.
-    activations : tuple of Activation
-        Of the gates, in ONNX's order: LSTM f, g, h; GRU f, g; RNN f.
-    clip : float or None
-        Bound of what the gates' activations take.
-    reverse : bool
-        Whether the steps run from the last to the first.
-    lengths : bool
-        Whether each sequence has its own length.
-    peepholes : bool
-        LSTM: whether gates see the cell's state.
-    input_forget : bool
-        LSTM: whether the forget gate is one minus the input gate.
-    linear_before_reset : bool
-        GRU: whether the reset gate applies to the product with the recurrent weights, and not to the state before it.
-    rounded_state : bool
-        LSTM: whether each sequence's state is rounded to 8 bits of its range before each product, as
-        ``com.microsoft.DynamicQuantizeLSTM`` does.
-    weights : {"", "int8", "int16"}
-        The type of the recurrent weights, if they are integers with a factor for each gate; else it is ``dtype``.
-    dtype : {"float32", "float64"}
-    """
+    """One direction of a recurrent layer."""
 
     kind: str
     steps: int
     batch: int
     hidden: int
+    """Length of the longest sequence, sequences, and hidden units."""
     activations: tuple[Activation, ...]
+    """Of the gates, in ONNX's order: LSTM f, g, h; GRU f, g; RNN f."""
     clip: float | None = None
+    """Bound of what the gates' activations take."""
     reverse: bool = False
+    """Whether the steps run from the last to the first."""
     lengths: bool = False
+    """Whether each sequence has its own length."""
     peepholes: bool = False
+    """LSTM: whether gates see the cell's state."""
     input_forget: bool = False
+    """LSTM: whether the forget gate is one minus the input gate."""
     linear_before_reset: bool = False
+    """GRU: whether the reset gate applies to the product with the recurrent weights, and not to the state before it."""
     rounded_state: bool = False
+    """LSTM: whether each sequence's state is rounded to 8 bits of its range before each product, as
+    ``com.microsoft.DynamicQuantizeLSTM`` does."""
     weights: str = ""
+    """The type of the recurrent weights, if they are integers with a factor for each gate; else it is ``dtype``."""
     dtype: str = "float32"
 
     @property

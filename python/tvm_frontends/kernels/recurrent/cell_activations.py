@@ -22,19 +22,13 @@ _BETA = {"affine": None, "scaledtanh": None, "hardsigmoid": 0.5}
 
 @dataclass(frozen=True)
 class Activation:
-    """A function of one number.
-
-    Attributes
-    ----------
-    name : str
-        As in ONNX, in lower case.
-    alpha, beta : float
-        Meaningless where the function takes none.
-    """
+    """A function of one number."""
 
     name: str
+    """As in ONNX, in lower case."""
     alpha: float = 0.0
     beta: float = 0.0
+    """Meaningless where the function takes none."""
 
     def __call__(self, x: Any) -> Any:
         """The function's value at an expression."""

@@ -18,28 +18,19 @@ _DTYPES = ("float32", "float64")
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of one direction; gates in the order of ONNX (`GATES`).
-
-    Attributes
-    ----------
-    input : relax.Expr
-        ``(G * H, I)``.
-    recurrent : relax.Expr
-        ``(G * H, H)``.
-    factors : relax.Expr, optional
-        ``(G * H,)``: of recurrent weights that are integers (`Cell.weights`).
-    input_bias, recurrent_bias : relax.Expr, optional
-        ``(G * H,)``.
-    peepholes : relax.Expr, optional
-        ``(3 * H,)``: input, output, forget.
-    """
+    """Weights of one direction; gates in the order of ONNX (`GATES`)."""
 
     input: relax.Expr
+    """``(G * H, I)``."""
     recurrent: relax.Expr
+    """``(G * H, H)``."""
     input_bias: relax.Expr | None = None
     recurrent_bias: relax.Expr | None = None
+    """``(G * H,)``."""
     peepholes: relax.Expr | None = None
+    """``(3 * H,)``: input, output, forget."""
     factors: relax.Expr | None = None
+    """``(G * H,)``: of recurrent weights that are integers (`Cell.weights`)."""
 
 
 def emit_direction(

@@ -28,31 +28,20 @@ OPSET = 18
 
 @dataclass(frozen=True)
 class Node:
-    """An ONNX node whose inputs are converted already.
-
-    Attributes
-    ----------
-    operator : str
-    name : str
-    inputs : tuple of relax.Expr or None
-        None where the node leaves an optional input out. Inputs at the end may be missing altogether: use `input`.
-    attributes : mapping
-        As TVM's frontend parses them: numbers, bytes, tuples, ``TensorProto``, ``GraphProto``.
-    outputs : tuple of str
-        Names; an empty name is an output that nobody wants.
-    opset : int
-        Version of the node's domain.
-    builder : relax.BlockBuilder
-        Emit intermediate values with it.
-    """
+    """An ONNX node whose inputs are converted already."""
 
     operator: str
     name: str
     inputs: tuple[relax.Expr | None, ...]
+    """None where the node leaves an optional input out. Inputs at the end may be missing altogether: use `input`."""
     attributes: Mapping[str, Any]
+    """As TVM's frontend parses them: numbers, bytes, tuples, ``TensorProto``, ``GraphProto``."""
     outputs: tuple[str, ...]
+    """Names; an empty name is an output that nobody wants."""
     opset: int
+    """Version of the node's domain."""
     builder: relax.BlockBuilder
+    """Emit intermediate values with it."""
 
     def input(self, position: int) -> relax.Expr | None:
         """An input, or None where it is left out."""

@@ -16,24 +16,15 @@ from .nodes import Node
 
 @dataclass(frozen=True)
 class Layout:
-    """Bit layout of a format.
-
-    Attributes
-    ----------
-    mantissa, bias : int
-        Bits behind the point, and what is added to exponents.
-    largest : int
-        Code of the largest finite number.
-    infinite : int or None
-        Code of infinity, where the format has it.
-    nan : int
-    negative_zero : bool
-    """
+    """Bit layout of a format."""
 
     mantissa: int
     bias: int
+    """Bits behind the point, and what is added to exponents."""
     largest: int
+    """Code of the largest finite number."""
     infinite: int | None
+    """Code of infinity, where the format has it."""
     nan: int
     negative_zero: bool
 

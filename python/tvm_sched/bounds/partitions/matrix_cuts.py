@@ -16,19 +16,12 @@ _LEAST_VIOLATION = 0.02
 
 @dataclass(frozen=True)
 class Cuts:
-    """Inequalities ``(signs * X.ravel()[places]).sum(axis=1) <= limits`` for a symmetric matrix X.
-
-    Attributes
-    ----------
-    places : array of int, shape (cuts, 3)
-        Entries of the matrix above the diagonal, row by row.
-    signs : array of float, shape (cuts, 3)
-        1, -1, or 0 where an inequality has two entries only.
-    limits : array of float, one a cut
-    """
+    """Inequalities ``(signs * X.ravel()[places]).sum(axis=1) <= limits`` for a symmetric matrix X."""
 
     places: Integers
+    """Entries of the matrix above the diagonal, row by row."""
     signs: Floats
+    """1, -1, or 0 where an inequality has two entries only."""
     limits: Floats
 
     @staticmethod

@@ -46,21 +46,14 @@ Pairs = list[list[int]]
 
 
 class Effort(NamedTuple):
-    """How long to search for multipliers.
-
-    Attributes
-    ----------
-    search : int
-        Iterations of the search for a bound; O(nodes³) for each.
-    storing : int
-        Iterations for linear bounds and for multipliers that can be stored, half of them for each.
-    seconds : float
-        Wall-clock limit for everything; the result depends on the machine if it ends the search.
-    """
+    """How long to search for multipliers."""
 
     search: int = 2000
+    """Iterations of the search for a bound; O(nodes³) for each."""
     storing: int = 1200
+    """Iterations for linear bounds and for multipliers that can be stored, half of them for each."""
     seconds: float = math.inf
+    """Wall-clock limit for everything; the result depends on the machine if it ends the search."""
 
     def at_most(self, iterations: float) -> Effort:
         """Return an effort of at most so many iterations, in the same proportion."""

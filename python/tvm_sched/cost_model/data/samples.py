@@ -18,25 +18,17 @@ Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 @dataclass(frozen=True)
 class Samples:
-    """Operators, the device that each ran on, and how long it took.
-
-    Attributes
-    ----------
-    work : KernelWork
-    seconds : array of float
-        Above 0 and finite.
-    devices : tuple of DeviceProperties
-    device : array of int
-        Position in ``devices``.
-    group : array of str
-        What is held out together when accuracy is measured: the weights' shape, or the model that a kernel comes from.
-    """
+    """Operators, the device that each ran on, and how long it took."""
 
     work: KernelWork
     seconds: Floats
+    """Above 0 and finite."""
     devices: tuple[DeviceProperties, ...]
     device: npt.NDArray[np.int64]
+    """Position in ``devices``."""
     group: npt.NDArray[np.str_]
+    """What is held out together when accuracy is measured: the weights' shape, or the model that a kernel comes from.
+    """
 
     def __post_init__(self) -> None:
         bad = ~(np.isfinite(self.seconds) & (self.seconds > 0))

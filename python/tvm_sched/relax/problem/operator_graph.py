@@ -50,35 +50,23 @@ class ParameterPart:
 
 @dataclass(frozen=True)
 class Extraction:
-    """An operator graph, with the kernel calls and other data that later passes need.
-
-    Attributes
-    ----------
-    graph : OpGraph
-    calls : list of KernelCall
-        One for each operator, in the order of the graph.
-    arguments : dict of str to (relax.Var, tuple of int)
-        For each input tensor, the argument of ``main`` and the positions in it if the argument is a (nested) tuple.
-    parameters : dict of str to relax.Var
-        For each parameter tensor, the argument of ``main``.
-    result : nested tuple of str
-        What ``main`` returns, as names of tensors.
-    groups : tuple of Group
-        Groups of operators that have alternatives.
-    alternative_calls : tuple of KernelCall
-        One for each operator of their alternatives.
-    parts : dict of str to ParameterPart
-        Tensors that are parts of parameters.
-    """
+    """An operator graph, with the kernel calls and other data that later passes need."""
 
     graph: OpGraph
     calls: list[KernelCall]
+    """One for each operator, in the order of the graph."""
     arguments: dict[str, tuple[relax.Var, tuple[int, ...]]]
+    """For each input tensor, the argument of ``main`` and the positions in it if the argument is a (nested) tuple."""
     parameters: dict[str, relax.Var]
+    """For each parameter tensor, the argument of ``main``."""
     result: Any
+    """What ``main`` returns, as names of tensors."""
     groups: tuple[Group, ...] = ()
+    """Groups of operators that have alternatives."""
     alternative_calls: tuple[KernelCall, ...] = ()
+    """One for each operator of their alternatives."""
     parts: dict[str, ParameterPart] = field(default_factory=dict)
+    """Tensors that are parts of parameters."""
 
     def resolve(self, choice: Mapping[str, str]) -> Extraction:
         """Return the extraction for a choice, without groups; a group that it does not name stays as in the graph."""

@@ -200,20 +200,13 @@ def _goes_on(runs: int, spent: float, seconds: float) -> bool:
 
 
 class RunTimes(NamedTuple):
-    """Seconds of several runs of a model.
-
-    Attributes
-    ----------
-    kernels : array of float, shape (runs, operators)
-    calls : array of float, shape (runs,)
-        The rest of each call of the model, in which no kernel runs.
-    busy : array of float, shape (runs,)
-        Processor time of each call; of one thread, the time that is left without interruptions by other processes.
-    """
+    """Seconds of several runs of a model."""
 
     kernels: npt.NDArray[np.float64]
     calls: npt.NDArray[np.float64]
+    """The rest of each call of the model, in which no kernel runs."""
     busy: npt.NDArray[np.float64]
+    """Processor time of each call; of one thread, the time that is left without interruptions by other processes."""
 
     def undisturbed(self, loads: npt.NDArray[np.float64]) -> RunTimes:
         """Return the runs that no other process slowed down; ``loads`` as in `undisturbed`."""

@@ -24,24 +24,16 @@ _WITH_BFLOAT16 = frozenset({"avx512bf16", "amx-bf16"})
 
 @dataclass(frozen=True)
 class CompileTarget:
-    """The processors and number format that kernels are compiled for; `of` converts the values of `CompileOptions`.
-
-    Attributes
-    ----------
-    processors : tuple of str
-        ``("native",)``, or levels of x86-64 in ascending order.
-    threads : int, optional
-        Threads of all CPU devices together, which loading the artifact can override. None: all cores.
-    precision : {"float32", "bfloat16", "tf32"}
-        Number format in which float32 products and convolutions with weights multiply. Sums are in float32.
-    cache : bool
-        Whether the caches on disk are read and written.
-    """
+    """The processors and number format that kernels are compiled for; `of` converts the values of `CompileOptions`."""
 
     processors: tuple[str, ...] = (NATIVE,)
+    """``("native",)``, or levels of x86-64 in ascending order."""
     threads: int | None = None
+    """Threads of all CPU devices together, which loading the artifact can override. None: all cores."""
     precision: str = FLOAT32
+    """Number format in which float32 products and convolutions with weights multiply. Sums are in float32."""
     cache: bool = True
+    """Whether the caches on disk are read and written."""
 
     @classmethod
     def of(

@@ -60,19 +60,13 @@ class PartCall:
 
 @dataclass(frozen=True)
 class RowRegion:
-    """Calls that can be computed by rows.
-
-    Attributes
-    ----------
-    variables : tuple of relax.Var
-        The calls that some alternative computes by rows, in order. Other calls read the last one's result.
-    parts : dict of str to tuple of tuple of PartCall
-        For each alternative, the calls of each part in order; the last computes rows of the result. The alternative
-        ``batch/4`` is cut along the first axis of the result, ``rows/4`` along another axis.
-    """
+    """Calls that can be computed by rows."""
 
     variables: tuple[relax.Var, ...]
+    """The calls that some alternative computes by rows, in order. Other calls read the last one's result."""
     parts: dict[str, tuple[tuple[PartCall, ...], ...]]
+    """For each alternative, the calls of each part in order; the last computes rows of the result. The alternative
+    ``batch/4`` is cut along the first axis of the result, ``rows/4`` along another axis."""
 
 
 class RowSearch:

@@ -31,45 +31,28 @@ ENOUGH = 0.5
 
 
 class Effort(NamedTuple):
-    """Solver and limits for a program.
-
-    Attributes
-    ----------
-    solver : str
-        One of `SOLVERS`.
-    time_limit : float
-        Seconds by the clock; an answer that it cuts off may differ from run to run.
-    node_limit : int
-        Nodes of the search tree: a limit that does not depend on the machine. 0 is none.
-    seed : int
-    """
+    """Solver and limits for a program."""
 
     solver: str
+    """One of `SOLVERS`."""
     time_limit: float
+    """Seconds by the clock; an answer that it cuts off may differ from run to run."""
     node_limit: int
+    """Nodes of the search tree: a limit that does not depend on the machine. 0 is none."""
     seed: int
 
 
 class Answer(NamedTuple):
-    """Result of a solver.
-
-    Attributes
-    ----------
-    values : dict of variable to float, or None
-        Best solution; None if none was found within the limits.
-    objective : float or None
-        Objective of that solution.
-    bound : float or None
-        No solution of the program has a lower objective; None if unknown.
-    status : str
-        ``optimal``, ``limit`` (a solution that is not proved), ``no solution``, or another status of the solver.
-    seconds : float
-    """
+    """Result of a solver."""
 
     values: Mapping[Any, float] | None
+    """Best solution; None if none was found within the limits."""
     objective: float | None
+    """Objective of that solution."""
     bound: float | None
+    """No solution of the program has a lower objective; None if unknown."""
     status: str
+    """``optimal``, ``limit`` (a solution that is not proved), ``no solution``, or another status of the solver."""
     seconds: float
 
     @property

@@ -16,32 +16,22 @@ SPAN = 1000.0
 
 @dataclass
 class Variables:
-    """Variables by operator and subgraph.
-
-    Attributes
-    ----------
-    tick : float
-        Time of one unit of the program's clock.
-    within : dict of (operator, subgraph)
-        Binary; subgraph 0 is a CPU.
-    leads, come_in, go_out : dict of (operator, subgraph)
-        Whether one gets from the operator to the subgraph; whether its result is taken into, or put out of it. Fractions,
-        since whole values do as well where ``within`` is whole.
-    start, end : dict of subgraph
-    ready : dict of operator
-    total
-        The latency.
-    """
+    """Variables by operator and subgraph."""
 
     tick: float
+    """Time of one unit of the program's clock."""
     within: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    """Binary; subgraph 0 is a CPU."""
     leads: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
     come_in: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
     go_out: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    """Whether one gets from the operator to the subgraph; whether its result is taken into, or put out of it.
+    Fractions, since whole values do as well where ``within`` is whole."""
     start: dict[int, mathopt.Variable] = field(default_factory=dict)
     end: dict[int, mathopt.Variable] = field(default_factory=dict)
     ready: dict[int, mathopt.Variable] = field(default_factory=dict)
     total: mathopt.Variable = None
+    """The latency."""
 
     @staticmethod
     def of(program: mathopt.Model, instance: Instance, latest: float) -> Variables:

@@ -22,24 +22,6 @@ class Instance:
 
     Subgraphs are numbered from 1; accelerator ``i`` (from 0) has the subgraphs ``i q + 1`` to ``(i + 1) q``; 0 is a CPU.
 
-    Attributes
-    ----------
-    accelerator : list of list of float
-        By operator and accelerator; infinite where it cannot run.
-    cpu : list of float
-        By operator; infinite where there is none.
-    size : list of float
-        Memory that an operator takes on an accelerator.
-    transfer : list of float
-        Time in which an operator's result gets from an accelerator to host memory, or back.
-    edges : list of (int, int)
-    capacity : list of float
-        Memory of each accelerator.
-    q : int
-        Contiguous subgraphs of an accelerator.
-    together : list of int
-        Operators of equal number are placed together; empty: no two are.
-
     Raises
     ------
     InputError
@@ -47,13 +29,20 @@ class Instance:
     """
 
     accelerator: list[list[float]]
+    """By operator and accelerator; infinite where it cannot run."""
     cpu: list[float]
+    """By operator; infinite where there is none."""
     size: list[float]
+    """Memory that an operator takes on an accelerator."""
     transfer: list[float]
+    """Time in which an operator's result gets from an accelerator to host memory, or back."""
     edges: list[tuple[int, int]]
     capacity: list[float]
+    """Memory of each accelerator."""
     q: int = 1
+    """Contiguous subgraphs of an accelerator."""
     together: list[int] = field(default_factory=list)
+    """Operators of equal number are placed together; empty: no two are."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.accelerator), len(self.cpu), len(self.size), len(self.transfer)}

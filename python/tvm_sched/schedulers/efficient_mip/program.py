@@ -29,20 +29,13 @@ _TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class SolvedPlacement:
-    """Where the operators of an instance run.
-
-    Attributes
-    ----------
-    subgraph : list of int
-        By operator; 0 is a CPU.
-    latency, bound : float
-        In the instance's unit of time; no placement has a latency below the bound.
-    optimal : bool
-    """
+    """Where the operators of an instance run."""
 
     subgraph: list[int]
+    """By operator; 0 is a CPU."""
     latency: float
     bound: float
+    """In the instance's unit of time; no placement has a latency below the bound."""
     optimal: bool
 
 

@@ -13,27 +13,18 @@ LINK_FACTOR = 1.5
 
 @dataclass(frozen=True)
 class Adjustments:
-    """Which of the paper's adjustments and ablations apply.
-
-    Attributes
-    ----------
-    direct_contention : bool
-        Latencies with direct host access times twice the devices on the bus.
-    link_contention : bool
-        Copies over a link or switch times 1.5.
-    path_contention : bool
-        Copies over buses times the number of devices.
-    contention : bool
-        Without it (first ablation of Section 4.4), each device has a bus of its own.
-    topology_aware : bool
-        Without it (the second one), speeds of transfers and devices are their averages.
-    """
+    """Which of the paper's adjustments and ablations apply."""
 
     direct_contention: bool = True
+    """Latencies with direct host access times twice the devices on the bus."""
     link_contention: bool = True
+    """Copies over a link or switch times 1.5."""
     path_contention: bool = True
+    """Copies over buses times the number of devices."""
     contention: bool = True
+    """Without it (first ablation of Section 4.4), each device has a bus of its own."""
     topology_aware: bool = True
+    """Without it (the second one), speeds of transfers and devices are their averages."""
 
 
 class Latencies:

@@ -11,44 +11,31 @@ from ...schedule import ScheduleIndex
 
 
 class Outcome(msgspec.Struct):
-    """How a submodel's program went; times are nanoseconds from the start of the run, by the program's equations.
-
-    Attributes
-    ----------
-    operators : int
-    start_ns : int
-        TotalLatency (equation 23) of the assignment from which the solver started: the heuristic's, or that of an equal
-        submodel before.
-    objective_ns, bound_ns : int or None
-        The solver's best solution, and below what no solution is; None where it has none.
-    status : str
-        ``optimal``, ``limit`` (a solution, not proved within the limits), ``no solution`` (none within them), ``alike`` (the
-        optimum of a program that is not quite this one), what else the solver said, ``failed`` (by a fault of its own),
-        ``interrupted``, or ``not asked`` (no time was left).
-    seconds : float
-        Of the solver.
-    decided_by : str
-        ``solver`` where its solution was better than the start and is taken, else ``start``.
-    same_as : int or None
-        The submodel before, counted from 0 among those that have operators, whose program is alike (`Repeats`): its answer
-        is taken and the solver is not asked again. Start and bound are those of there, later by what devices and buses are
-        free later, and the objective is that of its answer here.
-    total_ns : int
-        TotalLatency of what was taken, after the improvement of a solver's solution by single moves.
-    simulated_ns : int
-        The end of the submodel's last kernel by the simulator, in the merged schedule.
-    """
+    """How a submodel's program went; times are nanoseconds from the start of the run, by the program's equations."""
 
     operators: int
     start_ns: int
+    """TotalLatency (equation 23) of the assignment from which the solver started: the heuristic's, or that of an equal
+    submodel before."""
     objective_ns: int | None = None
     bound_ns: int | None = None
+    """The solver's best solution, and below what no solution is; None where it has none."""
     status: str = "not asked"
+    """``optimal``, ``limit`` (a solution, not proved within the limits), ``no solution`` (none within them), ``alike``
+    (the optimum of a program that is not quite this one), what else the solver said, ``failed`` (by a fault of its
+    own), ``interrupted``, or ``not asked`` (no time was left)."""
     seconds: float = 0.0
+    """Of the solver."""
     decided_by: str = "start"
+    """``solver`` where its solution was better than the start and is taken, else ``start``."""
     same_as: int | None = None
+    """The submodel before, counted from 0 among those that have operators, whose program is alike (`Repeats`): its
+    answer is taken and the solver is not asked again. Start and bound are those of there, later by what devices and
+    buses are free later, and the objective is that of its answer here."""
     total_ns: int = 0
+    """TotalLatency of what was taken, after the improvement of a solver's solution by single moves."""
     simulated_ns: int = 0
+    """The end of the submodel's last kernel by the simulator, in the merged schedule."""
 
 
 def notes_of(outcomes: Sequence[Outcome], groups: Sequence[Sequence[int]], index: ScheduleIndex) -> dict[str, Any]:

@@ -15,23 +15,15 @@ from .variables import Variables
 
 
 class ProgramResult(NamedTuple):
-    """What the solver found.
-
-    Attributes
-    ----------
-    assignment : list of int, or None
-        By node, its subgraph; None where nothing better than the start was found.
-    objective_ns, bound_ns : int or None
-        Of the solver's best solution, and of any; None where it has none.
-    status : str
-        As `Answer.status`, or ``failed``.
-    seconds : float
-    """
+    """What the solver found."""
 
     assignment: list[int] | None
+    """By node, its subgraph; None where nothing better than the start was found."""
     objective_ns: int | None = None
     bound_ns: int | None = None
+    """Of the solver's best solution, and of any; None where it has none."""
     status: str = "failed"
+    """As `Answer.status`, or ``failed``."""
     seconds: float = 0.0
 
 

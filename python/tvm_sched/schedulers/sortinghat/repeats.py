@@ -13,25 +13,16 @@ from .submodel import Submodel, evaluate
 
 @dataclass(frozen=True)
 class SolvedProgram:
-    """A program and its answer.
-
-    Attributes
-    ----------
-    number : int
-        Number of its submodel among the non-empty ones, from 0.
-    times : list of float
-        When its buses and devices are free.
-    assignment : list of int
-    outcome : Outcome
-    seconds : float
-        Time limit of the solver.
-    """
+    """A program and its answer."""
 
     number: int
+    """Number of its submodel among the non-empty ones, from 0."""
     times: list[float]
+    """When its buses and devices are free."""
     assignment: list[int]
     outcome: Outcome
     seconds: float
+    """Time limit of the solver."""
 
     @property
     def duration(self) -> float:
@@ -47,14 +38,10 @@ class Repeats:
     nearly one amount. Memory counts only if it can be short. If buses and devices are free later by at most some amount,
     no assignment ends later by more than that, and none ends earlier. So the bound plus the least difference is a bound,
     and a reused answer is worse than the best by at most the spread of the differences.
-
-    Parameters
-    ----------
-    alike : float
-        Largest spread of the differences, as a share of the submodel's duration; at least `GAP`.
     """
 
     alike: float
+    """Largest spread of the differences, as a share of the submodel's duration; at least `GAP`."""
     known: dict[bytes, list[SolvedProgram]] = field(default_factory=dict)
 
     def find(self, s: Submodel, effort: Effort | None) -> tuple[list[int], Outcome] | None:

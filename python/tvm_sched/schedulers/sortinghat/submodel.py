@@ -16,52 +16,36 @@ class Submodel:
     are read here), then parameters (graph inputs and parameters that are read here). Devices are numbered from 0,
     subgraphs from 1; device ``d`` has the subgraphs ``d q + 1`` to ``(d + 1) q``. Those of odd number run with direct
     host access. Subgraph 0 holds the parameters that stay in host memory.
-
-    Attributes
-    ----------
-    operators, placeholders, parameters : int
-        Number of nodes of each sort.
-    edges : list of (int, int)
-    q : int
-        Subgraphs of a device, an even number.
-    buses : list of list of int
-        Devices that take turns on a bus, in order. Each device is in one; one that shares host memory is alone.
-    memory : list of int
-        By device (``M``).
-    size : list of list of int
-        By node and device: bytes of the node where it is new (``m``).
-    kernel, direct : list of list of float
-        By node and device: without and with direct host access (``P^GPU``, ``P^DHA``); 0 for nodes that do not run.
-    load : list of list of float
-        By node and device: of a parameter from host memory (``m T_0``); 0 for others and for what is there already.
-    copy : list of list of list of float
-        By node, source and target (``m T``); 0 where the target has the node already.
-    fixed : dict of int to int
-        Nodes whose device is known (``FixedNodes``).
-    memory_used : list of int
-        By device (``PrevM``).
-    transfers_end : list of float
-        By bus (``PrevDTFin``).
-    device_end : list of float
-        By device (``PrevSGFin``).
     """
 
     operators: int
     placeholders: int
     parameters: int
+    """Number of nodes of each sort."""
     edges: list[tuple[int, int]]
     q: int
+    """Subgraphs of a device, an even number."""
     buses: list[list[int]]
+    """Devices that take turns on a bus, in order. Each device is in one; one that shares host memory is alone."""
     memory: list[int]
+    """By device (``M``)."""
     size: list[list[int]]
+    """By node and device: bytes of the node where it is new (``m``)."""
     kernel: list[list[float]]
     direct: list[list[float]]
+    """By node and device: without and with direct host access (``P^GPU``, ``P^DHA``); 0 for nodes that do not run."""
     load: list[list[float]]
+    """By node and device: of a parameter from host memory (``m T_0``); 0 for others and for what is there already."""
     copy: list[list[list[float]]]
+    """By node, source and target (``m T``); 0 where the target has the node already."""
     fixed: dict[int, int]
+    """Nodes whose device is known (``FixedNodes``)."""
     memory_used: list[int]
+    """By device (``PrevM``)."""
     transfers_end: list[float]
+    """By bus (``PrevDTFin``)."""
     device_end: list[float]
+    """By device (``PrevSGFin``)."""
 
     @property
     def devices(self) -> range:

@@ -14,18 +14,12 @@ SPAN = 1000.0
 
 @dataclass(frozen=True)
 class Clock:
-    """Times of the solver: nothing is before 0, nothing that matters after `SPAN`, which is the ``H`` of the equations.
-
-    Attributes
-    ----------
-    base : float
-        Nanoseconds at 0.
-    tick : float
-        Nanoseconds of one unit.
-    """
+    """Times of the solver: nothing is before 0, nothing that matters after `SPAN`, which is the ``H`` of the equations."""
 
     base: float
+    """Nanoseconds at 0."""
     tick: float
+    """Nanoseconds of one unit."""
 
     @staticmethod
     def until(s: Submodel, latest: float) -> Clock:
@@ -48,44 +42,31 @@ class Clock:
 
 @dataclass
 class Variables:
-    """Variables by the numbers of `Submodel`; the names in the paper stand behind.
-
-    Attributes
-    ----------
-    within : dict of (node, subgraph)
-        ``x``, binary; only for places where the node can be.
-    leads : dict of (node, subgraph)
-        ``z``: from the node one gets to the subgraph. It and the next two are fractions here: where all ``x`` are whole,
-        whole values of these do as well, so the optimum is the same and the solver branches less.
-    edge_in : dict of (node, subgraph)
-        ``EdgeIn``.
-    copy_in : dict of (node, source device, subgraph)
-        ``CopyIn``; not for sources that are the subgraph's own device, where ``T`` is 0.
-    load_start, load_end, start, end : dict of subgraph
-        ``DTStart``, ``DTFin``, ``SGStart``, ``SGFin``.
-    ready : dict of node
-        ``NodeFin``.
-    total
-        ``TotalLatency``.
-    begin : dict of operator
-        When each operator starts: not the paper's, and there only where the program is strengthened, as the next.
-    used : dict of (bus, operator)
-        At most whether the operator or one before it is on the bus; of equal buses.
-    """
+    """Variables by the numbers of `Submodel`; the names in the paper stand behind."""
 
     clock: Clock
     within: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    """``x``, binary; only for places where the node can be."""
     leads: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    """``z``: from the node one gets to the subgraph. It and the next two are fractions here: where all ``x`` are whole,
+    whole values of these do as well, so the optimum is the same and the solver branches less."""
     edge_in: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    """``EdgeIn``."""
     copy_in: dict[tuple[int, int, int], mathopt.Variable] = field(default_factory=dict)
+    """``CopyIn``; not for sources that are the subgraph's own device, where ``T`` is 0."""
     load_start: dict[int, mathopt.Variable] = field(default_factory=dict)
     load_end: dict[int, mathopt.Variable] = field(default_factory=dict)
     start: dict[int, mathopt.Variable] = field(default_factory=dict)
     end: dict[int, mathopt.Variable] = field(default_factory=dict)
+    """``DTStart``, ``DTFin``, ``SGStart``, ``SGFin``."""
     ready: dict[int, mathopt.Variable] = field(default_factory=dict)
+    """``NodeFin``."""
     total: mathopt.Variable = None
+    """``TotalLatency``."""
     begin: dict[int, mathopt.Variable] = field(default_factory=dict)
+    """When each operator starts: not the paper's, and there only where the program is strengthened, as the next."""
     used: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
+    """At most whether the operator or one before it is on the bus; of equal buses."""
 
     @staticmethod
     def of(program: mathopt.Model, s: Submodel, latest: float) -> Variables:

@@ -31,21 +31,14 @@ Functions = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class CudaImage:
-    """Compiled kernels.
-
-    Attributes
-    ----------
-    functions : dict
-        The launches of each function, for ``cpp/kernels/cuda/image.h``.
-    binary : bytes
-        A fat binary.
-    kernels : dict of str to CompiledKernel
-        Resources by symbol, for the oldest architecture.
-    """
+    """Compiled kernels."""
 
     functions: Functions
+    """The launches of each function, for ``cpp/kernels/cuda/image.h``."""
     binary: bytes
+    """A fat binary."""
     kernels: dict[str, CompiledKernel]
+    """Resources by symbol, for the oldest architecture."""
 
 
 _images: deque[tuple[Mapping[str, tirx.PrimFunc], Sequence[str], CudaImage]] = deque(maxlen=2)

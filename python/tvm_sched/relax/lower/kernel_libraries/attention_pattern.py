@@ -17,29 +17,20 @@ from .rewrite import constant_value, operation
 
 @dataclass(frozen=True)
 class AttentionMatch:
-    """Attention in a graph.
-
-    Attributes
-    ----------
-    query, key, value : View
-        (*lead, rows, width) each, with a ``lead`` of `AttentionClaimer.leads`.
-    mask : View or None
-        (batch or 1, heads or 1, rows or 1, keys or 1).
-    safe : bool
-        Whether rows whose keys are all masked give 0 instead of NaN.
-    end : relax.Var
-        The value that the kernel returns.
-    result : View
-        (*lead, rows, width) in that value.
-    """
+    """Attention in a graph."""
 
     query: View
     key: View
     value: View
+    """(*lead, rows, width) each, with a ``lead`` of `AttentionClaimer.leads`."""
     mask: View | None
+    """(batch or 1, heads or 1, rows or 1, keys or 1)."""
     safe: bool
+    """Whether rows whose keys are all masked give 0 instead of NaN."""
     end: Any
+    """The value that the kernel returns."""
     result: View
+    """(*lead, rows, width) in that value."""
 
 
 class AttentionClaimer(ViewRewriter, ABC):

@@ -28,29 +28,20 @@ Cores = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class KernelLibrary:
-    """A library of kernels.
-
-    Attributes
-    ----------
-    name : str
-    device_kind : {"cpu", "cuda"}
-        The kind of devices that its kernels run on.
-    why_not : callable
-        Returns why the library cannot be used in this process (not installed, for instance); None if it can.
-    claim : callable
-        ``(mod, kernels, names) -> mod``: replace operators of ``main`` by calls that ``kernels`` (a `KernelSet`) builds.
-        ``names`` holds the names of constants by `data_address`; the library may add constants.
-    make_module : callable
-        ``(kernels, cores, threads) -> module``: build the runtime module from the descriptions by function name, each
-        function's share of the machine's cores, and the artifact's number of threads (None: all cores). The module must
-        be serialisable, and loadable without a compiler.
-    """
+    """A library of kernels."""
 
     name: str
     device_kind: str
+    """The kind of devices that its kernels run on."""
     why_not: Callable[[], str | None]
+    """Returns why the library cannot be used in this process (not installed, for instance); None if it can."""
     claim: Callable[[tvm.IRModule, KernelSet, Names], tvm.IRModule]
+    """``(mod, kernels, names) -> mod``: replace operators of ``main`` by calls that ``kernels`` (a `KernelSet`) builds.
+    ``names`` holds the names of constants by `data_address`; the library may add constants."""
     make_module: Callable[[Mapping[str, dict[str, Any]], Cores, int | None], tvm.runtime.Module]
+    """``(kernels, cores, threads) -> module``: build the runtime module from the descriptions by function name, each
+    function's share of the machine's cores, and the artifact's number of threads (None: all cores). The module must be
+    serialisable, and loadable without a compiler."""
 
 
 LIBRARIES: Registry[KernelLibrary] = Registry(

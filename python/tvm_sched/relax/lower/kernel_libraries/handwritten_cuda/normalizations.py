@@ -22,24 +22,15 @@ _MOST_ROWS = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class Norm:
-    """A normalisation of the last axis.
-
-    Attributes
-    ----------
-    kind : {"layer_norm", "rms_norm", "softmax"}
-    source : relax expression
-    vectors : tuple of relax expressions
-        Weight and bias, if present, with the length of the last axis.
-    epsilon : float
-    end : relax.Var
-        The result.
-    """
+    """A normalisation of the last axis."""
 
     kind: str
     source: Any
     vectors: tuple[Any, ...]
+    """Weight and bias, if present, with the length of the last axis."""
     epsilon: float
     end: Any
+    """The result."""
 
 
 class RowClaimer(Rewriter):

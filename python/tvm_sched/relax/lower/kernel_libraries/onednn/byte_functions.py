@@ -23,21 +23,14 @@ _MOST = 128
 
 @dataclass(frozen=True)
 class ByteFunction:
-    """A function of an 8-bit tensor's elements.
-
-    Attributes
-    ----------
-    end : relax.Var
-        The 8-bit value that it computes.
-    inside : list of relax.Var
-        The values between the tensor and ``end``.
-    table : numpy.ndarray
-        The results, in the order of the argument's bits as an unsigned integer.
-    """
+    """A function of an 8-bit tensor's elements."""
 
     end: Any
+    """The 8-bit value that it computes."""
     inside: list[Any]
+    """The values between the tensor and ``end``."""
     table: np.ndarray[Any, Any]
+    """The results, in the order of the argument's bits as an unsigned integer."""
 
 
 def byte_function(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> ByteFunction | None:

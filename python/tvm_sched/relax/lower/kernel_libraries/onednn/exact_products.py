@@ -30,33 +30,22 @@ _FUNCTIONS = {"nn.relu": (0.0, inf), "nn.relu6": (0.0, 6.0)}
 
 @dataclass
 class Epilogue:
-    """What a kernel does to its sums.
-
-    Attributes
-    ----------
-    end : relax.Var
-        The value that the kernel returns.
-    inside : list of relax.Var
-        All values before it.
-    bias : numpy.ndarray, relax expression or None
-        int32, for each output.
-    factor, summand : numpy.ndarray, relax expression or None
-        float32: one number, or one for each output.
-    bounds : tuple of float
-    quantised : tuple of float or None
-        The scale, by which is divided, and the zero point.
-    table : numpy.ndarray or None
-        What becomes of each of the 256 values that the quantised result may have.
-    """
+    """What a kernel does to its sums."""
 
     end: Any
+    """The value that the kernel returns."""
     inside: list[Any] = field(default_factory=list)
+    """All values before it."""
     bias: Any = None
+    """Int32, for each output."""
     factor: Any = None
     summand: Any = None
+    """Float32: one number, or one for each output."""
     bounds: tuple[float, float] = (-inf, inf)
     quantised: tuple[float, float] | None = None
+    """The scale, by which is divided, and the zero point."""
     table: Any = None
+    """What becomes of each of the 256 values that the quantised result may have."""
 
 
 @dataclass(frozen=True)

@@ -39,50 +39,32 @@ _FEW = 32
 
 @dataclass(frozen=True)
 class IntegerProduct:
-    """A kernel that replaces a convolution or product.
-
-    Attributes
-    ----------
-    kernel : dict
-        Description of the kernel.
-    source : relax expression
-        The old 8-bit tensor, to be transposed by ``order``.
-    order : tuple of int
-    weights : numpy.ndarray
-        int8.
-    zero : relax expression or None
-        The old zero point to subtract from the source, if the kernel does not subtract it.
-    scale : numpy.ndarray or None
-        Factor of the sums: one number, or one per output.
-    """
+    """A kernel that replaces a convolution or product."""
 
     kernel: dict[str, Any]
+    """Description of the kernel."""
     source: Any
+    """The old 8-bit tensor, to be transposed by ``order``."""
     order: tuple[int, ...]
     weights: np.ndarray[Any, Any]
+    """Int8."""
     zero: Any = None
+    """The old zero point to subtract from the source, if the kernel does not subtract it."""
     scale: Any = None
+    """Factor of the sums: one number, or one per output."""
 
 
 @dataclass(frozen=True)
 class Integers:
-    """A convolution or product of an 8-bit tensor with whole numbers, in wider types.
-
-    Attributes
-    ----------
-    source : Source
-    weights : numpy.ndarray
-        int8, or int16 if that does not hold them.
-    scale : numpy.ndarray or None
-        Factor of the sums: one number, or one per output.
-    dynamic_scale : relax expression or None
-        A further factor, one number that is known only when the model runs.
-    """
+    """A convolution or product of an 8-bit tensor with whole numbers, in wider types."""
 
     source: Source
     weights: np.ndarray[Any, Any]
+    """Int8, or int16 if that does not hold them."""
     scale: Any
+    """Factor of the sums: one number, or one per output."""
     dynamic_scale: Any = None
+    """A further factor, one number that is known only when the model runs."""
 
 
 def find_integers(rewriter: Rewriter, call: Any) -> Integers | None:

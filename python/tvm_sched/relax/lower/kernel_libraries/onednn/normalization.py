@@ -18,21 +18,13 @@ OPERATORS = ("nn.group_norm", "nn.instance_norm")
 
 @dataclass(frozen=True)
 class Normalization:
-    """Normalisation over groups of channels of (N, C, ...).
-
-    Attributes
-    ----------
-    source : relax expression
-    groups : int
-    epsilon : float
-    shape : tuple of int
-        Shape of the result in the graph: the source's, or (N, groups, elements of a group).
-    """
+    """Normalisation over groups of channels of (N, C, ...)."""
 
     source: Any
     groups: int
     epsilon: float
     shape: tuple[int, ...]
+    """Shape of the result in the graph: the source's, or (N, groups, elements of a group)."""
 
 
 def groups_of(call: Any) -> int | None:

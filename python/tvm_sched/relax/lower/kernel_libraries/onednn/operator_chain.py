@@ -22,47 +22,31 @@ LIMIT = 8
 
 @dataclass(frozen=True)
 class Post:
-    """An operation fused to a product.
-
-    Attributes
-    ----------
-    description : dict
-        Name and numbers.
-    operand : relax expression or None
-        The other argument of a binary operation (an old value).
-    shape : tuple of int or None
-        Shape of the operand, with the rank of the product's result and 1 along broadcast dimensions. None if the operand
-        has the shape of the result.
-    """
+    """An operation fused to a product."""
 
     description: dict[str, Any]
+    """Name and numbers."""
     operand: Any = None
+    """The other argument of a binary operation (an old value)."""
     shape: tuple[int, ...] | None = None
+    """Shape of the operand, with the rank of the product's result and 1 along broadcast dimensions. None if the operand
+    has the shape of the result."""
 
 
 @dataclass
 class Chain:
-    """The operators fused to a product.
-
-    Attributes
-    ----------
-    end : relax.Var
-        The value that the kernel returns.
-    inside : list of relax.Var
-        All values before it.
-    scale : numpy.ndarray or None
-        The weights with the following multiplications folded in.
-    bias : numpy.ndarray or None
-        One number per output channel.
-    post : list of Post
-        Operations after scale and bias, in order.
-    """
+    """The operators fused to a product."""
 
     end: Any
+    """The value that the kernel returns."""
     inside: list[Any] = field(default_factory=list)
+    """All values before it."""
     scale: Any = None
+    """The weights with the following multiplications folded in."""
     bias: Any = None
+    """One number per output channel."""
     post: list[Post] = field(default_factory=list)
+    """Operations after scale and bias, in order."""
 
 
 class ChainFinder:

@@ -32,38 +32,25 @@ ALIASED = 1024
 
 @dataclass(frozen=True)
 class Product:
-    """A kernel with weights, before operators are fused to it.
-
-    Attributes
-    ----------
-    kind : str
-        Name of the operator.
-    kernel : dict
-        Description of the kernel without its operands.
-    operands : list of dict
-        Source and weights.
-    result : dict
-    bias : dict
-        Operand for a bias with one number per output channel.
-    view : callable
-        Takes the shape of an operand, which is the result's shape or 1 along some dimensions, and returns its
-        description; None if the kernel cannot read it.
-    flops : int
-    axis : int or None
-        Axis of the output channels in the weights; None if nothing can be folded into the weights.
-    arrange : callable or None
-        Converts constant weights, after folding, to the layout that the kernel reads.
-    """
+    """A kernel with weights, before operators are fused to it."""
 
     kind: str
+    """Name of the operator."""
     kernel: dict[str, Any]
+    """Description of the kernel without its operands."""
     operands: list[dict[str, Any]]
+    """Source and weights."""
     result: dict[str, Any]
     bias: dict[str, Any]
+    """Operand for a bias with one number per output channel."""
     view: Callable[[tuple[int, ...]], dict[str, Any] | None]
+    """Takes the shape of an operand, which is the result's shape or 1 along some dimensions, and returns its
+    description; None if the kernel cannot read it."""
     flops: int
     axis: int | None
+    """Axis of the output channels in the weights; None if nothing can be folded into the weights."""
     arrange: Callable[[Any], Any] | None = None
+    """Converts constant weights, after folding, to the layout that the kernel reads."""
 
     def description(self, chain: Chain) -> dict[str, Any] | None:
         """Describe the kernel with a chain fused to it; None if it cannot read an operand.

@@ -55,21 +55,14 @@ def _number(expr: Any) -> float:
 
 @dataclass(frozen=True)
 class UnaryRegion:
-    """Operators that compute a function of one value.
-
-    Attributes
-    ----------
-    end : relax.Var
-        The result.
-    inside : list of relax.Var
-        Intermediate values, which have no other users.
-    steps : list of tuple
-        The equivalent steps of oneDNN.
-    """
+    """Operators that compute a function of one value."""
 
     end: Any
+    """The result."""
     inside: list[Any]
+    """Intermediate values, which have no other users."""
     steps: list[Step]
+    """The equivalent steps of oneDNN."""
 
 
 def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> UnaryRegion | None:

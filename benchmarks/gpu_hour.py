@@ -1,0 +1,208 @@
+"""Measure all that needs a GPU within minutes on a bare machine: ``prepare`` here, ``run`` there, ``page`` anywhere.
+
+``prepare`` compiles artifacts (needs TVM and nvcc, no GPU) and packs them, without weights, with the runtime's libraries and
+wheels into a folder. ``run``, on the machine with the GPU, needs Python with NumPy, and PyTorch for its figures; TVM is not
+needed. Each step is a process of its own with a limit, and appends to one record, so that a step that fails or hangs costs
+only itself, and a later run continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from gpu_steps.record import ARCHIVE, NotAvailable, Step, append, rows  # noqa: E402
+
+STEPS = {
+    "environment": ("gpu_steps.machine", "environment", 45),
+    "values": ("gpu_steps.running", "values", 90),
+    "copies": ("gpu_steps.machine", "copies", 45),
+    "cold_start": ("gpu_steps.cold_start", "cold_start", 130),
+    "networks": ("gpu_steps.running", "networks", 200),
+    "direct": ("gpu_steps.running", "direct", 40),
+    "kernels": ("gpu_steps.running", "kernels", 120),
+    "sanitizer": ("gpu_steps.machine", "sanitizer", 60),
+    "compiled": ("gpu_steps.running", "compiled", 200),
+}
+"""Steps in the order in which they run: module, function, and seconds at most."""
+
+
+def site(folder: Path) -> Path:
+    """Install the carried wheels below the folder, each by itself so that one that fails costs only itself."""
+    place = Path(os.environ.get("GPU_HOUR_WORK", "/tmp/gpu_hour")) / "site"
+    wheels = sorted((folder / "wheels").glob("*.whl"))
+    if not place.exists() and wheels:
+        for wheel in wheels:
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]
+            done = subprocess.run(
+                [*command, "--target", str(place), str(wheel)], capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                print(f"{wheel.name}: {done.stderr.strip()[-200:]}", flush=True)
+    return place
+
+
+def environment_of_steps(folder: Path) -> dict[str, str]:
+    """Return the variables of the steps' processes."""
+    found = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    carried = folder / "python"
+    paths = [str(carried.resolve() if carried.exists() else HERE.parent / "python")]
+    if importlib.util.find_spec("tvm_ffi") is None:
+        paths.append(str(site(folder)))
+    elif (folder / "wheels").exists():
+        site(folder)
+    found["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+    library = folder / "lib" / "libtvm_sched.so"
+    if library.exists():
+        found.setdefault("TVM_SCHED_LIBRARY", str(library.resolve()))
+    wheels = importlib.util.find_spec("nvidia")
+    for place in wheels.submodule_search_locations or () if wheels else ():
+        # Those of PyTorch, so that both have the same.
+        for variable, pattern in (("TVM_SCHED_CUDNN", "libcudnn.so.9"), ("TVM_SCHED_CUBLASLT", "libcublasLt.so.1?")):
+            for file in sorted(Path(place).glob(f"*/lib/{pattern}")):
+                found.setdefault(variable, str(file))
+    return found
+
+
+def unpack(folder: Path) -> None:
+    """Unpack the artifacts where they are not unpacked yet."""
+    if not (folder / "artifacts").exists():
+        with tarfile.open(folder / ARCHIVE) as archive:
+            archive.extractall(folder, filter="data")
+
+
+def run_all(options: argparse.Namespace) -> int:
+    """Run steps one after another; return 1 if one failed."""
+    began = time.monotonic()
+    unpack(options.folder)
+    environment = environment_of_steps(options.folder)
+    names = [name for name in STEPS if (not options.step or name in options.step) and name not in options.skip]
+    append(
+        options.record, {"step": "run", "case": "begin", "at": time.time(), "steps": names, "budget": options.budget}
+    )
+    for name in names:
+        left = options.budget - (time.monotonic() - began)
+        limit = min(STEPS[name][2] * options.scale, left - 4)
+        if limit < 6:
+            append(options.record, {"step": name, "case": "step", "status": "no time left"})
+            print(f"{name}: no time left", flush=True)
+            continue
+        command = [
+            sys.executable,
+            __file__,
+            "step",
+            name,
+            "--folder",
+            str(options.folder),
+            "--record",
+            str(options.record),
+        ]
+        command += ["--seconds", f"{limit - 2:.1f}", *(["--quick"] if options.quick else [])]
+        command += [f"--before={file}" for file in options.before]
+        started = time.monotonic()
+        process = subprocess.Popen(command, env=environment, start_new_session=True)
+        try:
+            status = process.wait(timeout=limit + 2)
+            told = "done" if status == 0 else f"ended with status {status}"
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+            told = "ran past its limit and was ended"
+        row = {
+            "step": name,
+            "case": "step",
+            "status": told,
+            "seconds": round(time.monotonic() - started, 2),
+            "limit": limit,
+        }
+        append(options.record, row)
+        print(f"== {name}: {told} after {row['seconds']} s", flush=True)
+    fine = (None, "done", "not available", "no time left")
+    failed = [row for row in rows(options.record) if row.get("status") not in fine]
+    for row in failed:
+        print(f"failed: {row['step']}: {row['case']}: {row.get('error', row['status'])}")
+    return int(bool(failed))
+
+
+def run_step(options: argparse.Namespace) -> None:
+    """Be the process of one step."""
+    module, function, _ = STEPS[options.name]
+    known = {
+        row["case"]
+        for file in (options.record, *options.before)
+        for row in rows(file)
+        if row["step"] == options.name and row.get("status") == "done"
+    }
+    step = Step(options.name, options.folder, options.record, time.monotonic() + options.seconds, options.quick, known)
+    try:
+        getattr(importlib.import_module(module), function)(step)
+    except NotAvailable as reason:
+        step.write("all", status="not available", reason=str(reason))
+
+
+def parsed() -> argparse.Namespace:
+    """Return the command line's arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    folder = argparse.ArgumentParser(add_help=False)
+    folder.add_argument("--folder", type=Path, default=HERE.parent / ".gpu_hour", help="default: .gpu_hour")
+    prepare = commands.add_parser("prepare", parents=[folder], help="compile artifacts and pack them")
+    prepare.add_argument(
+        "--only", nargs="+", default=[], metavar="WORD", help="artifacts whose kind and name have a word"
+    )
+    prepare.add_argument("--again", action="store_true", help="also those that are there")
+    prepare.add_argument("--rehearsal", action="store_true", help="a few tiny artifacts, for an emulated GPU")
+    prepare.add_argument("--limit", type=float, default=3600, metavar="SECONDS", help="begin no artifact after these")
+    run = commands.add_parser("run", parents=[folder], help="measure on the machine with the GPU")
+    run.add_argument("--step", nargs="+", choices=STEPS, help="default: all")
+    run.add_argument("--skip", nargs="+", choices=STEPS, default=[])
+    run.add_argument(
+        "--record", type=Path, required=True, metavar="FILE", help="JSON lines, to which rows are appended"
+    )
+    run.add_argument(
+        "--before", type=Path, nargs="+", default=[], metavar="FILE", help="records of cases not to repeat"
+    )
+    run.add_argument("--budget", type=float, default=3000, metavar="SECONDS", help="of all steps together")
+    run.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="of the limits of the steps")
+    run.add_argument("--quick", action="store_true", help="a rehearsal: times mean nothing")
+    step = commands.add_parser("step", parents=[folder])
+    step.add_argument("name", choices=STEPS)
+    step.add_argument("--record", type=Path, required=True)
+    step.add_argument("--before", type=Path, action="append", default=[])
+    step.add_argument("--seconds", type=float, required=True)
+    step.add_argument("--quick", action="store_true")
+    once = commands.add_parser("once", parents=[folder])
+    once.add_argument("artifact", type=Path)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Do what the command line says."""
+    options = parsed()
+    if options.command == "prepare":
+        from gpu_steps.preparation import prepare
+
+        prepare(options.folder, options.only, options.again, options.rehearsal, options.limit)
+    elif options.command == "run":
+        options.record.parent.mkdir(parents=True, exist_ok=True)
+        sys.exit(run_all(options))
+    elif options.command == "step":
+        run_step(options)
+    else:
+        from gpu_steps.machine import once
+
+        once(Step("once", options.folder, Path(os.devnull), time.monotonic() + 600, True), options.artifact)
+
+
+if __name__ == "__main__":
+    main()

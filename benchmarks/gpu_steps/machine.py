@@ -1,0 +1,219 @@
+"""Steps about the machine: its facts, copies and pinning, compute-sanitizer."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from .artifacts import load, network_tensors, write_parameters
+from .record import NotAvailable, Step
+
+DEVICE_PROPERTIES, DEVICE_ID, HANDLE, SERIALISED = 38, 2700, 2701, 2702
+"""Of cuDNN's backend: the descriptor CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR and its attributes."""
+INT32, CHAR = 26, 5
+"""Of cudnnBackendAttributeType_t."""
+
+
+def output(*command: str, seconds: float = 20) -> str:
+    """Return what a command prints, or why it cannot."""
+    if shutil.which(command[0]) is None:
+        return f"{command[0]} is not there"
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} took longer than {seconds:.0f} s"
+    return (done.stdout + done.stderr).strip()
+
+
+def environment(step: Step) -> None:
+    """Facts of the GPU, its driver, libraries, processor and disk."""
+    fields = "name,driver_version,memory.total,pcie.link.gen.max,pcie.link.width.max,clocks.max.sm,clocks.max.mem"
+    step.measure("gpu", lambda: {"nvidia_smi": output("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")})
+    step.measure("topology", lambda: {"matrix": output("nvidia-smi", "topo", "-m")[:2000]})
+    step.measure("processor", processor)
+    step.measure("libraries", libraries)
+    step.measure("cudnn device properties", lambda: cudnn_properties(step), least=2)
+    step.measure("disk", lambda: disk(step))
+
+
+def processor() -> dict[str, Any]:
+    """Model, cores, NUMA nodes and memory."""
+    names = [
+        line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    ]
+    nodes = sorted(path.name for path in Path("/sys/devices/system/node").glob("node[0-9]*"))
+    memory = Path("/proc/meminfo").read_text().splitlines()[0].split()[1]
+    huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return {
+        "model": names[0] if names else platform.machine(), "cores": os.cpu_count(), "numa_nodes": nodes,
+        "memory_gb": round(int(memory) / 1e6, 1), "kernel": platform.release(), "python": platform.python_version(),
+        "huge_pages": huge.read_text().strip() if huge.exists() else None,
+        "memlock": output("bash", "-c", "ulimit -l"),
+    }  # fmt: skip
+
+
+def libraries() -> dict[str, Any]:
+    """Versions of what the runtime opens, and of PyTorch."""
+    from tvm_sched import _library
+
+    found: dict[str, Any] = {"why_not_nvidia": str(_library.function("tvm_sched.why_not_nvidia")() or "")}
+    found["opened"] = opened("cudnn", "cublas", "libcuda")
+    for name, variable in (("libcudnn.so.9", "TVM_SCHED_CUDNN"),):
+        try:
+            library = ctypes.CDLL(os.environ.get(variable) or name)
+            library.cudnnGetVersion.restype = ctypes.c_size_t
+            found["cudnn"] = library.cudnnGetVersion()
+        except (OSError, AttributeError) as error:
+            found["cudnn"] = str(error)
+    try:
+        import torch
+
+        found |= {
+            "torch": torch.__version__,
+            "torch_cuda": torch.version.cuda,
+            "torch_cudnn": torch.backends.cudnn.version(),
+        }
+    except ImportError as error:
+        found["torch"] = str(error)
+    return found
+
+
+def opened(*words: str) -> list[str]:
+    """Return the libraries that this process has open."""
+    maps = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
+    return sorted(name for name in maps if any(word in name for word in words))
+
+
+def cudnn_properties(step: Step) -> dict[str, Any]:
+    """Write the device's properties as cuDNN serialises them, with which it compiles plans without the device."""
+    try:
+        driver = ctypes.CDLL(os.environ.get("TVM_SCHED_CUDA_DRIVER") or "libcuda.so.1")
+        cudnn = ctypes.CDLL(os.environ.get("TVM_SCHED_CUDNN") or "libcudnn.so.9")
+        create = cudnn.cudnnBackendCreateDescriptor
+    except (OSError, AttributeError) as error:
+        raise NotAvailable(str(error)) from None
+    context = ctypes.c_void_p()
+    if driver.cuInit(0) or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) or driver.cuCtxSetCurrent(context):
+        raise NotAvailable("there is no GPU")
+    descriptor = ctypes.c_void_p()
+
+    def must(status: int, what: str) -> None:
+        if status:
+            raise RuntimeError(f"{what} gave {status}")
+
+    must(create(DEVICE_PROPERTIES, ctypes.byref(descriptor)), "cudnnBackendCreateDescriptor")
+    number = ctypes.c_int32(0)
+    must(
+        cudnn.cudnnBackendSetAttribute(descriptor, DEVICE_ID, INT32, ctypes.c_int64(1), ctypes.byref(number)),
+        "cudnnBackendSetAttribute(DEVICE_ID)",
+    )
+    must(cudnn.cudnnBackendFinalize(descriptor), "cudnnBackendFinalize")
+    size = ctypes.c_int64(0)
+    get = cudnn.cudnnBackendGetAttribute
+    must(
+        get(descriptor, SERIALISED, CHAR, ctypes.c_int64(0), ctypes.byref(size), None), "cudnnBackendGetAttribute(size)"
+    )
+    text = ctypes.create_string_buffer(size.value + 1)
+    must(get(descriptor, SERIALISED, CHAR, size, ctypes.byref(size), text), "cudnnBackendGetAttribute")
+    return {"properties": text.raw[: size.value].rstrip(b"\0").decode()}
+
+
+def disk(step: Step) -> dict[str, Any]:
+    """Write and read a file of 1 GiB, which the step ``copies`` reads, too."""
+    file = large_file(step)
+    drop_caches(file)
+    begin, count = time.perf_counter(), 0
+    with file.open("rb", buffering=0) as read:
+        while block := read.read(8 << 20):
+            count += len(block)
+    cold = time.perf_counter() - begin
+    return {"read_gb_s": count / cold / 1e9, "file_system": output("df", "-hT", str(step.work)).splitlines()[-1]}
+
+
+def large_file(step: Step) -> Path:
+    """Return a file of 1 GiB with bytes that are not zero; of 16 MiB in a rehearsal."""
+    file = step.work / "large"
+    if not file.exists():
+        block = os.urandom(16 << 20)
+        with file.open("wb") as made:
+            for _ in range(1 if step.quick else 64):
+                made.write(block)
+            made.flush()
+            os.fsync(made.fileno())
+    return file
+
+
+def drop_caches(file: Path) -> bool:
+    """Drop a file's pages from the page cache; return whether the system's caches could be dropped, too."""
+    with file.open("rb") as opened_file:
+        os.fsync(opened_file.fileno())
+        os.posix_fadvise(opened_file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("1")
+    except OSError:
+        return False
+    return True
+
+
+def copies(step: Step) -> None:
+    """Pinning and copies by size and threads, by a program of CUDA's run time, and the rates that our library measures."""
+
+    def rates() -> dict[str, Any]:
+        from tvm_sched import _library
+
+        megabytes = 1 if step.quick else 256
+        found = dict(_library.function("tvm_sched.cuda_copy_rates")(0, megabytes << 20))
+        return {"gb_s": {str(name): float(rate) / 1e9 for name, rate in found.items()}}
+
+    step.measure("rates by tvm_sched.cuda_copy_rates", rates)
+
+    def program() -> dict[str, Any]:
+        file = step.folder / "copies"
+        if not file.exists():
+            raise NotAvailable("the program copies.cu was not compiled")
+        done = subprocess.run(
+            [file, large_file(step), str(step.left - 3)], capture_output=True, text=True, timeout=step.left, check=False
+        )
+        rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        return {"rows": rows, "status_of_program": done.returncode, "error": done.stderr[-300:]}
+
+    step.measure("copies.cu", program)
+
+
+def sanitizer(step: Step) -> None:
+    """Run small artifacts under compute-sanitizer: memcheck, then racecheck of shared memory."""
+    tool = shutil.which("compute-sanitizer")
+    if tool is None:
+        step.write("compute-sanitizer", status="not available", reason="compute-sanitizer is not there")
+        return
+    here = Path(__file__).resolve().parents[1] / "gpu_hour.py"
+    for check in ("memcheck", "racecheck"):
+        for file, about in step.artifacts("values"):
+
+            def run(check: str = check, file: Path = file) -> dict[str, Any]:
+                command = [tool, "--tool", check, "--error-exitcode", "9", sys.executable, str(here), "once", str(file)]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=step.left, check=False)
+                said = done.stdout + done.stderr
+                return {"exit": done.returncode, "said": said[-600:]}
+
+            step.measure(f"{check}: {about['name']}", run, least=15)
+
+
+def once(step: Step, file: Path) -> None:
+    """Run an artifact twice, issued and as a graph; for compute-sanitizer."""
+    about = json.loads(file.with_suffix(".json").read_text())
+    _, tensor, x = network_tensors(about)
+    parameters = write_parameters(step, file, about, tensor)
+    for graph in (False, True):
+        loaded = load(file, parameters, devices=[0] * about["devices"], graph=graph)
+        for _ in range(2 + graph):
+            loaded.run(x)

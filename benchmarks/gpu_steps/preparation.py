@@ -1,0 +1,422 @@
+"""What `gpu_hour.py prepare` writes: artifacts without weights, expected values, the runtime's library and wheels."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from _result_page import version_and_date
+
+from . import networks, weights
+from .cases import COLD, KernelCase, cold_weight, kernel_cases
+from .record import ARCHIVE
+
+HERE = Path(__file__).resolve().parent
+LIBRARIES = "handwritten_cuda,nvidia"
+STREAMS = {
+    "one": {"streams": "one"},
+    "opara": {"streams": "opara", "launch_order": "opara"},
+    "best": {"streams": "best", "launch_order": "best"},
+}
+WHEELS = ("apache-tvm-ffi", "msgspec", "typing-extensions")
+PEER_WHEELS = ("fastsafetensors==0.5.0", "runai-model-streamer==0.16.1")
+MOST_BY_VALUE = 8 << 20
+CARRIED_PYTHON = "3.12"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An artifact to prepare: its kind (which step runs it), its name, and what compiles it."""
+
+    kind: str
+    name: str
+    make: Callable[[], tuple[Any, dict[str, Any]]]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        """The stem of its files."""
+        plain = "".join(c if c.isalnum() else "_" for c in f"{self.kind}-{self.name}")
+        return f"{plain[:60]}-{zlib.crc32(f'{self.kind} {self.name}'.encode()):08x}"
+
+
+def topology(devices: int = 1) -> Any:
+    """Return one H100, or several of them behind one switch."""
+    from tvm_sched.problem import Switch, load_topology
+
+    one = load_topology(HERE / "h100.toml")
+    if devices == 1:
+        return one
+    gpus = tuple(
+        msgspec.structs.replace(one.devices[0], name=f"gpu{d}", bus=f"pcie{d // 2}", memory=(64 - 8 * d) << 20)
+        for d in range(devices)
+    )
+    buses = tuple(msgspec.structs.replace(one.buses[0], name=f"pcie{b}") for b in range((devices + 1) // 2))
+    switch = Switch("nvswitch", tuple(gpu.name for gpu in gpus), 4e11, 5e-6)
+    return msgspec.structs.replace(one, name=f"h100x{devices}", devices=gpus, buses=buses, switches=(switch,))
+
+
+def compiled_network(name: str, dtype: str, target: Any, *, split: int | None = None, **options: Any) -> Any:
+    """Compile a network of `networks.NETWORKS`; return the model, its expected values, and its recipes.
+
+    ``split`` is the seed of a random schedule for the devices of ``target``.
+    """
+    from tvm_sched.relax import compile
+    from tvm_sched.relax.api import make_problem
+    from tvm_sched_bench.testing import random_schedule, random_streams
+
+    program, exact, tensors = reference(name, dtype)
+    schedule = None
+    if split is not None:
+        problem = make_problem(program, target, backend="cuda")
+        schedule = random_schedule(problem, split)
+        schedule = random_streams(problem, schedule, split) if split % 2 else schedule
+    made = compile(program, target, "single", schedule=schedule, backend="cuda", parameters="external", **options)
+    found, others = weights.recipes(made.parameters, tensors)
+    about = {
+        "network": name, "dtype": dtype, "recipes": found, "largest": float(np.abs(exact).max()),
+        "predicted": predicted(made),
+    }  # fmt: skip
+    return made, about, {"expected": weights.sample(exact), **{f"value:{k}": v for k, v in others.items()}}
+
+
+@lru_cache(maxsize=1)
+def reference(name: str, dtype: str) -> tuple[Any, Any, dict[str, Any]]:
+    """Return a network as an exported program, its outputs in float64, and its tensors by name."""
+    import torch
+
+    module, x = networks.build(name, dtype)
+    with torch.no_grad():
+        given = torch.from_numpy(np.asarray(x, np.float64)) if x.dtype.kind != "i" else torch.from_numpy(x)
+        exact = module.double()(given).detach().numpy()
+        module = module.float().to(getattr(torch, dtype))
+        program = torch.export.export(module, (networks.to_torch(x),))
+    if not np.isfinite(exact).all() or np.ptp(exact) == 0 or (dtype == "float16" and np.abs(exact).max() > 6e4):
+        raise ValueError(f"{name}: outputs that say nothing: all equal, not finite, or beyond {dtype}")
+    return program, exact, networks.tensors(module, dtype)
+
+
+def predicted(made: Any) -> dict[str, Any]:
+    """Return the predicted microseconds of a first run and of a run with all parameters on the GPU, and of each kernel."""
+    from tvm_sched.schedule import simulate
+
+    problem, schedule = made.problem, made.schedule
+    resident = tuple(tensor.name for tensor in problem.graph.tensors if tensor.kind == "parameter")
+    return {
+        "cold_us": simulate(problem, schedule).latency_ns / 1e3,
+        "warm_us": simulate(problem, schedule, resident).latency_ns / 1e3,
+        "kernels": len(problem.graph.operators),
+        "parameter_bytes": sum(t.size for t in problem.graph.tensors if t.kind == "parameter"),
+        "flops": sum(operator.flops for operator in problem.graph.operators),
+    }
+
+
+def networks_wanted() -> Iterator[Artifact]:
+    """The networks that run beside PyTorch, float32 first, with one stream, Opara's, and the best by prediction."""
+    for turn in (0, 1):
+        for name, network in networks.LARGE.items():
+            for dtype in network.types[turn : turn + 1]:
+                for streams, options in STREAMS.items():
+                    yield Artifact(
+                        "network",
+                        f"{name} {dtype} {streams}",
+                        lambda n=name, d=dtype, o=options: compiled_network(n, d, topology(), **o),
+                        {"streams": streams},
+                    )
+
+
+def values_wanted() -> Iterator[Artifact]:
+    """Small networks by random schedules on four devices, with TVM's kernels and with those of libraries."""
+    for seed in range(4):
+        for name in networks.SMALL:
+            for libraries in ("", LIBRARIES):
+                if seed == 0 or libraries:
+                    yield Artifact(
+                        "values",
+                        f"{name} schedule {seed}{'' if libraries else ', TVM kernels'}",
+                        lambda n=name, s=seed, lib=libraries: _with_libraries(
+                            lib, lambda: compiled_network(n, "float32", topology(2 + s % 3), split=s)
+                        ),
+                        {"devices": 2 + seed % 3, "tolerance": 1e-4},
+                    )
+    for dtype, tolerance in (("float16", 1e-2), ("bfloat16", 6e-2)):
+        yield Artifact(
+            "values", f"layer {dtype}", lambda d=dtype: compiled_network("layer", d, topology()),
+            {"devices": 1, "tolerance": tolerance},
+        )  # fmt: skip
+
+
+def _with_libraries(libraries: str, run: Callable[[], Any]) -> Any:
+    before = os.environ.get("TVM_SCHED_KERNEL_LIBRARIES")
+    os.environ["TVM_SCHED_KERNEL_LIBRARIES"] = libraries
+    try:
+        return run()
+    finally:
+        if before is None:
+            del os.environ["TVM_SCHED_KERNEL_LIBRARIES"]
+        else:
+            os.environ["TVM_SCHED_KERNEL_LIBRARIES"] = before
+
+
+def relax_module(shapes: list[tuple[int, ...]], dtype: str, emit: Callable[..., Any]) -> Any:
+    """Return a Relax module of a function of inputs ``x0``, ``x1``, ... that emits with a builder."""
+    from tvm import relax
+
+    inputs = [relax.Var(f"x{k}", relax.TensorType(shape, dtype)) for k, shape in enumerate(shapes)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            result = builder.emit_output(emit(builder.emit, *inputs))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def constant(value: Any) -> Any:
+    """Return an array as a constant of Relax."""
+    import tvm
+    from tvm import relax
+
+    return relax.const(tvm.runtime.tensor(value))
+
+
+def cold_wanted() -> Iterator[Artifact]:
+    """Chains of products whose weights are read once: models whose first run is their loading."""
+
+    def make(width: int, layers: int, rows: int) -> Any:
+        from tvm.relax import op
+
+        from tvm_sched.relax import compile
+
+        values = {f"w{k}": cold_weight(k, width) for k in range(layers)}
+
+        def emit(e: Any, x: Any) -> Any:
+            for value in values.values():
+                x = e(op.nn.relu(e(op.matmul(x, constant(value)))))
+            return x
+
+        mod = relax_module([(rows, width)], "float32", emit)
+        made = compile(mod, topology(), "single", backend="cuda", parameters="external", streams="one")
+        found, others = weights.recipes(made.parameters, values)
+        x = weights.numbers("x0", (rows, width)).astype(np.float64)
+        for value in values.values():
+            x = np.maximum(x @ value, 0)
+        about = {
+            "recipes": found, "width": width, "layers": layers, "rows": rows, "largest": float(np.abs(x).max()),
+            "predicted": predicted(made),
+        }  # fmt: skip
+        return made, about, {"expected": weights.sample(x), **{f"value:{k}": v for k, v in others.items()}}
+
+    for name, (width, layers, rows) in COLD.items():
+        yield Artifact("cold", name, lambda w=width, n=layers, r=rows: make(w, n, r))
+
+
+def kernels_wanted() -> Iterator[Artifact]:
+    """Single kernels beside PyTorch's."""
+
+    def make(case: KernelCase) -> Any:
+        from tvm_sched.relax import compile
+
+        values = {f"w{k}": case.weight(k) for k in range(len(case.constants))}
+        constants = [constant(value) for value in values.values()]
+        mod = relax_module(list(case.inputs), case.dtype, lambda e, *given: case.emit(e, *given, *constants))
+        made = _with_libraries(
+            case.libraries,
+            lambda: compile(mod, topology(), "single", backend="cuda", precision=case.precision, parameters="external"),
+        )
+        steps = [step for step in made.module.plans()[0]["steps"] if step["kind"] == "kernel"]
+        graph = made.problem.graph
+        calls = [(s["function"], [*o.inputs, *o.outputs]) for s, o in zip(steps, graph.operators, strict=True)]
+        found, others = weights.recipes(made.parameters, values)
+        about = {
+            "recipes": found, "calls": calls, "predicted_us": float(made.problem.costs.operator_ns[:, 0].sum()) / 1e3,
+            "tensors": {t.name: (list(t.shape), t.dtype) for t in graph.tensors},
+            "flops": sum(operator.flops for operator in graph.operators),
+        }  # fmt: skip
+        return made, about, {f"value:{k}": v for k, v in others.items()}
+
+    for case in kernel_cases():
+        yield Artifact("kernel", case.title, lambda c=case: make(c))
+
+
+def direct_wanted() -> Iterator[Artifact]:
+    """One product whose weights are loaded, or read by the kernel in host memory."""
+
+    def make(rows: int, direct: bool, libraries: str) -> Any:
+        from tvm.relax import op
+
+        from tvm_sched.relax import compile
+        from tvm_sched.relax.api import make_problem
+        from tvm_sched.schedule import Placement, Schedule, Transfer
+
+        width = 4096
+        weight = cold_weight(0, width)
+        mod = relax_module([(rows, width)], "float32", lambda e, x: op.matmul(x, constant(weight)))
+
+        def compiled() -> Any:
+            problem = make_problem(mod, topology(), backend="cuda")
+            (operator,) = problem.graph.operators
+            placement = Placement(operator.name, "gpu0", direct_host_access=direct)
+            loads = [Transfer("load", "gpu0", tensor=tensor) for tensor in operator.inputs]
+            reads = [Transfer("host_read", "gpu0", operator=operator.name)]
+            schedule = Schedule(problem.digest, (placement,), tuple(reads if direct else loads))
+            return compile(mod, topology(), schedule=schedule, backend="cuda", parameters="external")
+
+        made = _with_libraries(libraries, compiled)
+        found, others = weights.recipes(made.parameters, {"w0": weight})
+        exact = weights.numbers("x0", (rows, width)).astype(np.float64) @ weight
+        about = {
+            "recipes": found, "width": width, "rows": rows, "largest": float(np.abs(exact).max()),
+            "predicted": predicted(made), "direct": direct, "libraries": libraries,
+        }  # fmt: skip
+        return made, about, {"expected": weights.sample(exact), **{f"value:{k}": v for k, v in others.items()}}
+
+    for rows in (1, 32, 512):
+        for libraries in (LIBRARIES, ""):
+            for direct in (False, True):
+                name = f"{rows} rows, {'libraries' if libraries else 'TVM'}, {'read in host memory' if direct else 'loaded'}"
+                yield Artifact("direct", name, lambda r=rows, d=direct, lib=libraries: make(r, d, lib))
+
+
+def wanted(rehearsal: bool) -> list[Artifact]:
+    """Return what is prepared, the most valuable first."""
+    if rehearsal:
+        small = [each for each in values_wanted() if each.name in ("branches schedule 1", "layer float16")]
+        one = Artifact(
+            "network", "picture float32 one", lambda: compiled_network("picture", "float32", topology(), streams="one"),
+            {"streams": "one"},
+        )  # fmt: skip
+        kernels = [each for each in kernels_wanted() if each.name == "rehearsal float32"]
+        return [*small, one, *(each for each in cold_wanted() if each.name == "rehearsal"), *kernels]
+    lists = (values_wanted(), cold_wanted(), direct_wanted(), networks_wanted(), kernels_wanted())
+    return [each for found in lists for each in found if not each.name.startswith("rehearsal")]
+
+
+def prepare(folder: Path, only: list[str], again: bool, rehearsal: bool, limit: float) -> None:
+    """Write artifacts that are not there yet, one after the other, then library and wheels."""
+    begin = time.monotonic()
+    place = folder / "artifacts"
+    place.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("TVM_SCHED_CUDA_ARCHS", "sm_90")
+    pack_runtime(folder, rehearsal)
+    failures = {}
+    for position, artifact in enumerate(wanted(rehearsal)):
+        title = f"{artifact.kind} {artifact.name}"
+        about_file = place / f"{artifact.file}.json"
+        if (only and not any(word in title for word in only)) or (about_file.exists() and not again):
+            continue
+        if time.monotonic() - begin > limit:
+            print(f"{title}: not prepared, the time of --limit is over", flush=True)
+            continue
+        started = time.monotonic()
+        try:
+            made, about, arrays = artifact.make()
+            by_value = sum(array.nbytes for array in arrays.values())
+            if by_value > MOST_BY_VALUE:
+                raise ValueError(f"{by_value / 2**20:.0f} MiB of parameters are no permutations of the network's")
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                file = Path(scratch) / f"{artifact.file}.so"
+                made.export(file)
+                file.replace(place / file.name)
+        except Exception as error:
+            failures[title] = f"{type(error).__name__}: {error}"[:300]
+            print(f"{title}: {failures[title]}", flush=True)
+            continue
+        np.savez_compressed(place / f"{artifact.file}.npz", **_storable(arrays))
+        about |= {
+            "kind": artifact.kind, "name": artifact.name, "file": artifact.file, "position": position, **artifact.about
+        }  # fmt: skip
+        about_file.write_text(json.dumps(about, default=float))
+        print(f"{title}: {time.monotonic() - started:.0f} s", flush=True)
+    (folder / "artifacts" / "prepared.txt").write_text(version_and_date())
+    for title, reason in failures.items():
+        print(f"failed: {title}: {reason}")
+    pack_artifacts(folder)
+    print(how_to_run(folder))
+
+
+def pack_artifacts(folder: Path) -> None:
+    """Put all artifacts, which have much in common, and the Python package into one archive."""
+    import tvm_sched
+
+    package = Path(tvm_sched.__file__).parent
+    with tarfile.open(folder / "new.tar.xz", "w:xz", preset=6) as archive:
+        for file in sorted((folder / "artifacts").iterdir()):
+            archive.add(file, f"artifacts/{file.name}")
+        for file in sorted(package.rglob("*.py")):  # of the version of the libraries
+            archive.add(file, f"python/tvm_sched/{file.relative_to(package)}")
+        for file in sorted((package / "problem" / "presets").glob("*.toml")):
+            archive.add(file, f"python/tvm_sched/problem/presets/{file.name}")
+    (folder / "new.tar.xz").replace(folder / ARCHIVE)
+
+
+def _storable(arrays: dict[str, Any]) -> dict[str, Any]:
+    """NumPy's files lack bfloat16: its bits are stored."""
+    return {
+        (f"bfloat16:{name}" if array.dtype.name == "bfloat16" else name): (
+            array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+        )
+        for name, array in arrays.items()
+    }
+
+
+def pack_runtime(folder: Path, rehearsal: bool) -> None:
+    """Put the stripped libraries, wheels for the other machine's Python, and programs for the GPU into the folder."""
+    import importlib.util
+
+    from tvm_sched._library import library_path
+
+    libraries = folder / "lib"
+    libraries.mkdir(parents=True, exist_ok=True)
+    spec = importlib.util.find_spec("tvm")
+    tvm = Path(next(iter(spec.submodule_search_locations or ()))) / "lib" if spec else None
+    for source in (library_path(), *(tvm / f"libtvm_runtime{part}.so" for part in ("", "_extra") if tvm)):
+        subprocess.run(["strip", "-o", libraries / source.name, source], check=True)
+    if not rehearsal:
+        _download(folder / "wheels")
+        nvcc = shutil.which("nvcc")
+        if nvcc:
+            command = [nvcc, "-O2", "-std=c++17", "-arch=sm_90", "-o", folder / "copies", HERE / "copies.cu"]
+            subprocess.run([*command, "-Xcompiler", "-pthread"], check=True)
+
+
+def _download(folder: Path) -> None:
+    from importlib.metadata import version
+
+    folder.mkdir(exist_ok=True)
+    pinned = [f"{name}=={version(name)}" for name in WHEELS]
+    platforms = [f"--platform=manylinux_2_{n}_x86_64" for n in (28, 27, 24, 17)]
+    platforms += ["--platform=manylinux2014_x86_64", "--platform=manylinux1_x86_64"]
+    for name in [*pinned, *PEER_WHEELS]:
+        stem = name.partition("==")[0].replace("-", "_")
+        if any(folder.glob(f"{stem}-*.whl")):
+            continue
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
+        command += ["--python-version", CARRIED_PYTHON, "--implementation", "cp", *platforms, "-d", str(folder), name]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            print(f"no wheel of {name}: {done.stderr.strip()[-200:]}")
+
+
+def how_to_run(folder: Path) -> str:
+    """Return how much is carried, and the command for the machine with the GPU."""
+    carried = [path for path in (folder / name for name in (ARCHIVE, "lib", "wheels", "copies")) if path.exists()]
+    files = [file for path in carried for file in ([path] if path.is_file() else path.rglob("*"))]
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    return (
+        f"carry {' '.join(f'{folder.name}/{path.name}' for path in carried)} ({size / 2**20:.1f} MiB)\n"
+        f"run: python3 benchmarks/gpu_hour.py run --record $OUT/record.jsonl --budget 500"
+    )
