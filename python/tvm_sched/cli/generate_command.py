@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .attached_commands import DEPLOY
+from .attached_commands import SERVE
 from .output import Output
 from .registration import app, command
 
@@ -43,7 +43,7 @@ class SamplingOptions:
     ] = False
 
 
-@command(app, "generate", ".text_generation.command:GenerationSummary", panel=DEPLOY)
+@command(app, "generate", ".text_generation.command:GenerationSummary", panel=SERVE)
 def generate(
     out: Output,
     *,

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def test_products_are_those_of_numpy():
 
 @pytest.mark.parametrize("version", ["avx2", "portable"])
 def test_products_on_lesser_processors(version):
-    if version == "avx2" and " avx2 " not in open("/proc/cpuinfo").read():
+    if version == "avx2" and " avx2 " not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no AVX2")
     script = f"import test_kernels; test_kernels.check_products({version!r})"
     paths = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
@@ -148,8 +149,8 @@ def test_wrong_descriptions_are_refused():
                 "version": 1,
                 "kernels": {
                     "f": {
-                        "kind": "attention", "heads": 3, "key_heads": 2, "width": 8, "capacity": 16, "window": 0, "scale": 1.0,
-                        "cap": 0.0,
+                        "kind": "attention", "heads": 3, "key_heads": 2, "width": 8, "capacity": 16, "window": 0,
+                        "scale": 1.0, "cap": 0.0,
                     }
                 },
             },
