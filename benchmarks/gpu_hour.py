@@ -55,7 +55,8 @@ def site(folder: Path) -> Path:
 def environment_of_steps(folder: Path) -> dict[str, str]:
     """Return the variables of the steps' processes."""
     found = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    paths = [str(HERE.parent / "python")]
+    carried = folder / "python"
+    paths = [str(carried.resolve() if carried.exists() else HERE.parent / "python")]
     if importlib.util.find_spec("tvm_ffi") is None:
         paths.append(str(site(folder)))
     elif (folder / "wheels").exists():

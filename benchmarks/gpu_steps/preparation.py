@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from _result_page import version_and_date
 
 from . import networks, weights
 from .cases import COLD, KernelCase, cold_weight, kernel_cases
@@ -340,16 +341,25 @@ def prepare(folder: Path, only: list[str], again: bool, rehearsal: bool, limit: 
         }  # fmt: skip
         about_file.write_text(json.dumps(about, default=float))
         print(f"{title}: {time.monotonic() - started:.0f} s", flush=True)
-    (folder / "prepared.json").write_text(json.dumps({"failures": failures, "version": 1}))
+    (folder / "artifacts" / "prepared.txt").write_text(version_and_date())
+    for title, reason in failures.items():
+        print(f"failed: {title}: {reason}")
     pack_artifacts(folder)
     print(how_to_run(folder))
 
 
 def pack_artifacts(folder: Path) -> None:
-    """Put all artifacts into one archive: they hold much that is equal."""
+    """Put all artifacts, which have much in common, and the Python package into one archive."""
+    import tvm_sched
+
+    package = Path(tvm_sched.__file__).parent
     with tarfile.open(folder / "new.tar.xz", "w:xz", preset=6) as archive:
         for file in sorted((folder / "artifacts").iterdir()):
             archive.add(file, f"artifacts/{file.name}")
+        for file in sorted(package.rglob("*.py")):  # of the version of the libraries
+            archive.add(file, f"python/tvm_sched/{file.relative_to(package)}")
+        for file in sorted((package / "problem" / "presets").glob("*.toml")):
+            archive.add(file, f"python/tvm_sched/problem/presets/{file.name}")
     (folder / "new.tar.xz").replace(folder / ARCHIVE)
 
 

@@ -181,4 +181,10 @@ std::shared_ptr<std::byte> Devices::AllocateHost(Bytes size) const {
           }};
 }
 
+void CopyOnHost(std::byte* to, const std::byte* from, Bytes size) {
+  const auto count = static_cast<std::size_t>(size.count);
+  NoteHostAccesses({{from, count, 0}, {to, count, 1}});
+  std::copy_n(from, count, to);
+}
+
 }  // namespace tvm_sched::runtime::cuda
