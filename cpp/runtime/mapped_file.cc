@@ -35,8 +35,8 @@ std::uintptr_t AddressOf(const void* pointer) { return reinterpret_cast<std::uin
 
 }  // namespace
 
-MappedFile::MappedFile(std::string path, const std::byte* data, Bytes size)
-    : path_(std::move(path)), data_(data), size_(size) {
+MappedFile::MappedFile(std::string path, int descriptor, const std::byte* data, Bytes size)
+    : path_(std::move(path)), descriptor_(descriptor), data_(data), size_(size) {
   if (data_ == nullptr) return;
   const std::lock_guard lock(Mapped().mutex);
   Mapped().ends[AddressOf(data_)] = AddressOf(data_ + size_.count);
@@ -71,10 +71,35 @@ std::shared_ptr<const MappedFile> MappedFile::Open(const std::string& path) {
                 MAP_PRIVATE, file, 0);
     if (data == MAP_FAILED) reason = std::strerror(errno);
   }
-  close(file);
-  if (reason != nullptr) Fail(path, reason);
+  if (reason != nullptr) {
+    const std::string why = reason;
+    close(file);
+    Fail(path, why);
+  }
   return std::shared_ptr<const MappedFile>(
-      new MappedFile(path, static_cast<const std::byte*>(data), {status.st_size}));
+      new MappedFile(path, file, static_cast<const std::byte*>(data), {status.st_size}));
+}
+
+const std::byte* MappedFile::shared() const {
+  std::call_once(asked_, [this] {
+    if (size_.count == 0) return;
+    void* data =
+        mmap(nullptr, static_cast<std::size_t>(size_.count), PROT_READ, MAP_SHARED, descriptor_, 0);
+    if (data != MAP_FAILED) shared_ = static_cast<const std::byte*>(data);
+  });
+  return shared_;
+}
+
+void MappedFile::Read(std::byte* to, std::int64_t offset, std::int64_t count) const {
+  while (count > 0) {
+    const ssize_t got = pread(descriptor_, to, static_cast<std::size_t>(count), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) Fail(path_, std::strerror(errno));
+    if (got == 0) Fail(path_, "it was cut off while it was read");
+    to += got;
+    offset += got;
+    count -= got;
+  }
 }
 
 MappedFile::~MappedFile() {
@@ -83,6 +108,10 @@ MappedFile::~MappedFile() {
     Mapped().ends.erase(AddressOf(data_));
     munmap(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_.count));
   }
+  if (shared_ != nullptr) {
+    munmap(const_cast<std::byte*>(shared_), static_cast<std::size_t>(size_.count));
+  }
+  close(descriptor_);
 }
 
 }  // namespace tvm_sched::runtime

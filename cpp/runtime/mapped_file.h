@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "runtime/units.h"
@@ -26,12 +27,21 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   Bytes size() const { return size_; }
 
+  /// The same bytes in a second, read-only mapping that shares the file's pages with the system, as
+  /// a device needs that reads them where they lie; null where it cannot be had.
+  const std::byte* shared() const;
+  /// Read from the file itself, without a mapping. Throws std::runtime_error.
+  void Read(std::byte* to, std::int64_t offset, std::int64_t count) const;
+
  private:
-  MappedFile(std::string path, const std::byte* data, Bytes size);
+  MappedFile(std::string path, int descriptor, const std::byte* data, Bytes size);
 
   std::string path_;
+  int descriptor_;
   const std::byte* data_;
   Bytes size_;
+  mutable std::once_flag asked_;
+  mutable const std::byte* shared_ = nullptr;
 };
 
 }  // namespace tvm_sched::runtime

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +92,9 @@ def recover(
     return Recovery(tuple(replaced), tuple(state.waiting.values()))
 
 
-def defragment(state: ClusterState, moves: int, options: AnytimeOptions | None = None) -> list[Migration]:
+def defragment(
+    state: ClusterState, moves: int, options: AnytimeOptions | None = None, fixed: Collection[str] = ()
+) -> list[Migration]:
     """Move at most ``moves`` services so that more services fit afterwards.
 
     A service is copied to free GPUs before its old ones are released, so it is never interrupted. Each step tries the
@@ -105,6 +107,8 @@ def defragment(state: ClusterState, moves: int, options: AnytimeOptions | None =
         From 0.
     options : AnytimeOptions, optional
         Its ``demand`` says which services should fit afterwards.
+    fixed : collection of str
+        Requests whose services stay where they are.
 
     Raises
     ------
@@ -115,7 +119,7 @@ def defragment(state: ClusterState, moves: int, options: AnytimeOptions | None =
         raise InputError(f"moves is {moves}; 0 or more are allowed")
     chosen = options or AnytimeOptions()
     done: list[Migration] = []
-    while len(done) < moves and (move := _best_move(state, chosen)):
+    while len(done) < moves and (move := _best_move(state, chosen, fixed)):
         done.append(move)
     return done
 
@@ -127,10 +131,12 @@ _TRIES = 16
 """Most moves tried in a step."""
 
 
-def _best_move(state: ClusterState, options: AnytimeOptions) -> Migration | None:
+def _best_move(state: ClusterState, options: AnytimeOptions, fixed: Collection[str]) -> Migration | None:
     known = best_future_use(state, options.demand)
     hopes = []
     for placement in state.running.values():
+        if placement.request in fixed:
+            continue
         service = state.service(placement.service)
         mixes = state.search.mixes(service)
         mix = _mix(state, placement)

@@ -55,11 +55,36 @@ def test_of_several_commands_at_once_each_counts(run, tmp_path):
     assert {p.request for p in Allocation.load(file).placements} - {"r4"} == {"r5", "r6", "r7"}
 
 
+def test_replay_compares_policies_on_the_same_requests(run, fails, tmp_path):
+    how = ("--requests", "poisson", "--offered", "240", "--count", "60", "--mtbf", "2e6", "--windows", "3")
+    policies = ("--policy", "first-fit", "--policy", "best-fit", "--runs", "2")
+    files = ("-o", tmp_path / "r.json", "--report", tmp_path / "r.html")
+    said = run("cluster", "replay", "rampa-base", *how, *policies, *files, "--json").json
+    assert [each["policy"] for each in said["policies"]] == ["first-fit", "best-fit"]
+    for each in said["policies"]:
+        assert [(made["seed"], made["requests"], len(made["windows"])) for made in each["runs"]] == [
+            (0, 60, 3),
+            (1, 60, 3),
+        ]
+    first, second = (each["runs"][0] for each in said["policies"])
+    assert first["failures"] == second["failures"] > 0
+    assert "polyline" in (tmp_path / "r.html").read_text()
+    assert '"tvm_sched.replay"' in (tmp_path / "r.json").read_text()
+    for arguments, message in (
+        (("--requests", "poisson", "--policy", "none"), "there is no allocator 'none'"),
+        (("--requests", "none.csv"), "none.csv: cannot be read"),
+        (("--requests", "poisson", "--offered", "0"), "offered"),
+        (("--requests", "poisson", "--quota", "x"), "CLASS=PART is expected"),
+        (("--requests", "poisson", "--mtbf", "1", "--faults", "f.csv"), "one of --faults FILE and --mtbf"),
+    ):
+        assert message in " ".join(fails(2, "cluster", "replay", "rampa-base", *arguments).split())
+
+
 def test_bound_list_and_show(run):
     said = run("cluster", "bound", "rampa-base", "--demand", "huge-model", "--count", "300", "--json").json
     assert 100 < said["bound"] < 300
     names = {method["name"] for method in run("cluster", "list", "--json").json["allocators"]}
-    assert {"rampa", "ncar", "pipeedge", "first-fit", "anytime"} <= names
+    assert {"rampa", "ncar", "pipeedge", "first-fit", "best-fit", "fgd", "anytime"} <= names
     assert len(run("cluster", "show", "rampa-large", "--json").json["racks"]) == 36
     assert "V100" in run("cluster", "show", "rampa-base").stdout
 

@@ -23,6 +23,12 @@ static_assert(ours::kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 static_assert(ours::kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(ours::kHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(ours::kHostAllocDeviceMap == CU_MEMHOSTALLOC_DEVICEMAP);
+static_assert(ours::kHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
+static_assert(ours::kHostRegisterDeviceMap == CU_MEMHOSTREGISTER_DEVICEMAP);
+static_assert(ours::kHostRegisterReadOnly == CU_MEMHOSTREGISTER_READ_ONLY);
+static_assert(ours::kRegisteredAtHostAddress ==
+              CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
+static_assert(ours::kReadOnlyRegister == CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED);
 static_assert(ours::kCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(ours::kCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE);
 static_assert(ours::kClockRate == CU_DEVICE_ATTRIBUTE_CLOCK_RATE);

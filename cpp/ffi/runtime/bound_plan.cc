@@ -14,6 +14,28 @@ namespace tvm_sched::runtime {
 namespace ffi = tvm::ffi;
 using ffi::Tensor;
 
+namespace {
+
+/// While a kernel is called, a driver that checks the order of accesses knows what it touches.
+class NotedTensors {
+ public:
+  NotedTensors(const ffi::AnyView* arguments, int count, int inputs) {
+    if (!cuda::ChecksOrder()) return;
+    std::vector<cuda::Access> accesses;
+    for (int k = 0; k < count; ++k) {
+      const auto tensor = arguments[k].cast<DLTensor*>();
+      accesses.push_back({static_cast<const char*>(tensor->data) + tensor->byte_offset,
+                          ffi::GetDataSize(*tensor), k >= inputs});
+    }
+    cuda::NoteKernelAccesses(accesses);
+  }
+  ~NotedTensors() { cuda::NoteKernelAccesses({}); }
+  NotedTensors(const NotedTensors&) = delete;
+  NotedTensors& operator=(const NotedTensors&) = delete;
+};
+
+}  // namespace
+
 BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup,
                      std::shared_ptr<const cuda::Devices> devices, std::vector<bool> elsewhere)
     : plan_(std::move(plan)), devices_(std::move(devices)), elsewhere_(std::move(elsewhere)) {
@@ -31,6 +53,11 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, con
           << "\", which is neither in the imported kernel modules nor a global function";
     }
     BindKernel(step, *std::move(function));
+    if (!devices_) continue;
+    preparations_.resize(plan_->steps.size());
+    if (std::optional<ffi::Function> ready = lookup(kPrepareKernel + name)) {
+      preparations_[step] = CallOf(step, *std::move(ready));
+    }
   }
 }
 
@@ -86,20 +113,29 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
           {&arguments[i], buffers[i], devices_ ? given_->device_of_step()[index] : 0});
     }
   }
-  const ffi::AnyView* list = arguments.data();
-  const auto count = static_cast<int>(arguments.size());
   if (step.calling == Calling::kPacked) {
+    const ffi::AnyView* list = arguments.data();
+    const auto count = static_cast<int>(arguments.size());
     bindings_.kernels[index] = [this, index, list, count, function = std::move(function)] {
       ffi::Any result;
       function.CallPacked(list, count, &result);
       StoreResults(index, result);
     };
   } else {
-    bindings_.kernels[index] = [list, count, function = std::move(function)] {
-      ffi::Any result;
-      function.CallPacked(list, count, &result);
-    };
+    bindings_.kernels[index] = CallOf(index, std::move(function));
   }
+}
+
+Kernel BoundPlan::CallOf(int step, ffi::Function function) const {
+  const std::vector<ffi::AnyView>& arguments = arguments_[step];
+  return [list = arguments.data(), count = static_cast<int>(arguments.size()),
+          inputs = static_cast<int>(plan_->steps[step].inputs.size()),
+          on_gpus = devices_ != nullptr, function = std::move(function)] {
+    std::optional<NotedTensors> noted;
+    if (on_gpus) noted.emplace(list, count, inputs);
+    ffi::Any result;
+    function.CallPacked(list, count, &result);
+  };
 }
 
 void BoundPlan::StoreResults(int index, const ffi::Any& result) const {
@@ -131,14 +167,25 @@ void BoundPlan::StoreResults(int index, const ffi::Any& result) const {
 }
 
 void BoundPlan::AttachParameters(ParameterStore& parameters) {
+  if (attached_ == parameters.version()) return;
+  if (devices_) {
+    parameters.Pin(*devices_);
+    pinned_.assign(plan_->buffers.size(), {});
+  }
   for (std::size_t i = 0; i < plan_->buffers.size(); ++i) {
     const Source& source = plan_->buffers[i].source;
     if (source.kind != SourceKind::kParameter) continue;
     const std::string& name = plan_->parameters[source.index].name;
-    tensors_[i] = devices_ ? parameters.GetPinned(name, *devices_) : parameters.Get(name);
+    if (devices_) {
+      pinned_[i] = parameters.GetPinned(name);
+      bindings_.buffers[i] = pinned_[i].data;
+      continue;
+    }
+    tensors_[i] = parameters.Get(name);
     bindings_.buffers[i] = DataOf(tensors_[i]);
   }
   if (!elsewhere_.empty()) AttachElsewhere(parameters);
+  attached_ = parameters.version();
 }
 
 void BoundPlan::AttachElsewhere(ParameterStore& parameters) {

@@ -6,6 +6,7 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,11 +18,16 @@
 #include "ffi/runtime/given_memory.h"
 #include "ffi/runtime/parameters.h"
 #include "ffi/runtime/states.h"
+#include "runtime/cuda/cuda_backend.h"
 #include "runtime/cuda/devices.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
 
 namespace tvm_sched::runtime {
+
+/// Before the name of a kernel's function: one with the same arguments that only makes ready what
+/// the kernel's first launch on the current stream needs. Modules of kernels for GPUs have it.
+inline constexpr const char* kPrepareKernel = "tvm_sched.prepare:";
 
 class BoundPlan {
  public:
@@ -51,6 +57,10 @@ class BoundPlan {
   void Detach();
 
   const Bindings& bindings() const { return bindings_; }
+  /// On GPUs, of each step: what its kernel can do before the first run, or nothing.
+  const std::vector<Kernel>& preparations() const { return preparations_; }
+  /// On GPUs: of each buffer, the parameter in pinned memory that it is.
+  const CudaBackend::PinnedBuffers& pinned() const { return pinned_; }
   /// On GPUs: the memory of arguments and outputs.
   GivenMemory& given() { return *given_; }
 
@@ -68,6 +78,8 @@ class BoundPlan {
   /// The tensor that a kernel of `device` is given for a buffer outside the arenas.
   tvm::ffi::Tensor& ViewFor(int buffer, int device);
   void BindKernel(int step, tvm::ffi::Function function);
+  /// A call of a function with the arguments of a step.
+  Kernel CallOf(int step, tvm::ffi::Function function) const;
   /// Copy what a kernel of the "packed" calling convention returned into its output buffers.
   void StoreResults(int step, const tvm::ffi::Any& result) const;
 
@@ -76,11 +88,14 @@ class BoundPlan {
   std::vector<std::vector<tvm::ffi::AnyView>> arguments_;  // of each step's kernel
   std::vector<Patch> patches_;
   Bindings bindings_;
+  std::vector<Kernel> preparations_;
 
   std::shared_ptr<const cuda::Devices> devices_;  // null on CPUs
   std::vector<bool> elsewhere_;
   std::map<int, std::shared_ptr<std::byte>> held_;  // by buffer: what lies elsewhere
   std::unique_ptr<GivenMemory> given_;
+  CudaBackend::PinnedBuffers pinned_;
+  std::optional<std::uint64_t> attached_;  // the version of the parameters
   // On GPUs, a tensor says on which one it is used; of buffers outside the arenas, by GPU.
   std::map<std::pair<int, int>, tvm::ffi::Tensor> views_;
 };

@@ -115,7 +115,7 @@ GivenMemory::Tensors GivenMemory::Allocate(const Places& places) const {
 void GivenMemory::Fill(const Tensors& arguments, const Places& places) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (OnGpu(arguments[i])) continue;
-    std::copy_n(DataOf(arguments[i]), SizeOf(Argument(i)).count, At(Argument(i), places));
+    cuda::CopyOnHost(At(Argument(i), places), DataOf(arguments[i]), SizeOf(Argument(i)));
   }
 }
 
@@ -144,7 +144,7 @@ std::vector<cuda::Exchange> GivenMemory::Exchanges(const Tensors& arguments, con
 void GivenMemory::Collect(const Tensors& outputs, const Places& places) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (OnGpu(outputs[i])) continue;
-    std::copy_n(At(Output(i), places), SizeOf(Output(i)).count, DataOf(outputs[i]));
+    cuda::CopyOnHost(DataOf(outputs[i]), At(Output(i), places), SizeOf(Output(i)));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "ffi/runtime/tensors.h"
 #include "runtime/cpu/cpu_backend.h"
 #include "runtime/emulated/emulated_backend.h"
+#include "runtime/stages.h"
 
 namespace tvm_sched::runtime {
 
@@ -76,8 +77,24 @@ void Instance::Prepare(const Request& request, const Elsewhere& elsewhere,
   runnable.bound->AttachParameters(parameters);
   states_.Place(*plan, devices_);
   if (!on_gpus) return;
-  if (!runnable.cuda) runnable.cuda = std::make_unique<CudaBackend>(plan, devices_);
+  if (!runnable.cuda) {
+    const StageTimer timer("streams");
+    runnable.cuda = std::make_unique<CudaBackend>(plan, devices_);
+  }
+  runnable.cuda->UseParameters(&runnable.bound->pinned());
   runnable.cuda->TakeTurns(request.options.in_turn ? turns_ : nullptr);
+}
+
+void Instance::PrepareOnGpus(const Request& request, const Elsewhere& elsewhere,
+                             ParameterStore& parameters, const BoundPlan::Lookup& lookup) {
+  const cuda::ContextGuard guard;
+  Prepare(request, elsewhere, parameters, lookup);
+  Runnable& runnable = runnables_[request.plan];
+  // Arguments and outputs get their pinned memory, too.
+  Attachment attachment(*runnable.bound);
+  runnable.bound->Attach({}, {}, states_);
+  const StageTimer timer("kernels");
+  runnable.cuda->PrepareSteps(runnable.bound->preparations());
 }
 
 void Instance::OpenDevices(const Plan& plan, const RunOptions& options,
@@ -187,6 +204,7 @@ const Instance::Captured& Instance::CapturedLike(const Request& request,
 
 const BoundPlan::Arenas& Instance::Arenas() {
   if (!arenas_.empty()) return arenas_;
+  const StageTimer timer("memory");
   std::vector<Device> largest;
   for (std::size_t p = 0; p < plans_.size(); ++p) {
     const Plan& plan = *plans_[p];

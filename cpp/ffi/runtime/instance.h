@@ -50,6 +50,11 @@ class Instance {
   void Prepare(const Request& request, const Elsewhere& elsewhere, ParameterStore& parameters,
                const BoundPlan::Lookup& lookup);
 
+  /// The same of a plan for GPUs, and what its kernels need before their first launch: before the
+  /// first run, while parameters are read and pinned.
+  void PrepareOnGpus(const Request& request, const Elsewhere& elsewhere, ParameterStore& parameters,
+                     const BoundPlan::Lookup& lookup);
+
   /// Run without the lock; fills `outputs`. Throws what went wrong, as ffi::Error. On GPUs the
   /// calling thread's current streams are those of `arguments` and outputs on GPUs.
   LastRun Run(Request request, std::vector<tvm::ffi::Tensor>* outputs);

@@ -17,6 +17,7 @@
 #include "runtime/machine.h"
 #include "runtime/plan_reader.h"
 #include "runtime/processor.h"
+#include "runtime/stages.h"
 
 namespace tvm_sched::runtime {
 
@@ -88,6 +89,30 @@ bool Takes(const Plan& plan, const std::vector<TensorSpec>& given) {
   return true;
 }
 
+/// The run as a whole, and from the first copy to the last, and the same of kernels, if it is
+/// known.
+void NoteFirstRun(const LastRun& run, Clock::time_point began) {
+  const Clock::time_point end = Clock::now();
+  NoteStage({"first run", began, end});
+  if (run.record.steps.empty() || run.scale != 1.0) return;
+  const Clock::time_point issued = end - run.record.wall;
+  for (const StepKind kind : {StepKind::kCopy, StepKind::kKernel}) {
+    const bool copies = kind == StepKind::kCopy;
+    Nanoseconds first = Nanoseconds::max(), last{0};
+    std::int64_t bytes = 0;
+    for (std::size_t s = 0; s < run.plan->steps.size(); ++s) {
+      const Step& step = run.plan->steps[s];
+      if (step.kind != kind || (!run.skipped.empty() && run.skipped[s])) continue;
+      first = std::min(first, run.record.steps[s].start);
+      last = std::max(last, run.record.steps[s].end);
+      if (copies) bytes += run.plan->buffers[step.outputs[0]].spec.size().count;
+    }
+    if (first > last) continue;
+    NoteStage({copies ? "copies of the first run" : "kernels of the first run", issued + first,
+               issued + last, bytes});
+  }
+}
+
 }  // namespace
 
 ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_json,
@@ -95,6 +120,7 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
     : plans_json_(std::move(plans_json)),
       metadata_json_(std::move(metadata_json)),
       owner_(getpid()) {
+  const StageTimer timer("artifact");
   for (Plan& plan : ReadPlans(plans_json_)) {
     plan.cores = Cores(0, plan.threads);
     plans_.push_back(std::make_shared<const Plan>(std::move(plan)));
@@ -152,6 +178,7 @@ const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods()
       {"configure", &ScheduledModule::Configure},
       {"prepare", &ScheduledModule::Prepare},
       {"timeline", &ScheduledModule::Timeline},
+      {"stages", &ScheduledModule::Stages},
       {"latency", &ScheduledModule::Latency},
       {"info", &ScheduledModule::Info},
       {"processor", &ScheduledModule::Processor},
@@ -194,7 +221,8 @@ ffi::Optional<ffi::Function> ScheduledModule::GetFunction(const ffi::String& nam
 
 bool ScheduledModule::OutsideTheLock(Method method) {
   return method == &ScheduledModule::Main || method == &ScheduledModule::RunTimes ||
-         method == &ScheduledModule::GetState || method == &ScheduledModule::SetState;
+         method == &ScheduledModule::Prepare || method == &ScheduledModule::GetState ||
+         method == &ScheduledModule::SetState;
 }
 
 std::optional<int> ScheduledModule::PlanOfFunction(std::string_view name) const {
@@ -273,34 +301,43 @@ std::vector<Tensor> ScheduledModule::Execute(int plan, std::vector<Tensor> argum
                                              bool times_only) {
   CheckProcessor();  // also for what this process compiled, for another machine
   RunUnderWay under_way;
-  Request request;
-  request.arguments = std::move(arguments);
-  request.plan = plan;
   Lease lease(*this);  // before the lock, which an error has to leave first
   std::unique_lock lock(gate_->mutex);
   Instance& instance = lease.instance();
-  request.options = options_;
   if (options_.times_only && !times_only) {
     TVM_FFI_THROW(RuntimeError)
         << "the devices are emulated and only times are asked for (the option times_only), so that "
            "there are no outputs: call run_times, or set times_only to false";
   }
+  Request request = RequestFor(plan);
+  request.arguments = std::move(arguments);
   request.options.times_only = times_only;
-  if (plans_[plan]->backend == BackendKind::kCuda && options_.devices.empty()) {
-    request.options.devices = DefaultGpus();
-  }
-  request.skipped_when_warm = skipped_[request.plan];
+  const Clock::time_point began = Clock::now();
+  const bool first = !std::exchange(ran_, true);
   last_run_.reset();
   instance.Prepare(request, elsewhere_, *parameters_,
                    [this](const std::string& name) { return FindKernel(name); });
   PrepareKernels(static_cast<std::size_t>(plan));
-  request.parameters_version = parameters_->version();
+  request.parameters_version = parameters_->version();  // Require may have loaded a file
   lock.unlock();
   std::vector<Tensor> outputs;
   LastRun last = instance.Run(std::move(request), &outputs);
   lock.lock();
   last_run_ = std::move(last);
+  if (first) NoteFirstRun(*last_run_, began);
   return outputs;
+}
+
+Request ScheduledModule::RequestFor(int plan) {
+  Request request;
+  request.plan = plan;
+  request.options = options_;
+  if (plans_[plan]->backend == BackendKind::kCuda && options_.devices.empty()) {
+    request.options.devices = DefaultGpus();
+  }
+  request.skipped_when_warm = skipped_[plan];
+  request.parameters_version = parameters_->version();
+  return request;
 }
 
 const std::vector<int>& ScheduledModule::DefaultGpus() {
@@ -371,6 +408,7 @@ std::optional<ffi::Function> ScheduledModule::FindKernel(const std::string& name
 void ScheduledModule::LoadParameters(ffi::PackedArgs args, ffi::Any* result) {
   ExpectArguments(args, 1, "load_parameters(path)");
   *result = parameters_->Load(args[0].cast<ffi::String>());
+  parameters_->Read();
   AnnounceParameters();
 }
 
@@ -403,7 +441,24 @@ void ScheduledModule::AnnounceParameters() const {
 void ScheduledModule::Prepare(ffi::PackedArgs args, ffi::Any*) {
   ExpectArguments(args, 0, "prepare()");
   CheckProcessor();
-  for (std::size_t plan = 0; plan < plans_.size(); ++plan) PrepareKernels(plan);
+  {
+    const std::lock_guard lock(gate_->mutex);
+    for (std::size_t plan = 0; plan < plans_.size(); ++plan) PrepareKernels(plan);
+  }
+  PrepareGpus();
+}
+
+void ScheduledModule::PrepareGpus() {
+  if (plans_.front()->backend != BackendKind::kCuda) return;
+  Lease lease(*this);
+  const std::lock_guard lock(gate_->mutex);
+  if (!parameters_->Complete(*plans_.front())) return;
+  try {
+    lease.instance().PrepareOnGpus(RequestFor(0), elsewhere_, *parameters_,
+                                   [this](const std::string& name) { return FindKernel(name); });
+  } catch (const std::exception&) {
+    // There may be no such GPU, or another one is named before the first run.
+  }
 }
 
 void ScheduledModule::PrepareKernels(std::size_t plan) {
@@ -426,10 +481,12 @@ void ScheduledModule::Threads(ffi::PackedArgs args, ffi::Any* result) {
 void ScheduledModule::SetThreads(ffi::PackedArgs args, ffi::Any*) {
   ExpectArguments(args, 1, "set_threads(count)");
   const int count = args[0].cast<int>();
-  if (!instances_.empty()) {
+  if (ran_) {
     TVM_FFI_THROW(ValueError) << "set_threads(" << count
                               << "): the module has run; threads can be set before its first run";
   }
+  instances_.clear();  // they may have been prepared
+  busy_.clear();
   for (std::shared_ptr<const Plan>& plan : plans_) {
     Plan changed = *plan;
     changed.cores = Cores(count, plan->threads);
@@ -490,6 +547,11 @@ void ScheduledModule::Timeline(ffi::PackedArgs args, ffi::Any* result) {
                                    "main, then timeline()";
   }
   *result = WriteTimeline(*last_run_);
+}
+
+void ScheduledModule::Stages(ffi::PackedArgs args, ffi::Any* result) {
+  ExpectArguments(args, 0, "stages()");
+  *result = WriteStages();
 }
 
 void ScheduledModule::Latency(ffi::PackedArgs args, ffi::Any* result) {

@@ -55,6 +55,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void SetOptions(RunOptions options);
   void Prepare(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Timeline(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void Stages(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Latency(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Info(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Processor(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
@@ -99,6 +100,11 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void AnnounceParameters() const;
   /// Let them lay out the parameters of a plan, where values are new since that was done last.
   void PrepareKernels(std::size_t plan);
+  /// Open the GPUs of the first plan and make ready what its first run needs, if all parameters are
+  /// there. What goes wrong is left to that run to tell.
+  void PrepareGpus();
+  /// A run of a plan with the options as they are. Under the lock.
+  Request RequestFor(int plan);
   std::optional<tvm::ffi::Function> FindKernel(const std::string& name) const;
 
   std::string plans_json_;
@@ -117,6 +123,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   std::optional<LastRun> last_run_;
   std::vector<std::unique_ptr<Instance>> instances_;
   std::vector<bool> busy_;  // of each instance
+  bool ran_ = false;
 
   // A pointer, so that a forked child can leave behind one that another thread holds for ever.
   std::unique_ptr<Gate> gate_ = std::make_unique<Gate>();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 #include <utility>
 
 #include "ffi/runtime/tensors.h"
@@ -35,12 +36,32 @@ void CheckType(const TensorSpec& wanted, const TensorSpec& found, const std::str
                             << found.ToString() << ", expected " << wanted.ToString();
 }
 
+/// The parameters that a plan's steps read, in their order.
+std::vector<std::string> ReadBySteps(const Plan& plan) {
+  std::vector<std::string> names;
+  for (const Step& step : plan.steps) {
+    for (int buffer : step.inputs) {
+      const Source& source = plan.buffers[buffer].source;
+      if (source.kind != SourceKind::kParameter) continue;
+      names.push_back(plan.parameters[source.index].name);
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 ParameterStore::ParameterStore(const std::vector<std::shared_ptr<const Plan>>& plans,
                                const Embedded& embedded) {
   for (const auto& plan : plans) {
     for (const TensorSpec& spec : plan->parameters) entries_[spec.name].spec = spec;
+  }
+  std::set<std::string> known;
+  for (const auto& plan : plans) {
+    if (plan->backend != BackendKind::kCuda) continue;
+    for (std::string& name : ReadBySteps(*plan)) {
+      if (known.insert(name).second) needed_.push_back(std::move(name));
+    }
   }
   for (const auto& [name, tensor] : embedded) {
     Set(name, tensor);
@@ -66,30 +87,81 @@ void ParameterStore::Set(const std::string& name, const Tensor& tensor) {
   entry.Assign(ReadyForKernel(tensor, "parameter \"" + name + "\""));
 }
 
-void ParameterStore::Entry::Assign(Tensor given) {
+void ParameterStore::Entry::Assign(Tensor given, std::shared_ptr<const MappedFile> in) {
   value = std::move(given);
+  file = std::move(in);
   pinned.reset();
   on_gpus.clear();
 }
 
-const Tensor& ParameterStore::GetPinned(const std::string& name, const cuda::Devices& devices) {
-  Entry& entry = entries_.at(name);
-  if (!entry.pinned) {
-    const Bytes size = entry.spec.size();
-    const std::shared_ptr<std::byte> memory = devices.AllocateHost(size);
-    std::copy_n(DataOf(*entry.value), size.count, memory.get());
-    entry.pinned = ViewTensor(entry.spec, memory, memory.get());
+std::vector<ParameterStore::Entry*> ParameterStore::Needed() {
+  std::vector<Entry*> entries;
+  for (const std::string& name : needed_) {
+    Entry& entry = entries_.at(name);
+    if (entry.value) entries.push_back(&entry);
   }
-  return *entry.pinned;
+  return entries;
+}
+
+void ParameterStore::Read() {
+  std::vector<Entry*> entries = Needed();
+  std::erase_if(entries, [](const Entry* entry) {
+    return entry->pinned != nullptr && entry->pinned->OfThisProcess();
+  });
+  if (!entries.empty()) ReadInto(entries);
+}
+
+void ParameterStore::ReadInto(const std::vector<Entry*>& entries) {
+  if (!pinning_) pinning_ = cuda::Pinning::FromEnvironment();
+  std::vector<cuda::PinnedSource> sources;
+  for (const Entry* entry : entries) {
+    sources.push_back({DataOf(*entry->value), entry->spec.size(),
+                       std::make_shared<Tensor>(*entry->value), entry->file});
+  }
+  auto memory = std::make_shared<cuda::PinnedParameters>(std::move(sources), *pinning_);
+  for (std::size_t k = 0; k < entries.size(); ++k) {
+    entries[k]->pinned = memory;
+    entries[k]->source = static_cast<int>(k);
+  }
+}
+
+void ParameterStore::Pin(const cuda::Devices& devices) {
+  using Way = cuda::Pinning::Way;
+  Read();
+  const std::vector<Entry*> entries = Needed();
+  for (const Entry* first : entries) {
+    while (true) {
+      const std::shared_ptr<cuda::PinnedParameters> memory = first->pinned;
+      if (memory->Pin(devices)) break;
+      std::vector<Entry*> same;
+      for (Entry* entry : entries) {
+        if (entry->pinned == memory) same.push_back(entry);
+      }
+      // The next way of the three; the driver's own memory takes no registration.
+      pinning_->way = pinning_->way == Way::kMap ? Way::kSlab : Way::kAllocate;
+      ReadInto(same);
+    }
+  }
+}
+
+cuda::PinnedParameter ParameterStore::GetPinned(const std::string& name) const {
+  const Entry& entry = entries_.at(name);
+  return {entry.pinned, entry.pinned->At(entry.source), entry.spec.size()};
 }
 
 std::shared_ptr<std::byte> ParameterStore::GetOnGpu(const std::string& name,
                                                     const cuda::Devices& devices, int device) {
-  const std::byte* pinned = DataOf(GetPinned(name, devices));
   Entry& entry = entries_.at(name);
-  std::shared_ptr<std::byte>& memory = entry.on_gpus[devices.Gpu(device)];
-  if (!memory) memory = devices.AllocateCopy(device, pinned, entry.spec.size());
-  return memory;
+  const int gpu = devices.Gpu(device);
+  std::shared_ptr<std::byte>& memory = entry.on_gpus[gpu];
+  if (memory) return memory;
+  const cuda::PinnedParameter from = GetPinned(name);
+  const std::shared_ptr<std::byte> made = devices.Allocate(device, from.size);
+  from.memory->Await(from.data, from.size);
+  from.memory->ForEachPart(from.data, from.size, [&](std::int64_t offset, std::int64_t count) {
+    devices.CopyAndWait(gpu, made.get() + offset, from.data + offset, {count});
+  });
+  return memory = made;
 }
 
 int ParameterStore::Load(const std::string& path) {
@@ -114,7 +186,10 @@ int ParameterStore::Load(const std::string& path) {
     if (found == stored.tensors.end()) continue;
     // The pages stay the file's: they are read at first use, and only misaligned ones are copied.
     auto* data = const_cast<std::byte*>(found->second.data);
-    entry.Assign(ReadyForKernel(ViewTensor(entry.spec, stored.file, data), name));
+    const Tensor mapped = ViewTensor(entry.spec, stored.file, data);
+    Tensor ready = ReadyForKernel(mapped, name);
+    const bool stays = ready.data_ptr() == mapped.data_ptr();
+    entry.Assign(std::move(ready), stays ? stored.file : nullptr);
     ++taken;
   }
   return taken;

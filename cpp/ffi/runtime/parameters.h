@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "runtime/cuda/devices.h"
+#include "runtime/cuda/pinned_parameters.h"
+#include "runtime/mapped_file.h"
 #include "runtime/plan.h"
 
 namespace tvm_sched::runtime {
@@ -38,11 +40,17 @@ class ParameterStore {
   void Require(const Plan& plan);
 
   const tvm::ffi::Tensor& Get(const std::string& name) const { return *entries_.at(name).value; }
-  /// The value in pinned memory, which is made and filled at the first call after a change; one for
-  /// all instances.
-  const tvm::ffi::Tensor& GetPinned(const std::string& name, const cuda::Devices& devices);
-  /// The value in memory of a device's GPU, made as the pinned one is; it stays as long as somebody
-  /// holds it, also when the parameter has got another value.
+
+  // For plans on GPUs, which read parameters in pinned memory: once for all instances.
+  /// Begin to read values that are new since the last call, in the order of the plans' steps. Needs
+  /// no GPU.
+  void Read();
+  /// Begin to read and pin what is new.
+  void Pin(const cuda::Devices& devices);
+  /// A value in the pinned memory, which may still have to be awaited.
+  cuda::PinnedParameter GetPinned(const std::string& name) const;
+  /// The value in memory of a device's GPU, copied there from the pinned one; it stays as long as
+  /// somebody holds it, also when the parameter has got another value.
   std::shared_ptr<std::byte> GetOnGpu(const std::string& name, const cuda::Devices& devices,
                                       int device);
   /// Whether all parameters of a plan have values.
@@ -59,16 +67,24 @@ class ParameterStore {
     TensorSpec spec;
     bool embedded = false;
     std::optional<tvm::ffi::Tensor> value;
-    std::optional<tvm::ffi::Tensor> pinned;             // a copy of it that GPUs can read
+    std::shared_ptr<const MappedFile> file;             // in which it lies, or null
+    std::shared_ptr<cuda::PinnedParameters> pinned;     // where GPUs can read it
+    int source = 0;                                     // its number there
     std::map<int, std::shared_ptr<std::byte>> on_gpus;  // copies of it, by GPU
 
-    void Assign(tvm::ffi::Tensor given);
+    void Assign(tvm::ffi::Tensor given, std::shared_ptr<const MappedFile> in = nullptr);
   };
 
   Entry& Find(const std::string& name, const TensorSpec& found);
   std::vector<std::string> Missing(const Plan& plan) const;
 
+  /// Read these anew, into other memory.
+  void ReadInto(const std::vector<Entry*>& entries);
+  std::vector<Entry*> Needed();
+
   std::map<std::string, Entry> entries_;
+  std::vector<std::string> needed_;  // by plans on GPUs, in the order of their steps
+  std::optional<cuda::Pinning> pinning_;
   std::uint64_t version_ = 0;
 };
 

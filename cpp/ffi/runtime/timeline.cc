@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "runtime/stages.h"
+
 namespace tvm_sched::runtime {
 
 namespace ffi = tvm::ffi;
@@ -82,6 +84,20 @@ ffi::String WriteTimeline(const LastRun& run) {
     first = false;
   }
   return text + "]}";
+}
+
+ffi::String WriteStages() {
+  const Clock::time_point start = ProcessStart();
+  const auto since = [&](Clock::time_point time) {
+    return std::to_string(Nanoseconds(time - start).count());
+  };
+  std::string text = "[";
+  for (const Stage& stage : NotedStages()) {
+    text += (text.size() == 1 ? "{\"name\":" : ",{\"name\":") + Quote(stage.name) +
+            ",\"start_ns\":" + since(stage.begin) + ",\"end_ns\":" + since(stage.end) +
+            ",\"bytes\":" + std::to_string(stage.bytes) + "}";
+  }
+  return text + "]";
 }
 
 }  // namespace tvm_sched::runtime

@@ -46,6 +46,10 @@ struct LastRun {
 /// plan's time; "queue" is the queue's name and "event" what the plan says of the step.
 tvm::ffi::String WriteTimeline(const LastRun& run);
 
+/// JSON: `[{"name", "start_ns", "end_ns", "bytes"}]`, the stages that this process has noted, from
+/// its start.
+tvm::ffi::String WriteStages();
+
 }  // namespace tvm_sched::runtime
 
 #endif  // TVM_SCHED_FFI_RUNTIME_TIMELINE_H_

@@ -9,7 +9,9 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "ffi/runtime/bound_plan.h"
 #include "ffi/runtime/errors.h"
 #include "kernels/cuda/image.h"
 
@@ -41,8 +43,16 @@ class ImageModule final : public ffi::ModuleObj {
   }
 
   ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
-    const auto found = functions_.find(name);
+    const std::string_view text(name.data(), name.size());
+    const bool prepares = text.starts_with(runtime::kPrepareKernel);
+    const auto found = functions_.find(
+        std::string(prepares ? text.substr(std::strlen(runtime::kPrepareKernel)) : text));
     if (found == functions_.end()) return std::nullopt;
+    if (prepares) {
+      return ffi::Function::FromPacked([function = found->second](ffi::PackedArgs args, ffi::Any*) {
+        runtime::TranslateErrors([&] { function->MakeReady(args); });
+      });
+    }
     return ffi::Function::FromPacked([function = found->second](ffi::PackedArgs args, ffi::Any*) {
       runtime::TranslateErrors([&] { function->Call(args); });
     });

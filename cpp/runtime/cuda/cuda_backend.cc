@@ -63,9 +63,7 @@ CudaBackend::~CudaBackend() {
   try {
     const cuda::ContextGuard guard;
     // Streams wait for each other's events, so all have ended before the first one goes.
-    for (const StreamOfQueue& stream : streams_) {
-      Driver().StreamSynchronize(stream.handle.get());
-    }
+    Drain();
     for (const StreamOfQueue& stream : streams_) {
       devices_->Enter(stream.device);
       cuda::EndStream(stream.handle.get());
@@ -103,19 +101,34 @@ void CudaBackend::MakeStagedCopies() {
 
 void CudaBackend::MakeTimers() {
   if (!starts_.empty()) return;
+  std::vector<cuda::EventHandle> starts, ends;  // all or none
+  std::map<int, Anchor> anchors;
   for (const StepRoute& route : routes_.steps) {
     devices_->Enter(streams_[route.stream].device);
-    starts_.push_back(cuda::MakeEvent(cuda::kEventDefault));
-    timed_ends_.push_back(cuda::MakeEvent(cuda::kEventDefault));
+    starts.push_back(cuda::MakeEvent(cuda::kEventDefault));
+    ends.push_back(cuda::MakeEvent(cuda::kEventDefault));
   }
   for (std::size_t s = 0; s < streams_.size(); ++s) {
     const int gpu = devices_->Gpu(streams_[s].device);
-    if (anchors_.count(gpu) > 0) continue;
+    if (anchors.count(gpu) > 0) continue;
     devices_->Enter(streams_[s].device);
-    anchors_[gpu] = {cuda::MakeEvent(cuda::kEventDefault),
-                     cuda::MakeEvent(cuda::kEventDefault),
-                     {},
-                     static_cast<int>(s)};
+    anchors[gpu] = {cuda::MakeEvent(cuda::kEventDefault),
+                    cuda::MakeEvent(cuda::kEventDefault),
+                    {},
+                    static_cast<int>(s)};
+  }
+  starts_ = std::move(starts);
+  timed_ends_ = std::move(ends);
+  anchors_ = std::move(anchors);
+}
+
+void CudaBackend::PrepareSteps(const std::vector<Kernel>& preparations) {
+  for (std::size_t step = 0; step < preparations.size(); ++step) {
+    if (!preparations[step]) continue;
+    const StreamOfQueue& stream = streams_[routes_.steps[step].stream];
+    devices_->Enter(stream.device);
+    const CurrentStream current(devices_->Gpu(stream.device), stream.handle.get());
+    preparations[step]();
   }
 }
 
@@ -225,7 +238,18 @@ int CudaBackend::Workers() const {
   return cores;
 }
 
-Interval CudaBackend::Launch(const Kernel& kernel, const Timing& timing, const RunContext&) {
+bool CudaBackend::AwaitParameters(const std::vector<int>& buffers, const RunContext& run) const {
+  if (pinned_ == nullptr) return true;
+  for (int buffer : buffers) {
+    const cuda::PinnedParameter& parameter = (*pinned_)[buffer];
+    if (!parameter.memory) continue;
+    if (!parameter.memory->Await(parameter.data, parameter.size, run.stopped)) return false;
+  }
+  return true;
+}
+
+Interval CudaBackend::Launch(const Kernel& kernel, const Timing& timing, const RunContext& run) {
+  if (!AwaitParameters(plan_->steps[timing.step].inputs, run)) return {};
   const int device = streams_[routes_.steps[timing.step].stream].device;
   const CurrentStream current(devices_->Gpu(device), Enter(timing.step));
   kernel();
@@ -233,20 +257,31 @@ Interval CudaBackend::Launch(const Kernel& kernel, const Timing& timing, const R
 }
 
 Interval CudaBackend::Copy(void* to, const void* from, Bytes size, const Timing& timing,
-                           const RunContext&) {
+                           const RunContext& run) {
   const StepRoute& route = routes_.steps[timing.step];
+  const std::vector<int>& inputs = plan_->steps[timing.step].inputs;
+  if (!AwaitParameters(inputs, run)) return {};
   const cuda::Stream stream = Enter(timing.step);
   if (size.count == 0 || to == from) return {};
   const auto target = reinterpret_cast<DevicePointer>(to);
   const auto source = reinterpret_cast<DevicePointer>(from);
-  const auto count = static_cast<std::size_t>(size.count);
   const bool between = route.from != kHostMemory && route.to != kHostMemory;
   if (between && !devices_->Reaches(route.from, route.to)) {
     staged_.at({route.stream, route.from})->Issue(target, source, size, stream);
   } else {
     // A load, an unload or, between two GPUs with peer access, a peer copy: addresses are unified,
     // so the driver knows which one it is (it does what cuMemcpyPeerAsync would).
-    Check(Driver().CopyAsync(target, source, count, stream), "the copy was refused");
+    const auto part = [&](std::int64_t offset, std::int64_t count) {
+      Check(Driver().CopyAsync(target + static_cast<DevicePointer>(offset),
+                               source + static_cast<DevicePointer>(offset),
+                               static_cast<std::size_t>(count), stream),
+            "the copy was refused");
+    };
+    if (pinned_ == nullptr || !(*pinned_)[inputs[0]].memory) {
+      part(0, size.count);
+    } else {
+      (*pinned_)[inputs[0]].memory->ForEachPart(from, size, part);
+    }
   }
   return {};
 }
@@ -267,20 +302,41 @@ void CudaBackend::Record(int step) {
   Check(Driver().EventRecord(EndOf(step), mine.handle.get()), "an event was refused");
 }
 
+void CudaBackend::CheckStream(cuda::Result result, const StreamOfQueue& stream) const {
+  if (result == cuda::kSuccess) return;  // the text costs what the query does
+  Check(result, "a kernel or copy failed on GPU " + std::to_string(devices_->Gpu(stream.device)));
+}
+
 bool CudaBackend::Finished() {
   for (const StreamOfQueue& stream : streams_) {
     const cuda::Result result = Driver().StreamQuery(stream.handle.get());
     if (result == cuda::kNotReady) return false;
-    Check(result, "a kernel or copy failed on GPU " + std::to_string(devices_->Gpu(stream.device)));
+    CheckStream(result, stream);
   }
   return callers_.Finished();
+}
+
+void CudaBackend::Drain() noexcept {
+  try {
+    // Those first that others wait for.
+    for (const auto& [key, staged] : staged_) staged->Drain();
+    for (const StreamOfQueue& stream : streams_) {
+      Driver().StreamSynchronize(stream.handle.get());
+    }
+    callers_.Drain();
+  } catch (const cuda::CudaError&) {
+    // A forked child: all of it is the parent's. Or a GPU is lost, and nothing runs there.
+  }
 }
 
 void CudaBackend::Sleep(Nanoseconds limit) {
   std::vector<cuda::Stream> streams;
   for (const StreamOfQueue& stream : streams_) {
-    if (Driver().StreamQuery(stream.handle.get()) == cuda::kNotReady) {
+    const cuda::Result result = Driver().StreamQuery(stream.handle.get());
+    if (result == cuda::kNotReady) {
       streams.push_back(stream.handle.get());
+    } else {
+      CheckStream(result, stream);
     }
   }
   if (streams.empty()) {

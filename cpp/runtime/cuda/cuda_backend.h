@@ -13,6 +13,7 @@
 #include "runtime/cuda/completion.h"
 #include "runtime/cuda/devices.h"
 #include "runtime/cuda/handles.h"
+#include "runtime/cuda/pinned_parameters.h"
 #include "runtime/cuda/staged_copy.h"
 #include "runtime/cuda/step_routes.h"
 #include "runtime/cuda/turns.h"
@@ -29,6 +30,12 @@ class CudaBackend final : public Backend, public Streams {
 
   /// Runs to come wait for their turn; null: they don't, as replayed graphs must not.
   void TakeTurns(std::shared_ptr<cuda::Turns> turns) { turns_ = std::move(turns); }
+  /// Of each buffer: the parameter in pinned memory that it is. A step that reads one waits until
+  /// it is read and pinned.
+  using PinnedBuffers = std::vector<cuda::PinnedParameter>;
+  void UseParameters(const PinnedBuffers* pinned) { pinned_ = pinned; }
+  /// Do what steps can do before they are issued, each on its stream; empty where there is nothing.
+  void PrepareSteps(const std::vector<Kernel>& preparations);
   /// What the next run takes from streams of its caller and leaves there.
   void Serve(std::vector<cuda::Exchange> exchanges) { callers_.Set(std::move(exchanges)); }
 
@@ -51,6 +58,7 @@ class CudaBackend final : public Backend, public Streams {
   void Wait(int step, int earlier) override;
   void Record(int step) override;
   bool Finished() override;
+  void Drain() noexcept override;
   void Sleep(Nanoseconds limit) override;
   bool Ended(int step) override;
   Interval TimesOf(int step) override;
@@ -72,6 +80,9 @@ class CudaBackend final : public Backend, public Streams {
     int stream;  // that it is recorded on
   };
 
+  /// False where the run was stopped meanwhile. `buffers` are those of a step.
+  bool AwaitParameters(const std::vector<int>& buffers, const RunContext& run) const;
+
   void MakeStreams();
   void MakeStagedCopies();
   void MakeTimers();
@@ -80,6 +91,7 @@ class CudaBackend final : public Backend, public Streams {
   void PassTurn();
   cuda::Stream Enter(int step);
   cuda::Event EndOf(int step) const { return (timed_ ? timed_ends_ : ends_)[step].get(); }
+  void CheckStream(cuda::Result result, const StreamOfQueue& stream) const;
   void Follow(cuda::Stream stream, const StreamOfQueue& earlier);
 
   std::shared_ptr<const Plan> plan_;
@@ -89,6 +101,8 @@ class CudaBackend final : public Backend, public Streams {
   std::vector<int> last_stream_;  // of each queue in this run, or -1
   std::vector<cuda::EventHandle> ends_;
   std::map<std::pair<int, int>, std::unique_ptr<cuda::StagedCopy>> staged_;  // by stream, sender
+
+  const PinnedBuffers* pinned_ = nullptr;
 
   std::shared_ptr<cuda::Turns> turns_;
   std::shared_ptr<cuda::Turns> taken_;  // by the run that issues its steps

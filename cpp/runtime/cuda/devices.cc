@@ -1,10 +1,14 @@
 #include "runtime/cuda/devices.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
+#include <set>
+#include <thread>
 #include <utility>
 
 #include "runtime/cuda/handles.h"
+#include "runtime/stages.h"
 
 namespace tvm_sched::runtime::cuda {
 
@@ -42,19 +46,53 @@ Devices::Devices(int count, std::vector<int> gpus) {
   Check(Driver().DeviceGetCount(&present), "counting the GPUs failed");
   gpus_ = Choose(count, std::move(gpus), present);
   contexts_.resize(present);
-  for (int gpu : gpus_) {
-    if (contexts_[gpu] == nullptr) OpenGpu(gpu);
-  }
+  OpenGpus();
   ConnectPeers();
 }
 
+/// All at once: each takes some tenths of a second.
+void Devices::OpenGpus() {
+  const std::set<int> used(gpus_.begin(), gpus_.end());
+  std::vector<std::exception_ptr> failures(used.size());
+  std::vector<std::thread> threads;
+  std::size_t k = 0;
+  for (int gpu : used) {
+    const auto open = [this, gpu, &failure = failures[k++]] {
+      try {
+        OpenGpu(gpu);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    };
+    if (k == used.size()) {
+      open();
+    } else {
+      threads.emplace_back(open);
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
 void Devices::OpenGpu(int gpu) {
+  const StageTimer timer("open GPU " + std::to_string(gpu));
   // The primary context, which CUDA's runtime and every library shares. It is kept to the end of
   // the process: opening it again would cost a second, and memory may outlive this object.
   DeviceId id = 0;
   Check(Driver().DeviceGet(&id, gpu), "GPU " + std::to_string(gpu) + " cannot be opened");
   Check(Driver().PrimaryContextRetain(&contexts_[gpu], id),
         "GPU " + std::to_string(gpu) + " cannot be used");
+}
+
+bool Devices::All(int attribute) const {
+  return std::all_of(gpus_.begin(), gpus_.end(), [&](int gpu) {
+    DeviceId id = 0;
+    int value = 0;
+    return Driver().DeviceGet(&id, gpu) == kSuccess &&
+           Driver().DeviceGetAttribute(&value, attribute, id) == kSuccess && value != 0;
+  });
 }
 
 void Devices::ConnectPeers() {
@@ -141,6 +179,12 @@ std::shared_ptr<std::byte> Devices::AllocateHost(Bytes size) const {
             } catch (const CudaError&) {
             }
           }};
+}
+
+void CopyOnHost(std::byte* to, const std::byte* from, Bytes size) {
+  const auto count = static_cast<std::size_t>(size.count);
+  NoteHostAccesses({{from, count, 0}, {to, count, 1}});
+  std::copy_n(from, count, to);
 }
 
 }  // namespace tvm_sched::runtime::cuda

@@ -27,10 +27,16 @@ class Devices {
   void EnterGpu(int gpu) const;
   /// Whether a GPU is one of a device.
   bool Uses(int gpu) const;
-  /// Whether a copy between two devices goes straight, on one GPU or between peers.
-  bool Reaches(int from, int to) const { return Joined(gpus_[from], gpus_[to]); }
-  /// The same of GPUs.
-  bool Joined(int from, int to) const { return from == to || peers_[from][to]; }
+  /// Whether a copy from one device to another goes straight, on one GPU or between peers: the
+  /// receiver, which does it, reaches the sender's memory.
+  bool Reaches(int from, int to) const { return Joined(gpus_[to], gpus_[from]); }
+  /// Whether kernels and copies of a GPU reach the memory of another.
+  bool Joined(int gpu, int other) const { return gpu == other || peers_[gpu][other]; }
+
+  /// Whether all GPUs read registered memory of the host at the host's addresses, and whether they
+  /// take what the process itself may only read.
+  bool ReadRegisteredMemory() const { return All(kRegisteredAtHostAddress); }
+  bool ReadOnlyRegistration() const { return All(kReadOnlyRegister); }
 
   /// Memory of a device, given back with the last reference; kernels of others may read it where
   /// they are peers.
@@ -46,13 +52,18 @@ class Devices {
   std::shared_ptr<std::byte> AllocateHost(Bytes size) const;
 
  private:
+  void OpenGpus();
   void OpenGpu(int gpu);
+  bool All(int attribute) const;
   void ConnectPeers();
 
   std::vector<int> gpus_;          // of each device
   std::vector<Context> contexts_;  // of each GPU; null for those that are not used
   std::vector<std::vector<bool>> peers_;
 };
+
+/// Copy within the host's memory, to or from pinned memory.
+void CopyOnHost(std::byte* to, const std::byte* from, Bytes size);
 
 }  // namespace tvm_sched::runtime::cuda
 

@@ -30,6 +30,9 @@ inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kHostAllocPortable = 1;   // pinned for every context
 inline constexpr unsigned kHostAllocDeviceMap = 2;  // and addressable by kernels
+inline constexpr unsigned kHostRegisterPortable = 1;
+inline constexpr unsigned kHostRegisterDeviceMap = 2;
+inline constexpr unsigned kHostRegisterReadOnly = 8;  // memory that GPUs only read
 inline constexpr int kCaptureRelaxed = 2;
 inline constexpr int kFunctionMaxDynamicSharedMemory = 8;
 inline constexpr int kCaptureNone = 0;
@@ -38,6 +41,7 @@ inline constexpr int kCaptureNone = 0;
 inline constexpr int kClockRate = 13, kMultiprocessors = 16, kComputeMode = 20;
 inline constexpr int kMemoryClockRate = 36, kMemoryBusWidth = 37, kCacheSize = 38;
 inline constexpr int kCopyEngines = 40, kCapabilityMajor = 75, kCapabilityMinor = 76;
+inline constexpr int kRegisteredAtHostAddress = 91, kReadOnlyRegister = 113;
 
 // X(member, symbol, parameters...): one row for each function.
 #define TVM_SCHED_CUDA_FUNCTIONS(X)                                                           \
@@ -62,6 +66,8 @@ inline constexpr int kCopyEngines = 40, kCapabilityMajor = 75, kCapabilityMinor 
   X(MemoryFree, cuMemFree_v2, DevicePointer)                                                  \
   X(HostAllocate, cuMemHostAlloc, void**, std::size_t, unsigned)                              \
   X(HostFree, cuMemFreeHost, void*)                                                           \
+  X(HostRegister, cuMemHostRegister_v2, void*, std::size_t, unsigned)                         \
+  X(HostUnregister, cuMemHostUnregister, void*)                                               \
   X(CopyAsync, cuMemcpyAsync, DevicePointer, DevicePointer, std::size_t, Stream)              \
   X(StreamCreate, cuStreamCreateWithPriority, Stream*, unsigned, int)                         \
   X(StreamDestroy, cuStreamDestroy_v2, Stream)                                                \

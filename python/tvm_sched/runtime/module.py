@@ -17,6 +17,7 @@ from .tensors import to_numpy, to_tensor
 from .virtual_machine import VirtualMachine
 
 _KIND = "tvm_sched"
+_IN_THE_MODEL = {"first run": "partly", "copies of the first run": "counted", "kernels of the first run": "counted"}
 
 
 class ScheduledModule:
@@ -257,9 +258,14 @@ class ScheduledModule:
             self._module["set_threads"](count)
 
     def prepare(self) -> None:
-        """Convert parameters to the kernels' layouts now instead of in the first run; `tvm_sched.runtime.load` does it.
+        """Do now what the first run would have to do before it computes; `tvm_sched.runtime.load` calls this.
 
-        A plan with missing parameters, or with parameters that change later, converts them in its next run.
+        On CPUs, parameters are converted to the kernels' layouts. A plan with missing parameters, or with parameters that
+        change later, converts them in its next run.
+
+        For GPUs, those of the first plan are opened, its memory is allocated, and its kernels and libraries are loaded,
+        while threads read and pin the parameters. What fails is left to the first run, which tells it. A process that
+        forks afterwards cannot use GPUs in the child.
         """
         self._module["prepare"]()
 
@@ -330,6 +336,29 @@ class ScheduledModule:
             return dict(json.loads(self._module["timeline"]()))
         except RuntimeError as error:
             raise ExecutionError(str(error)) from None
+
+    def stages(self) -> list[dict[str, Any]]:
+        """Return what this process did up to its first output, in seconds from the start of the process.
+
+        ``{"name", "start_s", "end_s", "bytes", "model"}``, by their start; stages overlap where threads work at the same
+        time. ``bytes`` is 0 where nothing was moved. ``model`` says whether the cost model counts the time: ``"counted"``
+        (copies and kernels of the first run, which are there if it was traced), ``"not counted"``, or ``"partly"`` (the
+        first run as a whole). The start of the process is known to 0.01 s. Stages are those of all modules of the process;
+        see ``docs/architecture.md``, "CUDA".
+        """
+        found = json.loads(self._module["stages"]())
+        begin = min((stage["start_ns"] for stage in found), default=0)
+        before = {"name": "process", "start_ns": 0, "end_ns": max(begin, 0), "bytes": 0}
+        return [
+            {
+                "name": stage["name"],
+                "start_s": stage["start_ns"] * 1e-9,
+                "end_s": stage["end_ns"] * 1e-9,
+                "bytes": stage["bytes"],
+                "model": _IN_THE_MODEL.get(stage["name"], "not counted"),
+            }
+            for stage in (before, *found)
+        ]
 
     def benchmark(self, *inputs: Any, warmup: int = 3, repeat: int = 20, **named: Any) -> LatencyStatistics:
         """Run the model ``warmup + repeat`` times; return the statistics of the last ``repeat`` latencies.

@@ -23,7 +23,10 @@ AllocatorFunction = Callable[[ClusterState, Service, Any], "Embedding | None"]
 ALLOCATORS: Methods[AllocatorFunction] = Methods(
     "allocator",
     "tvm_sched.allocators",
-    {name: f"{__package__}.{name}" for name in ("anytime_allocator", "first_fit", "ncar", "pipeedge", "rampa")},
+    {
+        name: f"{__package__}.{name}"
+        for name in ("anytime_allocator", "best_fit", "fgd", "first_fit", "ncar", "pipeedge", "rampa")
+    },
 )
 register, names, get = ALLOCATORS.register, ALLOCATORS.names, ALLOCATORS.get
 

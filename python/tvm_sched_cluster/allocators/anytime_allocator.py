@@ -46,10 +46,11 @@ def best_future_use(state: ClusterState, demand: dict[str, float]) -> Future:
     program = _programs.get(state.search)
     if program is None or program.services != state.services:
         program = _programs[state.search] = MixProgram(state.search, list(state.services.values()))
-    return program.solve(demand or _demand_so_far(state), state.kind_gpus, state.fibres)
+    return program.solve(demand or demand_so_far(state), state.kind_gpus, state.fibres)
 
 
-def _demand_so_far(state: ClusterState) -> dict[str, float]:
+def demand_so_far(state: ClusterState) -> dict[str, float]:
+    """Return how often each service was asked for, with a prior of equal parts."""
     return {name: state.asked[name] + _PRIOR / len(state.services) for name in state.services}
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +91,7 @@ class MixProgram:
         self._uses = {
             name: [self._model.add_variable(lb=0) for _ in range(len(held.gpus))] for name, held in self.covers.items()
         }
-        self._rows = [self._model.add_linear_constraint(ub=0) for _ in range(self._table[self._names[0]].shape[1])]
+        self._rows = [self._model.add_linear_constraint(ub=0) for _ in range(self.table[self._names[0]].shape[1])]
         self._served = {
             name: [self._model.add_linear_constraint(ub=0) for _ in held.needs] for name, held in self.covers.items()
         }
@@ -98,7 +99,7 @@ class MixProgram:
             for constraint, (coefficients, need) in zip(self._served[name], self.covers[name].needs, strict=True):
                 for use, coefficient in zip(uses, coefficients.tolist(), strict=True):
                     constraint.set_coefficient(use, -coefficient / need)
-            for use, row in zip(uses, self._table[name], strict=True):
+            for use, row in zip(uses, self.table[name], strict=True):
                 for constraint, amount in zip(self._rows, row, strict=True):
                     if amount:
                         constraint.set_coefficient(use, float(amount))
@@ -108,7 +109,7 @@ class MixProgram:
         return list(self.services)
 
     @cached_property
-    def _table(self) -> dict[str, Integers]:
+    def table(self) -> dict[str, Integers]:
         """A row for each mix: GPUs of each kind, fibres over each cut, fibres in all."""
         hops = self._kind_hops
         tables = {}
@@ -191,7 +192,7 @@ class MixProgram:
                 worth += Fraction(asked) / total * self._worth(name, prices, future.needs[name])
         if worth <= 0:
             raise SchedulerError("the duals of the linear program over mixes prove no bound; please report this")
-        return sum(p * free for p, free in zip(prices, self._free(kind_gpus, fibres), strict=True)) / worth
+        return sum(p * free for p, free in zip(prices, self.free(kind_gpus, fibres), strict=True)) / worth
 
     def _worth(self, name: str, prices: Sequence[Fraction], duals: Sequence[float]) -> Fraction:
         """Return a lower bound on the price of any placement of a service; ``duals`` weigh the inequalities of its cover."""
@@ -200,7 +201,7 @@ class MixProgram:
             for dual, (each, need) in zip(duals, self.covers[name].needs, strict=True)
         ]
         share = None
-        for use, row in enumerate(self._table[name].tolist()):
+        for use, row in enumerate(self.table[name].tolist()):
             asked = sum(dual * int(each[use]) for dual, each in needs)
             if asked > 0:
                 paid = sum(price * amount for price, amount in zip(prices, row, strict=True)) / asked
@@ -226,32 +227,42 @@ class MixProgram:
         for name, constraints in self._served.items():
             for constraint in constraints:
                 constraint.set_coefficient(self._count, demand.get(name, 0.0) / total)
-        for constraint, amount in zip(self._rows, self._free(kind_gpus, fibres), strict=True):
+        for constraint, amount in zip(self._rows, self.free(kind_gpus, fibres), strict=True):
             constraint.upper_bound = float(amount)
-        result = mathopt.solve(self._model, mathopt.SolverType.GLOP)
+        some = mathopt.SparseVectorFilter[Any](skip_zero_values=True)  # most are 0, and reading them takes longest
+        none = mathopt.SparseVectorFilter[Any](filtered_items=[])
+        wanted = mathopt.ModelSolveParameters(
+            variable_values_filter=some, dual_values_filter=some, reduced_costs_filter=none
+        )
+        result = mathopt.solve(self._model, mathopt.SolverType.GLOP, model_params=wanted)
         if result.termination.reason is not mathopt.TerminationReason.OPTIMAL:
             raise SchedulerError(
                 f"the linear program over mixes was not solved: {result.termination}; please report this"
             )
         values, duals = result.variable_values(), result.dual_values()
-        prices = np.array([duals[row] for row in self._rows])
+        prices = np.array([duals.get(row, 0.0) for row in self._rows])
         return Future(
-            values[self._count],
-            {name: np.array([values[use] for use in uses]) for name, uses in self._uses.items()},
-            {name: table @ prices for name, table in self._table.items()},
+            values.get(self._count, 0.0),
+            {name: np.array([values.get(use, 0.0) for use in uses]) for name, uses in self._uses.items()},
+            {name: table @ prices for name, table in self.table.items()},
             prices.tolist(),
-            {name: [duals[row] for row in rows] for name, rows in self._served.items()},
+            {name: [duals.get(row, 0.0) for row in rows] for name, rows in self._served.items()},
         )
 
-    def _free(self, kind_gpus: Integers, fibres: Integers) -> list[int]:
-        """Right-hand sides, in the order of `_table`'s columns."""
+    @cached_property
+    def _crossing(self) -> Integers:
+        """For each cut and link, 1 if the link crosses the cut."""
         cluster = self.search.cluster
-        crossing = []
-        for cut in self.cuts:
-            inside = set.union(*(self._switches[k] for k in cut))
-            ends = [[cluster.switch_id[s] in inside for s in link.switches] for link in cluster.links]
-            crossing.append(sum(int(free) for (a, b), free in zip(ends, fibres, strict=True) if a != b))
-        return [*map(int, kind_gpus), *crossing, int(fibres.sum())]
+        ends = np.array([[cluster.switch_id[s] for s in link.switches] for link in cluster.links], dtype=np.int64)
+        rows = np.zeros((len(self.cuts), len(ends)), dtype=np.int64)
+        for row, cut in zip(rows, self.cuts, strict=True):
+            inside = np.isin(ends, list(set.union(*(self._switches[k] for k in cut))))
+            row[:] = inside.sum(axis=1) == 1 if len(ends) else 0
+        return rows
+
+    def free(self, kind_gpus: Integers, fibres: Integers) -> list[int]:
+        """Right-hand sides, in the order of `table`'s columns."""
+        return [*kind_gpus.tolist(), *(self._crossing @ fibres).tolist(), int(fibres.sum())]
 
 
 def _least_tree(mix: Integers, hops: Integers) -> int:

@@ -28,7 +28,10 @@ Name = Annotated[
     str, typer.Argument(metavar="CLUSTER", help="Preset, TOML file, or graph (.txt) of RAMPA's simulator.")
 ]
 Method = Annotated[
-    str, typer.Option("--allocator", "-a", metavar="NAME", help="anytime, rampa, ncar, pipeedge or first-fit.")
+    str,
+    typer.Option(
+        "--allocator", "-a", metavar="NAME", help="anytime, rampa, ncar, pipeedge, first-fit, best-fit or fgd."
+    ),
 ]
 AllocationFile = Annotated[
     Path | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -59,10 +60,36 @@ class ClusterState:
         return tuple(sorted(self._failed))
 
     @property
+    def failed_parts(self) -> frozenset[str]:
+        """`failed` as a set."""
+        return frozenset(self._failed)
+
+    @cached_property
+    def _pool_kinds(self) -> np.ndarray:
+        return np.array([pool.kind for pool in self.cluster.pools], dtype=np.int64)
+
+    @cached_property
+    def _pool_switches(self) -> np.ndarray:
+        racks = self.cluster.racks
+        return np.array(
+            [self.cluster.switch_id[racks[pool.rack].switch] for pool in self.cluster.pools], dtype=np.int64
+        )
+
+    @property
     def kind_gpus(self) -> np.ndarray:
         """Free GPUs of each kind."""
-        kinds = [pool.kind for pool in self.cluster.pools]
-        return np.bincount(kinds, weights=self.gpus, minlength=len(self.cluster.kinds)).astype(np.int64)
+        return np.bincount(self._pool_kinds, weights=self.gpus, minlength=len(self.cluster.kinds)).astype(np.int64)
+
+    @property
+    def switch_gpus(self) -> np.ndarray:
+        """Free GPUs of each kind at each switch."""
+        free = np.zeros((len(self.cluster.switches), len(self.cluster.kinds)), dtype=np.int64)
+        np.add.at(free, (self._pool_switches, self._pool_kinds), self.gpus)
+        return free
+
+    def gpus_at(self, switch: int) -> np.ndarray:
+        """Free GPUs of each pool, those at other switches left out."""
+        return np.where(self._pool_switches == switch, self.gpus, 0)
 
     @property
     def allocation(self) -> Allocation:

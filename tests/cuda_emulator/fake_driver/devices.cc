@@ -76,6 +76,9 @@ int AttributeOf(int attribute, int device) {
       return 0;
     case 41:  // unified addressing
       return 1;
+    case 91:   // registered memory has the host's addresses
+    case 113:  // and may be read-only
+      return 1;
     case 75:
       return arch / 10;
     case 76:
@@ -88,6 +91,7 @@ int AttributeOf(int attribute, int device) {
 }  // namespace fake_cuda
 
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  ENTER(cuDeviceGetAttribute);
   if (device < 0 || device >= TheState().devices) return 101;
   *value = AttributeOf(attribute, device);
   return *value < 0 ? kInvalidValue : kOk;

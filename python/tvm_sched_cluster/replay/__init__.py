@@ -1,0 +1,1 @@
+"""Replay time on a cluster: requests that come and go, failures with repairs, moves; judged beside upper bounds."""

@@ -1,0 +1,174 @@
+"""What `test_fake_cuda` runs of cold starts: parameters that are read and pinned while the first run has begun."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from fake_cuda_cases import calls, driver, expect, register, same, tvm_ffi
+from runtime_plans import PlanBuilder
+
+from tvm_sched.errors import ExecutionError, InputError
+from tvm_sched.runtime import ScheduledModule, write_parameters
+
+MIB = 1 << 20
+SIZES = {"a": 3 * MIB, "small": 64, "odd": 1000, "b": 2 * MIB + 64, "c": MIB}
+"""Parameters in the order of the plan's steps; pieces of 2 MiB have their bounds within some."""
+
+
+def values(seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return {name: random.integers(0, 256, size, "uint8") for name, size in SIZES.items()}
+
+
+def plan(backend: str, direct: str = "odd") -> PlanBuilder:
+    """A kernel for each parameter, which reads one of them where it lies; the last kernel's result is the output."""
+    builder = PlanBuilder("cold", backend, 1)
+    builder.plan["queues"].append({"name": "results"})
+    x, out = builder.argument("x", [64], "uint8"), builder.output([64], "uint8")
+    before, steps = x, []
+    for name, size in SIZES.items():
+        register(f"with_{name}", 2)
+        parameter = builder.parameter(name, [size], "uint8")
+        if name == direct:
+            read, waits = parameter, []
+        else:
+            read = builder.arena(0, [size], "uint8")
+            waits = [builder.copy(parameter, read, name=name)]
+        result = builder.arena(0, [64], "uint8")
+        steps.append(builder.kernel(0, f"with_{name}", [before, read], [result], [*waits, *steps[-1:]]))
+        before = result
+    builder.copy(before, out, steps[-1:])
+    return builder
+
+
+def modules(folder: Path, seed: int = 0) -> tuple[ScheduledModule, ScheduledModule]:
+    write_parameters(folder / "p.safetensors", values(seed))
+    made = plan("cpu").module(), plan("cuda").module()
+    for module in made:
+        module.load_parameters(folder / "p.safetensors")
+    return made
+
+
+def parameters_are_pinned_where_the_file_is_mapped() -> None:
+    """In each way, whatever the order of threads; nothing is copied where the file's pages are pinned."""
+    x = np.arange(64, dtype="uint8")
+    with tempfile.TemporaryDirectory() as name:
+        for way, registered in (("map,2,3,2", True), ("slab,2,3,2", True), ("allocate,2,3,2", False), ("", True)):
+            os.environ["TVM_SCHED_PINNING"] = way
+            cpu, gpu = modules(Path(name))
+            before = calls("cuMemHostRegister_v2")
+            for _ in range(2):
+                same(gpu.run(x), cpu.run(x))
+            assert (calls("cuMemHostRegister_v2") > before) == registered
+            again = calls("cuMemHostRegister_v2")
+            changed = values(1)["b"]
+            for module in (cpu, gpu):
+                module.set_parameter("b", changed)
+            same(gpu.run(x), cpu.run(x))
+            assert (
+                calls("cuMemHostRegister_v2") - again
+                == {True: 1 + way.startswith(("map,2", "slab,2")), False: 0}[registered]
+            ), "only the new value is pinned"
+            gpu.configure(graph=True)
+            for _ in range(3):
+                same(gpu.run(x), cpu.run(x))
+
+
+def memory_that_cannot_be_registered_is_allocated() -> None:
+    x = np.arange(64, dtype="uint8")
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["TVM_SCHED_PINNING"] = "map,2"
+        cpu, gpu = modules(Path(name))
+        driver.fake_cuda_fail(b"cuMemHostRegister_v2", 0, 1)  # of the file: a slab
+        same(gpu.run(x), cpu.run(x))
+        cpu, gpu = modules(Path(name))
+        driver.fake_cuda_fail(b"cuDeviceGetAttribute", 0, 1)
+        before = calls("cuMemHostAlloc")
+        same(gpu.run(x), cpu.run(x))
+        assert calls("cuMemHostAlloc") > before
+        cpu, gpu = modules(Path(name))
+        driver.fake_cuda_fail(b"cuMemHostRegister_v2", 2, 1)  # a later piece
+        expect(ExecutionError, "memory of the parameters cannot be pinned", lambda: gpu.run(x))
+        os.environ["TVM_SCHED_PINNING"] = "heap"
+        expect(
+            InputError, 'TVM_SCHED_PINNING is "heap", expected "map", "slab" or "allocate"', lambda: modules(Path(name))
+        )
+
+
+def a_module_goes_before_its_parameters_are_read() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["TVM_SCHED_PINNING"] = "slab,2,2,1"
+        for _ in range(5):
+            modules(Path(name))
+        x = np.arange(64, dtype="uint8")
+        for _ in range(3):
+            cpu, gpu = modules(Path(name))
+            gpu.prepare()
+            del gpu
+        del cpu
+        driver.fake_cuda_allocated.restype = __import__("ctypes").c_longlong
+        assert driver.fake_cuda_allocated(-1) == 0, "what was registered is given back"
+        _, gpu = modules(Path(name))
+        gpu.run(x)
+
+
+def preparation_opens_the_gpu_and_stages_say_so() -> None:
+    x = np.arange(64, dtype="uint8")
+    with tempfile.TemporaryDirectory() as name:
+        cpu, gpu = modules(Path(name))
+        gpu.configure(trace=True)
+        gpu.prepare()
+        assert calls("cuStreamCreateWithPriority") > 0
+        made = calls("cuStreamCreateWithPriority"), calls("cuMemHostAlloc"), calls("cuMemAlloc_v2")
+        same(gpu.run(x), cpu.run(x))
+        found = calls("cuStreamCreateWithPriority"), calls("cuMemHostAlloc"), calls("cuMemAlloc_v2")
+        assert found == made, "the first run opens and allocates nothing"
+        stages = gpu.stages()
+    names = [stage["name"] for stage in stages]
+    assert names[0] == "process"
+    for expected in (
+        "artifact",
+        "driver",
+        "open GPU 0",
+        "memory",
+        "streams",
+        "kernels",
+        "read parameters",
+        "pin parameters",
+    ):
+        assert names.count(expected) >= 1, (expected, names)
+        stage = stages[names.index(expected)]
+        assert 0 <= stage["start_s"] <= stage["end_s"]
+        assert stage["model"] == "not counted"
+    run = stages[names.index("first run")]
+    copies = stages[names.index("copies of the first run")]
+    assert copies["model"] == "counted"
+    assert copies["bytes"] == sum(SIZES.values()) - SIZES["odd"] + 64
+    assert run["model"] == "partly"
+    assert run["end_s"] > stages[names.index("open GPU 0")]["end_s"]
+
+
+def a_fork_reads_anew() -> None:
+    """A child of a process that has begun to read, but has not opened a GPU, runs the model itself."""
+    x = np.arange(64, dtype="uint8")
+    with tempfile.TemporaryDirectory() as name:
+        os.environ["TVM_SCHED_PINNING"] = "slab,2,2,1"
+        cpu, gpu = modules(Path(name))
+        expected = cpu.run(x)
+        child = os.fork()
+        if child == 0:
+            try:
+                same(gpu.run(x), expected)
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+if __name__ == "__main__":
+    assert tvm_ffi
+    globals()[sys.argv[1]]()
