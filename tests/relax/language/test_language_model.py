@@ -1,5 +1,8 @@
 """Greedy text of small random models of each family: token by token what transformers computes in float64."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -136,3 +139,19 @@ def test_options_are_checked():
     ):
         with pytest.raises(InputError, match=message):
             GenerationOptions(**given)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["IgLM", "IgLM-S"])
+def test_trained_weights_give_the_tokens_of_transformers(name):
+    """GPT-2s that were trained on antibodies; the package `iglm` has them as pytorch_model.bin."""
+    package = importlib.util.find_spec("iglm")
+    if package is None:
+        pytest.skip("pip install --no-deps iglm brings the weights")
+    folder = Path(package.submodule_search_locations[0]) / "trained_models" / name
+    generator = Generator(compiled(folder, pieces=(16, 128)).module)
+    # [HEAVY] [HUMAN], then the first letters of a heavy chain.
+    vocabulary = (folder.parent / "vocab.txt").read_text().split()
+    prompt = [vocabulary.index(token) for token in ("[HEAVY]", "[HUMAN]", *"EVQLVESGGGLVQPGGSLRLSCAASGFNIK")]
+    (text,) = generator.generate([prompt], max_tokens=200, stop=())
+    check_greedy(folder, prompt, text.tokens)
