@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from .runtime import load
     from .schedule import Schedule, Timeline, simulate, verify
     from .schedulers import solve
+    from .text_generation import Generator
 
 __all__ = [
+    "Generator",
     "Problem",
     "Schedule",
     "Timeline",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Generator": "text_generation",
     "Problem": "problem",
     "Topology": "problem",
     "load_topology": "problem",
