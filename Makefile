@@ -44,7 +44,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels test-aarch64 clean
+.PHONY: mutants test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels test-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -100,6 +100,9 @@ test-emulated-gpu: export TVM_SCHED_THOROUGH := 1
 test-emulated-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run all networks and more schedules on emulated GPUs (CUDA_EMULATOR_SANITIZE=address)
 	@$(PY) tests/cuda_emulator/run.py -- true  # says what is missing where GPUs cannot be emulated
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS) tests/cuda_emulator
+
+mutants: $(STAMPS)/dev $(STAMPS)/library ## Break the CUDA runtime and kernels in many ways; fail if the tests let one pass (MUTANTS_ARGS="--only staged")
+	$(PY) tests/cuda_emulator/mutants/run.py $(MUTANTS_ARGS)
 
 test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests
 	@echo "== C++ tests"

@@ -14,13 +14,14 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from gpu_steps.record import NotAvailable, Step, append, rows  # noqa: E402
+from gpu_steps.record import ARCHIVE, NotAvailable, Step, append, rows  # noqa: E402
 
 STEPS = {
     "environment": ("gpu_steps.machine", "environment", 45),
@@ -28,6 +29,7 @@ STEPS = {
     "copies": ("gpu_steps.machine", "copies", 45),
     "cold_start": ("gpu_steps.cold_start", "cold_start", 130),
     "networks": ("gpu_steps.running", "networks", 200),
+    "direct": ("gpu_steps.running", "direct", 40),
     "kernels": ("gpu_steps.running", "kernels", 120),
     "sanitizer": ("gpu_steps.machine", "sanitizer", 60),
     "compiled": ("gpu_steps.running", "compiled", 200),
@@ -53,7 +55,8 @@ def site(folder: Path) -> Path:
 def environment_of_steps(folder: Path) -> dict[str, str]:
     """Return the variables of the steps' processes."""
     found = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    paths = [str(HERE.parent / "python")]
+    carried = folder / "python"
+    paths = [str(carried.resolve() if carried.exists() else HERE.parent / "python")]
     if importlib.util.find_spec("tvm_ffi") is None:
         paths.append(str(site(folder)))
     elif (folder / "wheels").exists():
@@ -62,17 +65,26 @@ def environment_of_steps(folder: Path) -> dict[str, str]:
     library = folder / "lib" / "libtvm_sched.so"
     if library.exists():
         found.setdefault("TVM_SCHED_LIBRARY", str(library.resolve()))
-    wheel = importlib.util.find_spec("nvidia.cudnn") if importlib.util.find_spec("nvidia") else None
-    for place in wheel.submodule_search_locations or () if wheel else ():
-        cudnn = Path(place) / "lib" / "libcudnn.so.9"  # that of PyTorch, so that both have the same
-        if cudnn.exists():
-            found.setdefault("TVM_SCHED_CUDNN", str(cudnn))
+    wheels = importlib.util.find_spec("nvidia")
+    for place in wheels.submodule_search_locations or () if wheels else ():
+        # Those of PyTorch, so that both have the same.
+        for variable, pattern in (("TVM_SCHED_CUDNN", "libcudnn.so.9"), ("TVM_SCHED_CUBLASLT", "libcublasLt.so.1?")):
+            for file in sorted(Path(place).glob(f"*/lib/{pattern}")):
+                found.setdefault(variable, str(file))
     return found
+
+
+def unpack(folder: Path) -> None:
+    """Unpack the artifacts where they are not unpacked yet."""
+    if not (folder / "artifacts").exists():
+        with tarfile.open(folder / ARCHIVE) as archive:
+            archive.extractall(folder, filter="data")
 
 
 def run_all(options: argparse.Namespace) -> int:
     """Run steps one after another; return 1 if one failed."""
     began = time.monotonic()
+    unpack(options.folder)
     environment = environment_of_steps(options.folder)
     names = [name for name in STEPS if (not options.step or name in options.step) and name not in options.skip]
     append(

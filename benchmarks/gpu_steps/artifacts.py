@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import weights
-from .record import Step
+from .record import NotAvailable, Step
 
 
 def arrays(file: Path) -> dict[str, Any]:
@@ -46,7 +46,10 @@ def load(file: Path, parameters: Path, **options: Any) -> Any:
 
 def network_tensors(about: Mapping[str, Any]) -> tuple[Any, Callable[[str], Any], Any]:
     """Return a network's module in float32, a function that gives its tensors by name, and its input."""
-    from . import networks
+    try:
+        from . import networks
+    except ImportError as error:
+        raise NotAvailable(f"PyTorch is missing ({error})") from None
 
     module, x = networks.build(about["network"], about["dtype"])
     found = networks.tensors(module, about["dtype"])

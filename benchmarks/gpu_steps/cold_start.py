@@ -45,7 +45,7 @@ def ours(artifact: str, parameters: str, mark: Callable[[str], None], options: d
     told: dict[str, Any] = {}
     if options.get("trace"):
         told["timeline"] = compact(loaded.timeline())
-    for name in ("load_timeline", "loading"):  # of a runtime that tells the stages of its loading
+    for name in ("stages",):  # of a runtime that tells the stages of its loading
         found_function = getattr(loaded, name, None)
         if found_function is not None:
             told[name] = found_function() if callable(found_function) else found_function

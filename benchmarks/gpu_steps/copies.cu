@@ -75,6 +75,74 @@ double Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaS
   return Seconds(since);
 }
 
+// Each thread reads its part of `count` vectors once per turn; `stride` in vectors between neighbouring threads.
+__global__ void Read(const float4* from, size_t count, int stride, int turns, float* sink) {
+  float sum = 0;
+  size_t threads = size_t{gridDim.x} * blockDim.x, me = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (int turn = 0; turn < turns; ++turn) {
+    for (size_t k = me * stride; k < count; k += threads * stride) {
+      float4 value = from[k];
+      sum += value.x + value.y + value.z + value.w;
+    }
+  }
+  if (sum == 1.25e30f) *sink = sum;
+}
+
+// Every block reads all of it, as tiles of a product do.
+__global__ void ReadByAllBlocks(const float4* from, size_t count, float* sink) {
+  float sum = 0;
+  for (size_t k = threadIdx.x; k < count; k += blockDim.x) {
+    float4 value = from[k];
+    sum += value.x + value.y + value.z + value.w;
+  }
+  if (sum == 1.25e30f) *sink = sum;
+}
+
+void DirectReads(const char* pinned, cudaStream_t stream) {
+  float4* mapped;
+  float* sink;
+  Check(cudaHostGetDevicePointer(reinterpret_cast<void**>(&mapped), const_cast<char*>(pinned), 0), "device pointer");
+  Check(cudaMalloc(&sink, 4), "cudaMalloc");
+  auto timed = [&](const char* name, size_t mib, double moved, int extra, auto launch) {
+    cudaEvent_t begin, end;
+    Check(cudaEventCreate(&begin), "event");
+    Check(cudaEventCreate(&end), "event");
+    float best = 1e30f;
+    for (int turn = 0; turn < 4; ++turn) {
+      Check(cudaEventRecord(begin, stream), "record");
+      launch();
+      Check(cudaEventRecord(end, stream), "record");
+      Check(cudaEventSynchronize(end), "synchronize");
+      float ms = 0;
+      Check(cudaEventElapsedTime(&ms, begin, end), "elapsed");
+      best = std::min(best, ms);
+    }
+    std::printf("{\"case\": \"direct: %s\", \"mib\": %zu, \"parameter\": %d, \"ms\": %.4f, \"gb_s\": %.3f}\n", name, mib, extra, best,
+                moved / best / 1e6);
+    std::fflush(stdout);
+  };
+  for (size_t mib : {1, 16, 256}) {
+    size_t count = mib * kMiB / 16;
+    for (int blocks : {1, 16, 132, 1056}) {
+      timed("coalesced by blocks", mib, mib * kMiB, blocks, [&] { Read<<<blocks, 256, 0, stream>>>(mapped, count, 1, 1, sink); });
+    }
+  }
+  for (int stride : {2, 4, 8, 16}) {  // of 16-byte vectors: useful bytes are counted
+    timed("strided vectors", 256, 256.0 * kMiB / stride, stride,
+          [&] { Read<<<1056, 256, 0, stream>>>(mapped, 256 * kMiB / 16, stride, 1, sink); });
+  }
+  for (size_t mib : {4, 16, 64}) {
+    for (int turns : {1, 2, 4}) {
+      timed("read again by the same threads", mib, double(mib * kMiB), turns,
+            [&] { Read<<<1056, 256, 0, stream>>>(mapped, mib * kMiB / 16, 1, turns, sink); });
+    }
+    for (int blocks : {1, 4, 16, 64}) {
+      timed("read whole by each block", mib, double(mib * kMiB), blocks,
+            [&] { ReadByAllBlocks<<<blocks, 1024, 0, stream>>>(mapped, mib * kMiB / 16, sink); });
+    }
+  }
+}
+
 }  // namespace
 
 int main(int count, char** values) {
@@ -143,6 +211,7 @@ int main(int count, char** values) {
     return Seconds(start);
   });
   Rate("copy: both directions at once, sum", big, 1, both);
+  DirectReads(pinned, stream);
   char* pageable = Map(big, true);
   Parallel(16, big, [&](size_t b, size_t e) { Touch(pageable, b, e); });
   Rate("copy: host to device, pageable", big, 1,

@@ -117,11 +117,10 @@ def _llama() -> nn.Module:
 
 def torchvision() -> Any:
     """Import torchvision; beside a PyTorch for CPUs its detection operators are missing, which are not needed here."""
-    kept = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            kept.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _KEPT.append(kept)
+    if torch.version.cuda is None and not _KEPT:
+        _KEPT.append(torch.library.Library("torchvision", "FRAGMENT"))
+        for name in ("nms", "qnms"):
+            _KEPT[0].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     import torchvision as found
 
     return found

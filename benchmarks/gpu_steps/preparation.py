@@ -7,19 +7,23 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from _result_page import version_and_date
 
 from . import networks, weights
 from .cases import COLD, KernelCase, cold_weight, kernel_cases
+from .record import ARCHIVE
 
 HERE = Path(__file__).resolve().parent
 LIBRARIES = "handwritten_cuda,nvidia"
@@ -28,8 +32,9 @@ STREAMS = {
     "opara": {"streams": "opara", "launch_order": "opara"},
     "best": {"streams": "best", "launch_order": "best"},
 }
-WHEELS = ("apache-tvm-ffi", "msgspec")
+WHEELS = ("apache-tvm-ffi", "msgspec", "typing-extensions")
 PEER_WHEELS = ("fastsafetensors==0.5.0", "runai-model-streamer==0.16.1")
+MOST_BY_VALUE = 8 << 20
 CARRIED_PYTHON = "3.12"
 
 
@@ -70,11 +75,29 @@ def compiled_network(name: str, dtype: str, target: Any, *, split: int | None = 
 
     ``split`` is the seed of a random schedule for the devices of ``target``.
     """
-    import torch
-
     from tvm_sched.relax import compile
     from tvm_sched.relax.api import make_problem
     from tvm_sched_bench.testing import random_schedule, random_streams
+
+    program, exact, tensors = reference(name, dtype)
+    schedule = None
+    if split is not None:
+        problem = make_problem(program, target, backend="cuda")
+        schedule = random_schedule(problem, split)
+        schedule = random_streams(problem, schedule, split) if split % 2 else schedule
+    made = compile(program, target, "single", schedule=schedule, backend="cuda", parameters="external", **options)
+    found, others = weights.recipes(made.parameters, tensors)
+    about = {
+        "network": name, "dtype": dtype, "recipes": found, "largest": float(np.abs(exact).max()),
+        "predicted": predicted(made),
+    }  # fmt: skip
+    return made, about, {"expected": weights.sample(exact), **{f"value:{k}": v for k, v in others.items()}}
+
+
+@lru_cache(maxsize=1)
+def reference(name: str, dtype: str) -> tuple[Any, Any, dict[str, Any]]:
+    """Return a network as an exported program, its outputs in float64, and its tensors by name."""
+    import torch
 
     module, x = networks.build(name, dtype)
     with torch.no_grad():
@@ -82,21 +105,9 @@ def compiled_network(name: str, dtype: str, target: Any, *, split: int | None = 
         exact = module.double()(given).detach().numpy()
         module = module.float().to(getattr(torch, dtype))
         program = torch.export.export(module, (networks.to_torch(x),))
-    largest = float(np.abs(exact).max())
-    if not np.isfinite(exact).all() or np.ptp(exact) == 0 or (dtype == "float16" and largest > 6e4):
+    if not np.isfinite(exact).all() or np.ptp(exact) == 0 or (dtype == "float16" and np.abs(exact).max() > 6e4):
         raise ValueError(f"{name}: outputs that say nothing: all equal, not finite, or beyond {dtype}")
-    schedule = None
-    if split is not None:
-        problem = make_problem(program, target, backend="cuda")
-        schedule = random_schedule(problem, split)
-        schedule = random_streams(problem, schedule, split) if split % 2 else schedule
-    made = compile(program, target, "single", schedule=schedule, backend="cuda", parameters="external", **options)
-    found, others = weights.recipes(made.parameters, networks.tensors(module, dtype))
-    about = {
-        "network": name, "dtype": dtype, "recipes": found, "largest": largest,
-        "predicted": predicted(made),
-    }  # fmt: skip
-    return made, about, {"expected": weights.sample(exact), **{f"value:{k}": v for k, v in others.items()}}
+    return program, exact, networks.tensors(module, dtype)
 
 
 def predicted(made: Any) -> dict[str, Any]:
@@ -241,6 +252,45 @@ def kernels_wanted() -> Iterator[Artifact]:
         yield Artifact("kernel", case.title, lambda c=case: make(c))
 
 
+def direct_wanted() -> Iterator[Artifact]:
+    """One product whose weights are loaded, or read by the kernel in host memory."""
+
+    def make(rows: int, direct: bool, libraries: str) -> Any:
+        from tvm.relax import op
+
+        from tvm_sched.relax import compile
+        from tvm_sched.relax.api import make_problem
+        from tvm_sched.schedule import Placement, Schedule, Transfer
+
+        width = 4096
+        weight = cold_weight(0, width)
+        mod = relax_module([(rows, width)], "float32", lambda e, x: op.matmul(x, constant(weight)))
+
+        def compiled() -> Any:
+            problem = make_problem(mod, topology(), backend="cuda")
+            (operator,) = problem.graph.operators
+            placement = Placement(operator.name, "gpu0", direct_host_access=direct)
+            loads = [Transfer("load", "gpu0", tensor=tensor) for tensor in operator.inputs]
+            reads = [Transfer("host_read", "gpu0", operator=operator.name)]
+            schedule = Schedule(problem.digest, (placement,), tuple(reads if direct else loads))
+            return compile(mod, topology(), schedule=schedule, backend="cuda", parameters="external")
+
+        made = _with_libraries(libraries, compiled)
+        found, others = weights.recipes(made.parameters, {"w0": weight})
+        exact = weights.numbers("x0", (rows, width)).astype(np.float64) @ weight
+        about = {
+            "recipes": found, "width": width, "rows": rows, "largest": float(np.abs(exact).max()),
+            "predicted": predicted(made), "direct": direct, "libraries": libraries,
+        }  # fmt: skip
+        return made, about, {"expected": weights.sample(exact), **{f"value:{k}": v for k, v in others.items()}}
+
+    for rows in (1, 32, 512):
+        for libraries in (LIBRARIES, ""):
+            for direct in (False, True):
+                name = f"{rows} rows, {'libraries' if libraries else 'TVM'}, {'read in host memory' if direct else 'loaded'}"
+                yield Artifact("direct", name, lambda r=rows, d=direct, lib=libraries: make(r, d, lib))
+
+
 def wanted(rehearsal: bool) -> list[Artifact]:
     """Return what is prepared, the most valuable first."""
     if rehearsal:
@@ -251,7 +301,7 @@ def wanted(rehearsal: bool) -> list[Artifact]:
         )  # fmt: skip
         kernels = [each for each in kernels_wanted() if each.name == "rehearsal float32"]
         return [*small, one, *(each for each in cold_wanted() if each.name == "rehearsal"), *kernels]
-    lists = (values_wanted(), cold_wanted(), networks_wanted(), kernels_wanted())
+    lists = (values_wanted(), cold_wanted(), direct_wanted(), networks_wanted(), kernels_wanted())
     return [each for found in lists for each in found if not each.name.startswith("rehearsal")]
 
 
@@ -274,6 +324,9 @@ def prepare(folder: Path, only: list[str], again: bool, rehearsal: bool, limit: 
         started = time.monotonic()
         try:
             made, about, arrays = artifact.make()
+            by_value = sum(array.nbytes for array in arrays.values())
+            if by_value > MOST_BY_VALUE:
+                raise ValueError(f"{by_value / 2**20:.0f} MiB of parameters are no permutations of the network's")
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 file = Path(scratch) / f"{artifact.file}.so"
                 made.export(file)
@@ -288,8 +341,26 @@ def prepare(folder: Path, only: list[str], again: bool, rehearsal: bool, limit: 
         }  # fmt: skip
         about_file.write_text(json.dumps(about, default=float))
         print(f"{title}: {time.monotonic() - started:.0f} s", flush=True)
-    (folder / "prepared.json").write_text(json.dumps({"failures": failures, "version": 1}))
+    (folder / "artifacts" / "prepared.txt").write_text(version_and_date())
+    for title, reason in failures.items():
+        print(f"failed: {title}: {reason}")
+    pack_artifacts(folder)
     print(how_to_run(folder))
+
+
+def pack_artifacts(folder: Path) -> None:
+    """Put all artifacts, which have much in common, and the Python package into one archive."""
+    import tvm_sched
+
+    package = Path(tvm_sched.__file__).parent
+    with tarfile.open(folder / "new.tar.xz", "w:xz", preset=6) as archive:
+        for file in sorted((folder / "artifacts").iterdir()):
+            archive.add(file, f"artifacts/{file.name}")
+        for file in sorted(package.rglob("*.py")):  # of the version of the libraries
+            archive.add(file, f"python/tvm_sched/{file.relative_to(package)}")
+        for file in sorted((package / "problem" / "presets").glob("*.toml")):
+            archive.add(file, f"python/tvm_sched/problem/presets/{file.name}")
+    (folder / "new.tar.xz").replace(folder / ARCHIVE)
 
 
 def _storable(arrays: dict[str, Any]) -> dict[str, Any]:
@@ -342,8 +413,10 @@ def _download(folder: Path) -> None:
 
 def how_to_run(folder: Path) -> str:
     """Return how much is carried, and the command for the machine with the GPU."""
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    carried = [path for path in (folder / name for name in (ARCHIVE, "lib", "wheels", "copies")) if path.exists()]
+    files = [file for path in carried for file in ([path] if path.is_file() else path.rglob("*"))]
+    size = sum(file.stat().st_size for file in files if file.is_file())
     return (
-        f"{size / 2**20:.1f} MiB in {folder}\n"
-        f"there: python3 benchmarks/gpu_hour.py run --folder {folder.name} --record $OUT/record.jsonl --budget 500"
+        f"carry {' '.join(f'{folder.name}/{path.name}' for path in carried)} ({size / 2**20:.1f} MiB)\n"
+        f"run: python3 benchmarks/gpu_hour.py run --record $OUT/record.jsonl --budget 500"
     )

@@ -12,6 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+ARCHIVE = "artifacts.tar.xz"
+"""Of the prepared folder: what is carried of its artifacts."""
+
 
 def rows(file: Path) -> Iterator[dict[str, Any]]:
     """Read the rows of a record; a last line that was cut off is left out."""
@@ -51,6 +54,10 @@ class Step:
         When the step has to be over, by `time.monotonic`.
     quick : bool
         Whether this is a rehearsal: every case once, no time measured with care.
+    known : set of str
+        Cases that an earlier run recorded.
+    over : bool
+        Whether a case was left out because the time was over.
     """
 
     name: str
@@ -59,6 +66,7 @@ class Step:
     end: float
     quick: bool = False
     known: set[str] = field(default_factory=set)
+    over: bool = False
 
     @property
     def left(self) -> float:
@@ -82,7 +90,9 @@ class Step:
         if case in self.known:
             return None
         if self.left < least:
-            self.write(case, status="no time left")
+            if not self.over:
+                self.write(case, status="no time left")
+            self.over = True
             return None
         begin = time.monotonic()
         try:

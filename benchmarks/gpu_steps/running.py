@@ -204,8 +204,6 @@ def kernels(step: Step) -> None:
 
 def kernel(step: Step, file: Path, about: Mapping[str, Any], case: Any) -> dict[str, Any]:
     """Time one kernel."""
-    from .networks import to_torch
-
     names = {f"w{k}": k for k in range(len(case.constants))}
     parameters = write_parameters(step, file, about, lambda name: case.weight(names[name]))
     loaded = load(file, parameters, resident=1.0)
@@ -215,6 +213,8 @@ def kernel(step: Step, file: Path, about: Mapping[str, Any], case: Any) -> dict[
     except NotAvailable as reason:
         (found,) = loaded.run(*inputs)
         return {"torch": str(reason), "finite": bool(np.isfinite(np.asarray(found)).all())}
+    from .networks import to_torch
+
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = case.precision == "tf32"
     on_gpu = [to_torch(value).cuda() for value in inputs]
     (found,) = loaded.run(*on_gpu)
@@ -253,6 +253,37 @@ def kernel(step: Step, file: Path, about: Mapping[str, Any], case: Any) -> dict[
         "torch_error": error(case.peer(*given)),
         "kernels": [name for name, _ in about["calls"]],
     }
+
+
+def direct(step: Step) -> None:
+    """Time a product whose weights are copied in each run, or read by its kernel in host memory."""
+    from .cases import cold_weight
+    from .weights import numbers
+
+    for file, about in step.artifacts("direct"):
+
+        def run(file: Path = file, about: Mapping[str, Any] = about) -> dict[str, Any]:
+            parameters = write_parameters(step, file, about, lambda _: cold_weight(0, about["width"]), "direct")
+            x = numbers("x0", (about["rows"], about["width"]))
+            row: dict[str, Any] = {"predicted_us": about["predicted"]["cold_us"], "times": {}}
+            for graph in (False, True):
+                loaded = load(file, parameters, resident=0.0, graph=graph)
+                for _ in range(3):
+                    (found,) = loaded.run(x)
+                row["error"] = difference(found, arrays(file)["expected"], about["largest"])
+                name = "graph" if graph else "issued"
+                row["times"][name] = medians({name: lambda loaded=loaded: loaded.run(x)}, 0.5, 60)[name]
+            loaded = load(file, parameters, resident=0.0, trace=True)
+            for _ in range(3):
+                loaded.run(x)
+            steps = loaded.plans()[0]["steps"]
+            row["traced"] = [
+                [steps[event["step"]]["kind"], (event["end_ns"] - event["start_ns"]) / 1e3]
+                for event in loaded.timeline()["events"]
+            ]
+            return row
+
+        step.measure(about["name"], run, least=3)
 
 
 def microseconds(torch: Any, run: Run) -> float:

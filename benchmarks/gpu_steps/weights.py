@@ -66,21 +66,23 @@ def sample(values: Array, most: int = 4096) -> Array:
 def recipes(
     wanted: Mapping[str, Array], tensors: Mapping[str, Array]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Array]]:
-    """Say of which tensor of the network each of an artifact's parameters is a permutation; return the others by value."""
+    """Say of which tensor each of an artifact's parameters is a permutation, perhaps cast; return the others by value."""
     known: dict[str, tuple[str, tuple[int, ...]]] = {}
-    sizes = {(array.nbytes, array.dtype) for array in wanted.values()}
-    for name, array in tensors.items():
-        if (array.nbytes, array.dtype) not in sizes:
-            continue
-        for order in itertools.permutations(range(array.ndim)) if array.ndim <= 4 else [tuple(range(array.ndim))]:
-            known.setdefault(digest(array.transpose(order)), (name, order))
+    sizes = {(array.size, array.dtype) for array in wanted.values()}
+    for name, tensor in tensors.items():
+        for kind in {kind for size, kind in sizes if size == tensor.size}:
+            array = tensor.astype(kind)
+            for order in itertools.permutations(range(array.ndim)) if array.ndim <= 4 else [tuple(range(array.ndim))]:
+                known.setdefault(f"{kind} {digest(array.transpose(order))}", (name, order))
     found, others = {}, {}
     for name, array in wanted.items():
-        of = known.get(digest(array))
+        of = known.get(f"{array.dtype} {digest(array)}")
         if of is None:
             others[name] = array
         else:
-            found[name] = {"of": of[0], "order": list(of[1]), "shape": list(array.shape)}
+            found[name] = {
+                "of": of[0], "order": list(of[1]), "shape": list(array.shape), "dtype": array.dtype.name,
+            }  # fmt: skip
     return found, others
 
 
@@ -88,8 +90,9 @@ def write(file: Path, recipes: Mapping[str, Any], tensor: Callable[[str], Array]
     """Write an artifact's parameters by their recipes to a safetensors file."""
     from tvm_sched.runtime import write_parameters
 
-    made = {
-        name: np.ascontiguousarray(tensor(recipe["of"]).transpose(recipe["order"])).reshape(recipe["shape"])
-        for name, recipe in recipes.items()
-    }
+    made = {}
+    for name, recipe in recipes.items():
+        array = tensor(recipe["of"])
+        array = array.astype(type_of(recipe.get("dtype", array.dtype.name)), copy=False)
+        made[name] = np.ascontiguousarray(array.transpose(recipe["order"])).reshape(recipe["shape"])
     write_parameters(file, {**made, **others})

@@ -62,6 +62,9 @@ class Streams {
   virtual void Record(int step) = 0;
   /// Whether all that was issued has ended. Throws where a device failed.
   virtual bool Finished() = 0;
+  /// Wait until all that was issued has ended, whatever fails: a run that failed leaves nothing
+  /// behind that uses its memory.
+  virtual void Drain() noexcept = 0;
   /// Sleep until all that was issued has ended, or for `limit` at most.
   virtual void Sleep(Nanoseconds limit) = 0;
   /// Whether a recorded step has ended.

@@ -198,8 +198,7 @@ RunRecord Executor::Run(Backend& backend, const Bindings& bindings, const RunSet
     } catch (...) {
       interrupt = std::current_exception();
     }
-    run.streams->Issued();
-    AwaitStreams(run, watchdog);
+    Conclude(run, watchdog);
     if (interrupt) std::rethrow_exception(interrupt);
   } else {
     work();
@@ -212,9 +211,29 @@ void Executor::Begin(ActiveRun& run) {
   try {
     run.streams->Begin(run.context);
   } catch (...) {
-    run.streams->Issued();
+    GiveUp(run);
     throw;
   }
+}
+
+/// All that was issued ends before the run does, which has failed: it uses the run's memory.
+void Executor::GiveUp(ActiveRun& run) noexcept {
+  try {
+    run.streams->Issued();
+  } catch (...) {
+  }
+  run.streams->Drain();
+}
+
+void Executor::Conclude(ActiveRun& run, Watchdog& watchdog) {
+  try {
+    run.streams->Issued();
+    AwaitStreams(run, watchdog);
+  } catch (...) {
+    run.streams->Drain();
+    if (!run.failure) throw;
+  }
+  if (run.failure) run.streams->Drain();  // also what a step left half issued
 }
 
 void Executor::AwaitStreams(ActiveRun& run, Watchdog& watchdog) {
@@ -562,11 +581,10 @@ RunRecord Executor::Replay(Backend& backend, const std::function<void()>& captur
   try {
     captured();
   } catch (...) {
-    run.streams->Issued();
+    GiveUp(run);
     throw;
   }
-  run.streams->Issued();
-  AwaitStreams(run, watchdog);
+  Conclude(run, watchdog);
   return Record(run);
 }
 

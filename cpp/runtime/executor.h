@@ -143,6 +143,8 @@ class Executor {
   Interval Issue(ActiveRun& run, const Item& item, const Timing& timing) const;
   std::vector<int> CaptureOrder() const;
   static void Begin(ActiveRun& run);
+  static void GiveUp(ActiveRun& run) noexcept;
+  void Conclude(ActiveRun& run, Watchdog& watchdog);
   void AwaitStreams(ActiveRun& run, Watchdog& watchdog);
   void ReadTimes(const ActiveRun& run);
   Interval Execute(ActiveRun& run, const Item& item, const Timing& timing) const;

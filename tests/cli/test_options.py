@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import tvm_sched.cli
 import tvm_sched_bench.cli
@@ -92,6 +93,7 @@ MEANINGS = {
     "--port": "port of HTTP",
     "--precision": "number format of products",
     "--prefill-on": "devices of the prefill",
+    "--price": "price of a device an hour",
     "--processor": "processors that run the artifact",
     "--published": "published latencies",
     "--queue": "requests that may wait",
@@ -118,6 +120,7 @@ MEANINGS = {
     "--steps": "decode steps",
     "--stop-after": "last pass of the compiler",
     "--streams": "how operators share streams",
+    "--target": "latency to reach",
     "--threads": "threads of CPU devices",
     "--throughput-floor": "least throughput",
     "--time-limit": "time of a method",
@@ -130,6 +133,7 @@ MEANINGS = {
     "--topology": "machine",
     "--trace": "Chrome trace",
     "--variants": "alternatives of fused kernels",
+    "--vary": "what varies",
     "--vidur": "folder of vidur's profiles",
     "--warm-up": "runs that are not measured",
     "--watchdog": "time without a finished step",
@@ -204,14 +208,18 @@ def test_help_groups_the_commands_by_task_and_names_the_first_five():
     places = [shown.index(f"─ {panel} ─") for panel in PANELS]
     assert places == sorted(places)
     assert "─ Commands ─" not in shown, "every command belongs to a task"
-    start = " ".join(shown[shown.index("Start here") : shown.index("─ Options ─")].split())
-    assert re.findall(r"doctor|inspect|schedule|compile|run", start) == [
-        "doctor",
-        "inspect",
-        "schedule",
-        "compile",
-        "run",
-    ]
+    first = shown[places[0] : places[1]]
+    assert re.findall(r"│ (\w+) ", first) == ["auto", "inspect", "schedule", "compile", "run"]
+
+
+def test_without_arguments_it_says_what_to_try():
+    shown = CliRunner().invoke(app, [], prog_name="tvm-sched")
+    assert shown.exit_code == 0
+    tried = [line.split()[1:] for line in shown.stdout.splitlines() if line.startswith("  tvm-sched ")]
+    assert [words[0] for words in tried] == ["auto", "schedule", "sweep", "doctor"]
+    for command, *rest in tried:
+        known = {flag for parameter in options(ALL[command]) for flag in parameter.opts}
+        assert {word for word in rest if word.startswith("-")} <= known
 
 
 @pytest.mark.parametrize("command", ["compile", "plan", "schedule", "problem", "profile", "pipeline", "inspect"])

@@ -22,6 +22,9 @@ alignment in kernels, or both, with a comma. Kernels then take three times as lo
 CACHE = "CUDA_EMULATOR_CACHE"
 """Environment variable: folder of what was compiled; by default one in the checkout's ``build``."""
 
+PEERS = ("none", "all", "pairs", "higher")
+"""By their number for the driver."""
+
 
 def compiler() -> str:
     """The C++ compiler: g++, for its sanitizers' calls are known here."""
@@ -136,7 +139,7 @@ def once(path: Path, make: Callable[[Path], None]) -> Path:
 def environment(
     devices: int = 1,
     *,
-    peers: bool = True,
+    peers: str = "all",
     archs: str = "sm_90",
     memory: int = 1 << 30,
     seed: int = 1,
@@ -148,8 +151,9 @@ def environment(
     ----------
     devices : int
         How many GPUs there are.
-    peers : bool
-        Whether they reach each other's memory.
+    peers : str
+        Which of them reach each other's memory, one of `PEERS`: ``"none"``, ``"all"``, ``"pairs"`` (0 and 1, 2 and 3), or
+        ``"higher"`` (each GPU reaches those with a higher number).
     archs : str
         Of each GPU, such as ``"sm_90,sm_80"``; the last one is that of the others.
     memory : int
@@ -168,7 +172,7 @@ def environment(
         "TVM_SCHED_CUBLASLT": where,
         "TVM_SCHED_CUDNN": where,
         "FAKE_CUDA_DEVICES": str(devices),
-        "FAKE_CUDA_PEERS": str(int(peers)),
+        "FAKE_CUDA_PEERS": str(PEERS.index(peers)),
         "FAKE_CUDA_ARCHS": archs,
         "FAKE_CUDA_MEMORY": str(memory),
         "FAKE_CUDA_SEED": str(seed),

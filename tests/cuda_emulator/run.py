@@ -16,7 +16,9 @@ def main() -> None:
     """Replace this process by the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--devices", type=int, default=1, help="how many GPUs there are")
-    parser.add_argument("--no-peers", action="store_true", help="GPUs do not reach each other's memory")
+    parser.add_argument(
+        "--peers", choices=build.PEERS, default="all", help="which GPUs reach the memory of which others"
+    )
     parser.add_argument(
         "--archs", default="sm_90", help="of the GPUs, such as sm_90,sm_80; the last is that of all others"
     )
@@ -29,7 +31,7 @@ def main() -> None:
         sys.exit(f"GPUs cannot be emulated here: {reason}")
     environment = build.environment(
         asked.devices,
-        peers=not asked.no_peers,
+        peers=asked.peers,
         archs=asked.archs,
         memory=asked.memory,
         seed=asked.seed,

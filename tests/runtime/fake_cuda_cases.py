@@ -34,12 +34,37 @@ driver.fake_cuda_enqueue.argtypes = [ctypes.c_void_p, CALLBACK, ctypes.c_void_p]
 driver.fake_cuda_fail.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
 driver.fake_cuda_trace.argtypes = [ctypes.c_char_p, ctypes.c_int]
 driver.fake_cuda_calls.argtypes = [ctypes.c_char_p]
+driver.fake_cuda_allocated.restype = ctypes.c_longlong
 alive: list[Any] = []  # callbacks, which a graph calls again
 kernel_seconds = 0.0
 
 
 def calls(name: str) -> int:
     return int(driver.fake_cuda_calls(name.encode()))
+
+
+class Access(ctypes.Structure):
+    """``FakeCudaAccess``."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_ulonglong), ("written", ctypes.c_int))
+
+
+def note_kernels(*accesses: tuple[int, int, bool]) -> None:
+    """What kernels touch that this thread launches from now on: address, bytes, whether they are written."""
+    driver.tvm_sched_kernel_accesses((Access * len(accesses))(*accesses), len(accesses))
+
+
+def conflict() -> str:
+    """What two operations touch that no order has; empty where there are none."""
+    text = ctypes.create_string_buffer(1000)
+    return text.value.decode() or "?" if driver.fake_cuda_conflicts(text, len(text)) else ""
+
+
+def main(cases: dict[str, Any]) -> None:
+    """Run the case that the command line names; operations without order fail it, whatever the values were."""
+    cases[sys.argv[1]]()
+    if text := conflict():
+        sys.exit(text)
 
 
 def view(tensor: Any) -> np.ndarray[Any, Any]:
@@ -349,4 +374,4 @@ def images_are_launched_with_their_pointers() -> None:
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    main(globals())

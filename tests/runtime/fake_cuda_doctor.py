@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from fake_cuda_cases import driver, modules, register
+from fake_cuda_cases import driver, main, modules, register
 
 from tvm_sched.doctor import gpus
 from tvm_sched.doctor.against import against_checks
@@ -69,4 +67,4 @@ def machines_are_described() -> None:
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    main(globals())

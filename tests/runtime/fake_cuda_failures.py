@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 from fake_cuda_cases import calls, driver, modules, relay, same
+from runtime_plans import PlanBuilder
 
 from tvm_sched.errors import ExecutionError
 
@@ -68,6 +69,19 @@ def inputs_may_begin_anywhere() -> None:
         same(module.run(x), cpu.run(x.copy()))
         strided = memory[begin : begin + 8 : 2]
         same(module.run(strided), cpu.run(strided.copy()))
+
+
+def large_inputs_and_outputs_are_copied_whole() -> None:
+    """Several threads copy them; the last byte is beyond equal parts."""
+    for size in ((4 << 20) + 1, (8 << 20) - 1):
+        builder = PlanBuilder("large", "cuda", 1)
+        x, out = builder.argument("x", [size], "uint8"), builder.output([size], "uint8")
+        here = builder.arena(0, [size], "uint8")
+        builder.copy(here, out, [builder.copy(x, here)])
+        module = builder.module()
+        value = np.random.default_rng(size).integers(0, 256, size, "uint8")
+        for turn in (0, 1):
+            same(module.run(value ^ turn), [value ^ turn])
 
 
 if __name__ == "__main__":

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from typing import Any
 
 import fake_cuda_cases
 import numpy as np
-from fake_cuda_cases import as_bytes, driver, modules, same, trace
+from fake_cuda_cases import as_bytes, driver, main, modules, same, trace
 
 from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.pipeline import plan_pipeline
@@ -93,4 +92,4 @@ def a_fault_fails_one_batch_of_a_pipeline() -> None:
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    main(globals())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-import sys
 
 import fake_cuda_cases
 import msgspec
 import numpy as np
 import pytest
-from fake_cuda_cases import driver, expect, register, same
+from fake_cuda_cases import driver, expect, main, register, same
 
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.execution_plan import ShapesOnly, check_states, emit_plan
@@ -142,4 +141,4 @@ def a_module_goes_while_pythons_kernels_still_run() -> None:
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    main(globals())

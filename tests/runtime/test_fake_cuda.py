@@ -18,8 +18,11 @@ CASES = {
         ("values_equal_the_cpus", 4, 1),
         ("values_equal_the_cpus", 4, 0),
         ("values_equal_the_cpus", 1, 1),
+        ("values_equal_the_cpus", 4, 2),
+        ("values_equal_the_cpus", 4, 3),
         ("graphs_give_the_same_values", 4, 1),
         ("graphs_give_the_same_values", 4, 0),
+        ("graphs_give_the_same_values", 4, 3),
         ("graphs_note_the_branch_first_that_shall_start_last", 1, 1),
         ("warm_runs_move_nothing", 4, 1),
         ("instances_share_parameters", 4, 0),
@@ -38,6 +41,7 @@ CASES = {
         ("tensors_on_gpus_follow_the_callers_stream", 1, 1),
         ("tensors_on_the_default_stream_and_on_several_gpus", 4, 1),
         ("tensors_on_the_default_stream_and_on_several_gpus", 4, 0),
+        ("tensors_on_the_default_stream_and_on_several_gpus", 4, 3),
         ("what_a_run_leaves_behind", 2, 1),
         ("tensors_that_cannot_be_taken_are_refused", 3, 1),
         ("workspaces_are_shared_by_a_stream_and_go_with_it", 1, 1),
@@ -48,6 +52,17 @@ CASES = {
         ("a_failed_run_leaves_states_as_they_were", 4, 1),
         ("a_gpu_without_room_leaves_states_as_they_were", 4, 1),
         ("a_module_goes_while_pythons_kernels_still_run", 4, 1),
+    ],
+    "fake_cuda_order": [
+        ("what_no_order_has_is_told_whatever_the_time", 4, 1),
+        ("what_is_freed_or_destroyed_is_not_waited_for", 4, 1),
+        ("graphs_are_checked_by_their_edges", 4, 1),
+        ("independent_nodes_of_a_graph_come_in_any_order", 4, 1),
+        ("pinned_memory_has_its_flags_and_its_limit", 4, 1),
+        ("peers_reach_what_their_direction_allows", 4, 2),
+        ("peers_reach_what_their_direction_allows", 4, 3),
+        ("a_failure_of_each_call_is_told_and_leaves_nothing", 4, 1),
+        ("a_failure_of_each_call_is_told_and_leaves_nothing", 4, 0),
     ],
     "fake_cuda_cold_start": [
         ("parameters_are_pinned_where_the_file_is_mapped", 1, 1),
@@ -61,6 +76,7 @@ CASES = {
         ("a_capture_that_fails_anywhere_is_ended", 4, 1),
         ("outputs_are_taken_again_once_nobody_holds_them", 1, 1),
         ("inputs_may_begin_anywhere", 1, 1),
+        ("large_inputs_and_outputs_are_copied_whole", 1, 1),
     ],
     "fake_cuda_doctor": [
         ("artifacts_are_healthy", 4, 1),
@@ -68,8 +84,12 @@ CASES = {
         ("machines_are_described", 3, 0),
     ],
 }
-"""By script: cases, with the number of GPUs, and whether these reach each other's memory."""
+"""By script: cases, with the number of GPUs, and which of these reach each other's memory: 0 none, 1 all, 2 those of a pair
+(0 and 1, 2 and 3), 3 each reaches those with a higher number."""
 AGAIN = [
+    ("values_equal_the_cpus", 4, 2),
+    ("graphs_give_the_same_values", 4, 3),
+    ("a_failure_of_each_call_is_told_and_leaves_nothing", 4, 0),
     ("values_equal_the_cpus", 1, 1),
     ("graphs_give_the_same_values", 4, 0),
     ("tensors_on_the_default_stream_and_on_several_gpus", 4, 0),

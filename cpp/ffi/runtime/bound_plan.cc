@@ -14,6 +14,28 @@ namespace tvm_sched::runtime {
 namespace ffi = tvm::ffi;
 using ffi::Tensor;
 
+namespace {
+
+/// While a kernel is called, a driver that checks the order of accesses knows what it touches.
+class NotedTensors {
+ public:
+  NotedTensors(const ffi::AnyView* arguments, int count, int inputs) {
+    if (!cuda::ChecksOrder()) return;
+    std::vector<cuda::Access> accesses;
+    for (int k = 0; k < count; ++k) {
+      const auto tensor = arguments[k].cast<DLTensor*>();
+      accesses.push_back({static_cast<const char*>(tensor->data) + tensor->byte_offset,
+                          ffi::GetDataSize(*tensor), k >= inputs});
+    }
+    cuda::NoteKernelAccesses(accesses);
+  }
+  ~NotedTensors() { cuda::NoteKernelAccesses({}); }
+  NotedTensors(const NotedTensors&) = delete;
+  NotedTensors& operator=(const NotedTensors&) = delete;
+};
+
+}  // namespace
+
 BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, const Lookup& lookup,
                      std::shared_ptr<const cuda::Devices> devices, std::vector<bool> elsewhere)
     : plan_(std::move(plan)), devices_(std::move(devices)), elsewhere_(std::move(elsewhere)) {
@@ -107,7 +129,10 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
 Kernel BoundPlan::CallOf(int step, ffi::Function function) const {
   const std::vector<ffi::AnyView>& arguments = arguments_[step];
   return [list = arguments.data(), count = static_cast<int>(arguments.size()),
-          function = std::move(function)] {
+          inputs = static_cast<int>(plan_->steps[step].inputs.size()),
+          on_gpus = devices_ != nullptr, function = std::move(function)] {
+    std::optional<NotedTensors> noted;
+    if (on_gpus) noted.emplace(list, count, inputs);
     ffi::Any result;
     function.CallPacked(list, count, &result);
   };

@@ -6,11 +6,9 @@
 #include <atomic>
 #include <new>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "ffi/runtime/tensors.h"
-#include "runtime/cores.h"
 
 namespace tvm_sched::runtime {
 
@@ -35,24 +33,6 @@ Tensor AllocateOnGpu(const TensorSpec& spec, int gpu, const cuda::Devices& devic
   }
   const std::shared_ptr<std::byte> memory = devices.AllocateOnGpu(gpu, spec.size());
   return ViewTensor(spec, memory, memory.get(), device);
-}
-
-/// A copy within the host's memory, large ones by several threads: one core moves some 10 GB/s, a
-/// fifth of what a GPU's bus does.
-void CopyOnHost(std::byte* to, const std::byte* from, Bytes size) {
-  constexpr std::int64_t kPart = 2 << 20, kMostThreads = 8;
-  static const std::int64_t cores = Cores();
-  const std::int64_t parts =
-      std::clamp<std::int64_t>(size.count / kPart, 1, std::min(cores, kMostThreads));
-  const std::int64_t each = (size.count / parts + 63) / 64 * 64;
-  const auto copy = [=](std::int64_t part) {
-    const std::int64_t begin = std::min(part * each, size.count);
-    std::copy_n(from + begin, std::min(each, size.count - begin), to + begin);
-  };
-  std::vector<std::thread> threads;
-  for (std::int64_t part = 1; part < parts; ++part) threads.emplace_back(copy, part);
-  copy(0);
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
@@ -162,7 +142,7 @@ GivenMemory::Tensors GivenMemory::Allocate(const Places& places) {
 void GivenMemory::Fill(const Tensors& arguments, const Places& places) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (OnGpu(arguments[i])) continue;
-    CopyOnHost(At(Argument(i), places), DataOf(arguments[i]), SizeOf(Argument(i)));
+    cuda::CopyOnHost(At(Argument(i), places), DataOf(arguments[i]), SizeOf(Argument(i)));
   }
 }
 
@@ -191,7 +171,7 @@ std::vector<cuda::Exchange> GivenMemory::Exchanges(const Tensors& arguments, con
 void GivenMemory::Collect(const Tensors& outputs, const Places& places) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (OnGpu(outputs[i])) continue;
-    CopyOnHost(DataOf(outputs[i]), At(Output(i), places), SizeOf(Output(i)));
+    cuda::CopyOnHost(DataOf(outputs[i]), At(Output(i), places), SizeOf(Output(i)));
   }
 }
 

@@ -48,7 +48,7 @@ void StateStore::Place(const Plan& plan, const std::shared_ptr<const cuda::Devic
     const Bytes size = entry.spec.size();
     if (entry.devices != devices) {
       const Memory pinned = devices->AllocateHost(size);
-      std::copy_n(entry.current.get(), size.count, pinned.get());
+      cuda::CopyOnHost(pinned.get(), entry.current.get(), size);
       Memory current = devices->AllocateCopy(state.device, pinned.get(), size);
       Memory next = devices->AllocateOnGpu(gpu, size);
       entry = {entry.spec, devices, gpu, std::move(current), std::move(next)};
@@ -98,7 +98,7 @@ Tensor StateStore::OnHost(const Entry& entry) {
   const cuda::ContextGuard guard;
   const std::shared_ptr<std::byte> pinned = entry.devices->AllocateHost(size);
   entry.devices->CopyAndWait(entry.gpu, pinned.get(), entry.current.get(), size);
-  std::copy_n(pinned.get(), size.count, DataOf(tensor));
+  cuda::CopyOnHost(DataOf(tensor), pinned.get(), size);
   return tensor;
 }
 

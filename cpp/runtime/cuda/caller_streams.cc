@@ -67,4 +67,11 @@ bool CallerStreams::Finished() const {
   return true;
 }
 
+void CallerStreams::Drain() const {
+  for (const Exchange& exchange : exchanges_) {
+    devices_->EnterGpu(exchange.gpu);  // the default stream is the context's
+    Driver().StreamSynchronize(exchange.stream);
+  }
+}
+
 }  // namespace tvm_sched::runtime::cuda

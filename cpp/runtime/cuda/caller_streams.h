@@ -41,6 +41,8 @@ class CallerStreams {
   void Leave(const std::vector<Event>& ends);
   /// Whether what leaves has left. Throws where a GPU failed.
   bool Finished() const;
+  /// Wait for what was copied, whatever fails.
+  void Drain() const;
 
  private:
   struct Marks {

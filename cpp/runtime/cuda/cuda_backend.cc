@@ -66,9 +66,7 @@ CudaBackend::~CudaBackend() {
   try {
     const cuda::ContextGuard guard;
     // Streams wait for each other's events, so all have ended before the first one goes.
-    for (const StreamOfQueue& stream : streams_) {
-      Driver().StreamSynchronize(stream.handle.get());
-    }
+    Drain();
     for (const StreamOfQueue& stream : streams_) {
       devices_->Enter(stream.device);
       cuda::EndStream(stream.handle.get());
@@ -155,20 +153,25 @@ Bytes CudaBackend::TakeNextLoads(int step, const std::byte* to, const std::byte*
 
 void CudaBackend::MakeTimers() {
   if (!starts_.empty()) return;
+  std::vector<cuda::EventHandle> starts, ends;  // all or none
+  std::map<int, Anchor> anchors;
   for (const StepRoute& route : routes_.steps) {
     devices_->Enter(streams_[route.stream].device);
-    starts_.push_back(cuda::MakeEvent(cuda::kEventDefault));
-    timed_ends_.push_back(cuda::MakeEvent(cuda::kEventDefault));
+    starts.push_back(cuda::MakeEvent(cuda::kEventDefault));
+    ends.push_back(cuda::MakeEvent(cuda::kEventDefault));
   }
   for (std::size_t s = 0; s < streams_.size(); ++s) {
     const int gpu = devices_->Gpu(streams_[s].device);
-    if (anchors_.count(gpu) > 0) continue;
+    if (anchors.count(gpu) > 0) continue;
     devices_->Enter(streams_[s].device);
-    anchors_[gpu] = {cuda::MakeEvent(cuda::kEventDefault),
-                     cuda::MakeEvent(cuda::kEventDefault),
-                     {},
-                     static_cast<int>(s)};
+    anchors[gpu] = {cuda::MakeEvent(cuda::kEventDefault),
+                    cuda::MakeEvent(cuda::kEventDefault),
+                    {},
+                    static_cast<int>(s)};
   }
+  starts_ = std::move(starts);
+  timed_ends_ = std::move(ends);
+  anchors_ = std::move(anchors);
 }
 
 const cuda::PinnedParameter& CudaBackend::PinnedOf(int step) const {
@@ -358,20 +361,41 @@ void CudaBackend::Record(int step) {
   Check(Driver().EventRecord(EndOf(step), mine.handle.get()), "an event was refused");
 }
 
+void CudaBackend::CheckStream(cuda::Result result, const StreamOfQueue& stream) const {
+  if (result == cuda::kSuccess) return;  // the text costs what the query does
+  Check(result, "a kernel or copy failed on GPU " + std::to_string(devices_->Gpu(stream.device)));
+}
+
 bool CudaBackend::Finished() {
   for (const StreamOfQueue& stream : streams_) {
     const cuda::Result result = Driver().StreamQuery(stream.handle.get());
     if (result == cuda::kNotReady) return false;
-    Check(result, "a kernel or copy failed on GPU " + std::to_string(devices_->Gpu(stream.device)));
+    CheckStream(result, stream);
   }
   return callers_.Finished();
+}
+
+void CudaBackend::Drain() noexcept {
+  try {
+    // Those first that others wait for.
+    for (const auto& [key, staged] : staged_) staged->Drain();
+    for (const StreamOfQueue& stream : streams_) {
+      Driver().StreamSynchronize(stream.handle.get());
+    }
+    callers_.Drain();
+  } catch (const cuda::CudaError&) {
+    // A forked child: all of it is the parent's. Or a GPU is lost, and nothing runs there.
+  }
 }
 
 void CudaBackend::Sleep(Nanoseconds limit) {
   std::vector<cuda::Stream> streams;
   for (const StreamOfQueue& stream : streams_) {
-    if (Driver().StreamQuery(stream.handle.get()) == cuda::kNotReady) {
+    const cuda::Result result = Driver().StreamQuery(stream.handle.get());
+    if (result == cuda::kNotReady) {
       streams.push_back(stream.handle.get());
+    } else {
+      CheckStream(result, stream);
     }
   }
   if (streams.empty()) {

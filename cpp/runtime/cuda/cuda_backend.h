@@ -62,6 +62,7 @@ class CudaBackend final : public Backend, public Streams {
   void Wait(int step, int earlier) override;
   void Record(int step) override;
   bool Finished() override;
+  void Drain() noexcept override;
   void Sleep(Nanoseconds limit) override;
   bool Ended(int step) override;
   Interval TimesOf(int step) override;
@@ -101,6 +102,7 @@ class CudaBackend final : public Backend, public Streams {
   void PassTurn();
   cuda::Stream Enter(int step);
   cuda::Event EndOf(int step) const { return (timed_ ? timed_ends_ : ends_)[step].get(); }
+  void CheckStream(cuda::Result result, const StreamOfQueue& stream) const;
   void Follow(cuda::Stream stream, const StreamOfQueue& earlier);
 
   std::shared_ptr<const Plan> plan_;

@@ -27,10 +27,11 @@ class Devices {
   void EnterGpu(int gpu) const;
   /// Whether a GPU is one of a device.
   bool Uses(int gpu) const;
-  /// Whether a copy between two devices goes straight, on one GPU or between peers.
-  bool Reaches(int from, int to) const { return Joined(gpus_[from], gpus_[to]); }
-  /// The same of GPUs.
-  bool Joined(int from, int to) const { return from == to || peers_[from][to]; }
+  /// Whether a copy from one device to another goes straight, on one GPU or between peers: the
+  /// receiver, which does it, reaches the sender's memory.
+  bool Reaches(int from, int to) const { return Joined(gpus_[to], gpus_[from]); }
+  /// Whether kernels and copies of a GPU reach the memory of another.
+  bool Joined(int gpu, int other) const { return gpu == other || peers_[gpu][other]; }
 
   /// Whether all GPUs read registered memory of the host at the host's addresses, and whether they
   /// take what the process itself may only read.
@@ -60,6 +61,10 @@ class Devices {
   std::vector<Context> contexts_;  // of each GPU; null for those that are not used
   std::vector<std::vector<bool>> peers_;
 };
+
+/// Copy within the host's memory, to or from pinned memory; much by several threads, since one core
+/// moves some 10 GB/s, a fifth of what a GPU's bus does.
+void CopyOnHost(std::byte* to, const std::byte* from, Bytes size);
 
 }  // namespace tvm_sched::runtime::cuda
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <utility>
 
@@ -22,13 +23,21 @@ std::string FileName() {
   return named != nullptr && *named != '\0' ? named : "libcuda.so.1";
 }
 
-DriverApi Open() {
+using NoteAccesses = void (*)(const Access*, int);
+
+struct Library {
+  DriverApi api;
+  NoteAccesses kernels = nullptr, host = nullptr;  // of a driver that checks the order
+};
+
+Library Open() {
   const std::string file = FileName();
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     throw CudaMissingError("the CUDA driver cannot be loaded (" + std::string(dlerror()) + ")");
   }
-  DriverApi api;
+  Library found;
+  DriverApi& api = found.api;
 #define TVM_SCHED_CUDA_RESOLVE(member, symbol, ...)                             \
   api.member = reinterpret_cast<decltype(api.member)>(dlsym(library, #symbol)); \
   if (api.member == nullptr) {                                                  \
@@ -38,7 +47,9 @@ DriverApi Open() {
   }
   TVM_SCHED_CUDA_FUNCTIONS(TVM_SCHED_CUDA_RESOLVE)
 #undef TVM_SCHED_CUDA_RESOLVE
-  return api;
+  found.kernels = reinterpret_cast<NoteAccesses>(dlsym(library, "tvm_sched_kernel_accesses"));
+  found.host = reinterpret_cast<NoteAccesses>(dlsym(library, "tvm_sched_host_accesses"));
+  return found;
 }
 
 std::string DescribeWith(const DriverApi& api, Result result) {
@@ -54,17 +65,21 @@ std::string DescribeWith(const DriverApi& api, Result result) {
 constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
 constexpr const char* kMostConnections = "32";
 
+/// A driver that checks the order; null until it is opened: who notes an access does not open it.
+std::atomic<const Library*> checking{nullptr};
+
 struct Opened {
-  DriverApi api = Open();
+  Library library = Open();
   pid_t owner = getpid();
 
   Opened() {
     const StageTimer timer("driver");
     setenv(kConnections, kMostConnections, /*overwrite=*/0);
-    if (const Result result = api.Init(0); result != kSuccess) {
+    if (const Result result = library.api.Init(0); result != kSuccess) {
       throw CudaMissingError("the CUDA driver finds no usable device: cuInit gave " +
-                             DescribeWith(api, result));
+                             DescribeWith(library.api, result));
     }
+    if (library.kernels != nullptr && library.host != nullptr) checking.store(&library);
   }
 };
 
@@ -86,16 +101,40 @@ const DriverApi& Driver() {
         "this process was forked from one that uses CUDA, which does not survive a fork: start "
         "processes with \"spawn\", or run the model in the child only");
   }
-  return opened.api;
+  return opened.library.api;
 }
 
-std::string Describe(Result result) { return DescribeWith(TheDriver().api, result); }
+namespace {
+
+/// None in a forked child, where a thread that is not there may hold the driver's lock.
+const Library* Checking() {
+  const Library* library = checking.load();
+  return library != nullptr && TheDriver().owner == getpid() ? library : nullptr;
+}
+
+}  // namespace
+
+bool ChecksOrder() { return Checking() != nullptr; }
+
+void NoteKernelAccesses(const std::vector<Access>& accesses) {
+  const Library* library = Checking();
+  if (library == nullptr) return;
+  library->kernels(accesses.data(), static_cast<int>(accesses.size()));
+}
+
+void NoteHostAccesses(const std::vector<Access>& accesses) {
+  const Library* library = Checking();
+  if (library == nullptr) return;
+  library->host(accesses.data(), static_cast<int>(accesses.size()));
+}
+
+std::string Describe(Result result) { return DescribeWith(TheDriver().library.api, result); }
 
 ContextGuard::ContextGuard() {
   Check(Driver().ContextGetCurrent(&former_), "asking for the context failed");
 }
 
-ContextGuard::~ContextGuard() { TheDriver().api.ContextSetCurrent(former_); }
+ContextGuard::~ContextGuard() { TheDriver().library.api.ContextSetCurrent(former_); }
 
 void Check(Result result, const std::string& what) {
   if (result == kSuccess) return;

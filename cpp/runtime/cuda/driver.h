@@ -2,8 +2,10 @@
 #ifndef TVM_SCHED_RUNTIME_CUDA_DRIVER_H_
 #define TVM_SCHED_RUNTIME_CUDA_DRIVER_H_
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "runtime/cuda/driver_api.h"
 
@@ -53,6 +55,21 @@ class ContextGuard {
  private:
   Context former_ = nullptr;
 };
+
+/// Bytes that are read, or written.
+struct Access {
+  const void* data;
+  unsigned long long size;
+  int written;
+};
+
+/// Whether the driver checks the order of accesses, as the one of the tests does: it has the
+/// functions tvm_sched_kernel_accesses and tvm_sched_host_accesses. NVIDIA's has not.
+bool ChecksOrder();
+/// Tell such a driver what the kernels touch that this thread launches from now on, and what the
+/// host touches now. Others are told nothing.
+void NoteKernelAccesses(const std::vector<Access>& accesses);
+void NoteHostAccesses(const std::vector<Access>& accesses);
 
 /// "CUDA_ERROR_INVALID_VALUE (invalid argument)"
 std::string Describe(Result result);

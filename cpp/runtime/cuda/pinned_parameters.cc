@@ -226,6 +226,7 @@ void PinnedParameters::Read(const Piece& piece) const {
     const std::int64_t to = std::min(piece.end - segment->offset, source.size.count);
     if (from >= to) continue;
     std::byte* target = region.base + segment->offset + from;
+    NoteHostAccesses({{target, static_cast<unsigned long long>(to - from), 1}});
     if (source.file) {
       source.file->Read(target, source.data - source.file->data() + from, to - from);
     } else {

@@ -21,6 +21,8 @@ class StagedCopy {
   /// Copy as a part of `receiver`, a stream on the receiving device: after what was issued there
   /// before, and before what will be. One caller at a time.
   void Issue(DevicePointer to, DevicePointer from, Bytes size, Stream receiver);
+  /// Wait for what was sent, whatever fails.
+  void Drain() const { Driver().StreamSynchronize(sender_.get()); }
 
  private:
   struct Slot {

@@ -11,7 +11,7 @@ import typer
 
 from ..errors import InputError
 from ..file_cache import compiled_models
-from .attached_commands import DEPLOY
+from .attached_commands import START
 from .evidence import EvidenceFolder, store_all
 from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
 from .interrupt import interruptible
@@ -88,7 +88,7 @@ class ArtifactFiles:
     evidence: EvidenceFolder = None
 
 
-@command(app, "compile", ".report.compilation:CompilationSummary", panel=DEPLOY, apart=True)
+@command(app, "compile", ".report.compilation:CompilationSummary", panel=START, apart=True)
 def compile_model(
     out: Output,
     *,
@@ -219,7 +219,7 @@ class EmulationOptions:
     ] = None
 
 
-@command(app, "run", (".report.measurement:RunSummary", ".report.stages:PipelineRunSummary"), panel=DEPLOY)
+@command(app, "run", (".report.measurement:RunSummary", ".report.stages:PipelineRunSummary"), panel=START)
 def run(
     out: Output,
     *,

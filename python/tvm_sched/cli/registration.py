@@ -80,7 +80,6 @@ class LateCommand(TyperCommand):
 
 app = typer.Typer(
     cls=AttachedCommands,
-    no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .attached_commands import PLAN
+from .attached_commands import PLAN, START
 from .evidence import store_evidence
 from .inputs import (
     JSON,
@@ -206,7 +206,7 @@ class ScheduleFiles(ViewOptions):
     evidence: EvidenceFile = None
 
 
-@command(app, "schedule", ".report.summaries:ScheduledModels", panel=PLAN, apart=True)
+@command(app, "schedule", ".report.summaries:ScheduledModels", panel=START, apart=True)
 def schedule(
     out: Output,
     *,

@@ -110,24 +110,27 @@ Fault CheckPointers(const Kernel& kernel, const Arguments& arguments,
     std::uintptr_t address = 0;
     std::memcpy(&address, arguments.addresses[k], sizeof(address));
     if (address == 0) continue;
-    const int owner = OwnerOf(address, 1);
-    if (owner == -1 || owner == context.device || context.peers.count(owner) > 0) continue;
-    return {cuda_emulator::kIllegalAddress,
-            "kernel \"" + std::string(kernel.name) + "\": argument " + std::to_string(k) +
-                (owner == -2 ? " is no address of GPU " + std::to_string(context.device)
-                             : " lies on GPU " + std::to_string(owner) + ", which GPU " +
-                                   std::to_string(context.device) + " does not reach")};
+    const std::string why = WhyNotReached(address, context);
+    if (why.empty()) continue;
+    return {cuda_emulator::kIllegalAddress, "kernel \"" + std::string(kernel.name) +
+                                                "\": argument " + std::to_string(k) + " " + why};
   }
   return {};
 }
 
 void Remember(const Fault& fault) {
+  if (fault.code == 0) return;
   std::lock_guard lock(TheState().mutex);
-  State& state = TheState();
-  if (fault.code == 0 || state.fault != kOk) return;
-  state.fault = fault.code;
-  state.fault_text = fault.text;
-  std::fprintf(stderr, "emulated GPU: %s\n", fault.text.c_str());
+  if (TheState().fault == kOk) SetFault(fault.code, fault.text);
+}
+
+std::vector<std::uintptr_t> PointersOf(const Kernel& kernel, const Arguments& arguments) {
+  std::vector<std::uintptr_t> pointers;
+  for (unsigned k = 0; k < kernel.count; ++k) {
+    if (!kernel.parameters[k].pointer) continue;
+    std::memcpy(&pointers.emplace_back(), arguments.addresses[k], sizeof(std::uintptr_t));
+  }
+  return pointers;
 }
 
 int CheckLaunch(const FunctionRecord& function, const Launch& launch) {
@@ -165,12 +168,17 @@ EXPORT int cuModuleLoadData(ModuleRecord** module, const void* bytes) {
   auto* image = static_cast<Image*>(dlsym(library, "cuda_emulator_image"));
   image->device = &cuda_emulator::kDevice;
   *module = new ModuleRecord{current, library, image};
+  std::lock_guard lock(TheState().mutex);
+  ++TheState().modules;
   return kOk;
 }
 
 // The library stays: a stream may still run its kernels.
 EXPORT int cuModuleUnload(ModuleRecord* module) {
+  ENTER_ALWAYS(cuModuleUnload);
+  std::lock_guard lock(TheState().mutex);
   delete module;
+  --TheState().modules;
   return kOk;
 }
 
@@ -200,9 +208,8 @@ EXPORT int cuLaunchKernel(FunctionRecord* function, unsigned gx, unsigned gy, un
                           StreamRecord* stream, void** given, void** extra) {
   ENTER(cuLaunchKernel);
   std::lock_guard lock(TheState().mutex);
-  if (stream == nullptr || stream->context != current || function->context != current) {
-    return kInvalidContext;
-  }
+  if (stream == nullptr || Resolve(stream) == nullptr) return kInvalidHandle;
+  if (stream->context != current || function->context != current) return kInvalidContext;
   if (extra != nullptr) return kInvalidValue;
   Launch launch{function->kernel, {gx, gy, gz}, {bx, by, bz}, shared, 0, TheState().random()};
   launch.largest_shared = static_cast<std::size_t>(
@@ -215,6 +222,7 @@ EXPORT int cuLaunchKernel(FunctionRecord* function, unsigned gx, unsigned gy, un
     if (fault.code == 0) fault = cuda_emulator::Run(launch, arguments->addresses.data());
     Remember(fault);
   };
-  Submit(stream, run, 'K');
+  Submit(stream, run, 'K',
+         KernelTouching(function->kernel->name, PointersOf(*function->kernel, *arguments)));
   return kOk;
 }

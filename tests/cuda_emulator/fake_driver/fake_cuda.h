@@ -4,7 +4,20 @@
 
 extern "C" {
 
-/// Forget all former settings: `devices` GPUs of `memory` bytes, which are peers or not.
+/// Bytes that a kernel or the host touches.
+struct FakeCudaAccess {
+  const void* data;
+  unsigned long long size;
+  int written;
+};
+
+/// What was made and not destroyed.
+struct FakeCudaLive {
+  int streams, events, graphs, executables, modules;
+};
+
+/// Forget all former settings: `devices` GPUs of `memory` bytes. `peers`: 0 none, 1 all, 2 those of
+/// a pair (0 and 1, 2 and 3), 3 each reaches those with a higher number.
 void fake_cuda_configure(int devices, long long memory, int peers);
 
 /// Let the call after `skip` further ones of a function ("cuMemcpyAsync") fail with `code`.
@@ -23,6 +36,21 @@ void fake_cuda_trace(char* text, int size);
 
 /// Bytes that are allocated and not freed: on devices, or pinned (`device` -1).
 long long fake_cuda_allocated(int device);
+
+/// How many bytes may be pinned.
+void fake_cuda_limit_pinned(long long bytes);
+
+/// How many accesses without order there were, and of the first one, what was wrong.
+int fake_cuda_conflicts(char* text, int size);
+
+void fake_cuda_live(FakeCudaLive* live);
+
+/// What the kernels touch that this thread launches from now on. Of other memory that their
+/// arguments point to all that was allocated with it counts as written.
+void tvm_sched_kernel_accesses(const FakeCudaAccess* accesses, int count);
+
+/// What the host touches now; memory that is not pinned is left out.
+void tvm_sched_host_accesses(const FakeCudaAccess* accesses, int count);
 }
 
 #endif  // TVM_SCHED_TESTS_CUDA_EMULATOR_FAKE_CUDA_H_

@@ -228,7 +228,9 @@ FAKE_EXPORT int cublasLtMatmul(Handle* handle, MatmulDesc* desc, const void* alp
                         third,
                         out,
                         algorithm->workspace > 0 ? static_cast<float*>(workspace) : nullptr};
-  const int status = Enqueue(stream, [product] { product.Run(); });
+  const std::vector<const void*> arguments{
+      left, right, third, out, product.workspace, desc->epilogue & kBias ? desc->bias : nullptr};
+  const int status = Enqueue(stream, [product] { product.Run(); }, "cublasLtMatmul", arguments);
   return status == 0
              ? 0
              : Refuse("cublasLtMatmul", kExecutionFailed, "the stream is of another context");

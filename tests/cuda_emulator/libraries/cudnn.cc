@@ -231,7 +231,10 @@ int Submit(const char* function, Handle* handle, const Call& call, int algorithm
   if (call.beta != 0) memory(call.summand, call.z, "the summand");
   if (why.empty() && needed > 0) why = WhyNotMemory(workspace, needed, 1, "the workspace");
   if (!why.empty()) return Refuse(function, kBadParam, why);
-  if (Enqueue(handle->stream, [call] { call.Run(); }) == 0) return 0;
+  const std::vector<const void*> arguments{call.input,     call.weights,
+                                           call.bias_data, call.summand,
+                                           call.output,    needed > 0 ? workspace : nullptr};
+  if (Enqueue(handle->stream, [call] { call.Run(); }, function, arguments) == 0) return 0;
   return Refuse(function, kExecutionFailed, "the handle's stream is of another context");
 }
 

@@ -22,17 +22,21 @@ std::string WhyNotMemory(const void* address, std::size_t bytes, std::size_t ali
     return std::string(what) + " is not at a multiple of " + std::to_string(alignment);
   }
   std::lock_guard lock(TheState().mutex);
-  const int owner = OwnerOf(number, bytes);
-  if (owner == -1 || owner == current->device || current->peers.count(owner) > 0) return "";
+  if (OwnerOf(number, bytes) != -2 && fake_cuda::WhyNotReached(number, *current).empty()) return "";
   return std::string(what) + ": " + std::to_string(bytes) + " bytes that GPU " +
          std::to_string(current->device) + " does not reach";
 }
 
-int Enqueue(void* stream, std::function<void()> work) {
+int Enqueue(void* stream, std::function<void()> work, const char* function,
+            const std::vector<const void*>& arguments) {
   std::lock_guard lock(TheState().mutex);
   StreamRecord* record = fake_cuda::Resolve(static_cast<StreamRecord*>(stream));
   if (record == nullptr || record->context != current) return fake_cuda::kInvalidContext;
-  fake_cuda::Submit(record, std::move(work), 'K');
+  std::vector<std::uintptr_t> addresses;
+  for (const void* address : arguments) {
+    if (address != nullptr) addresses.push_back(reinterpret_cast<std::uintptr_t>(address));
+  }
+  fake_cuda::Submit(record, std::move(work), 'K', fake_cuda::KernelTouching(function, addresses));
   return fake_cuda::kOk;
 }
 

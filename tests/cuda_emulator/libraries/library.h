@@ -19,8 +19,10 @@ int Refuse(const char* function, int status, const std::string& why);
 std::string WhyNotMemory(const void* address, std::size_t bytes, std::size_t alignment,
                          const char* what);
 
-/// Queue `work` behind what the stream has; a status of the driver.
-int Enqueue(void* stream, std::function<void()> work);
+/// Queue `work` behind what the stream has; a status of the driver. `arguments`: where the memory
+/// lies that it touches.
+int Enqueue(void* stream, std::function<void()> work, const char* function,
+            const std::vector<const void*>& arguments);
 
 /// `rows` x `columns` numbers that lie `row_step` and `column_step` elements apart.
 struct Matrix {

@@ -1,0 +1,237 @@
+"""Break the CUDA runtime and kernels in many small ways, one at a time; fail if the tests on emulated GPUs let one pass.
+
+``mutants.toml`` has the records: a file, a piece of it that occurs once, what stands in its place, and what that breaks. A
+record that no longer applies fails the command, too. Of C++ the one object is compiled anew and the library is linked in a
+folder of its own, which ``TVM_SCHED_LIBRARY`` names; the objects of the last build (``make build``) are the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+BUILD = ROOT / "build"
+LIBRARIES = ROOT / "python" / "tvm_sched" / "_lib"
+PAGE = ROOT / "docs" / "results" / "cuda_mutants.md"
+SECONDS = 150
+"""A mutant whose tests take longer hangs, which its tests would tell a person."""
+
+PYTEST = ("-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--no-header")
+EMULATED = ("tests/cuda_emulator/run.py", "--devices", "2", "--", sys.executable, "-m", "pytest", *PYTEST, "-m", "gpu")
+SUITES = {
+    "runtime": ("-m", "pytest", *PYTEST, "tests/runtime/test_fake_cuda.py"),
+    "libraries": (*EMULATED, "tests/cuda_emulator/cases_libraries.py", "tests/cuda/test_nvidia.py"),
+    "kernels": ("-m", "pytest", *PYTEST, "tests/cuda_emulator/test_own_kernels.py"),
+}
+"""What is run for a mutant, to its first failure."""
+
+
+HEAD = """\
+# Mutations of the CUDA runtime and kernels
+
+What the tests on [emulated GPUs](../../tests/cuda_emulator/README.md) say of the runtime and of kernels that are broken
+on purpose, one change at a time. Each record of `tests/cuda_emulator/mutants/mutants.toml` is built, and its tests run until
+one fails. A mutant that passes all tests fails the command, and so does a record that no longer applies.
+
+    make mutants
+
+{caught} of {count} mutants were caught, in {minutes:.0f} minutes on 2 cores that other work shared. *Order*: two operations
+touch the same bytes and nothing orders them, which the emulated driver tells whatever the values are. *Values*: results are
+wrong. *Refused*: the driver or the runtime refuses a call. *Assertion*: a test expects something else. *Time*: the tests
+hang.
+
+| what is broken | file | caught by | how |
+|---|---|---|---|"""
+
+
+class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One change that must not go unnoticed."""
+
+    file: str
+    old: str
+    new: str
+    breaks: str
+    tests: str = "runtime"
+
+    @property
+    def path(self) -> Path:
+        """The file that is changed."""
+        return ROOT / self.file
+
+    def changed(self) -> str:
+        """The file's text with the change."""
+        return self.path.read_text().replace(self.old, self.new)
+
+    def why_not(self) -> str:
+        """Why the record does not apply; empty where it does."""
+        if self.tests not in SUITES:
+            return f"there are no tests {self.tests!r}, only {', '.join(SUITES)}"
+        if not self.path.is_file():
+            return "there is no such file"
+        if self.old == self.new:
+            return "it changes nothing"
+        count = self.path.read_text().count(self.old)
+        return "" if count == 1 else f"the old text occurs {count} times: find it anew"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant: who caught it and how; nobody where it survived."""
+
+    caught_by: str
+    how: str
+
+
+def read_mutants() -> list[Mutant]:
+    """All records, checked."""
+    mutants = msgspec.toml.decode((HERE / "mutants.toml").read_bytes(), type=dict[str, list[Mutant]])["mutant"]
+    wrong = [f"{m.file}: {m.breaks}: {why}" for m in mutants if (why := m.why_not())]
+    if wrong:
+        sys.exit("records of tests/cuda_emulator/mutants/mutants.toml that no longer apply:\n" + "\n".join(wrong))
+    return mutants
+
+
+def command_of(output: str) -> str:
+    """Ninja's command that makes a file of the last build."""
+    listed = subprocess.run(
+        ["ninja", "-C", str(BUILD), "-t", "commands", "-s", output], capture_output=True, text=True, check=False
+    )
+    if listed.returncode != 0:
+        sys.exit(f"the library has not been built, run `make build` first: {listed.stderr or listed.stdout}")
+    return listed.stdout.strip().splitlines()[-1]
+
+
+def build(mutant: Mutant, folder: Path) -> dict[str, str]:
+    """Compile and link a mutant; the environment in which it is used."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if mutant.path.suffix != ".cc":
+        overlay = folder / "python"
+        shutil.rmtree(overlay, ignore_errors=True)
+        shutil.copytree(ROOT / "python", overlay, copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__"))
+        changed = overlay / mutant.path.relative_to(ROOT / "python")
+        changed.unlink()  # a link to the file itself
+        changed.write_text(mutant.changed())
+        return {"PYTHONPATH": str(overlay)}
+    source, made = folder / mutant.path.name, folder / f"{mutant.path.stem}.o"
+    source.write_text(mutant.changed())
+    known = f"CMakeFiles/tvm_sched_objects.dir/{mutant.file}.o"
+    compile_it = command_of(known).replace(str(mutant.path), str(source)).replace(known, str(made))
+    library = folder / "libtvm_sched.so"
+    link = command_of(str(LIBRARIES / "libtvm_sched.so")).replace(known, str(made))
+    link = link.replace(f"-o {LIBRARIES / 'libtvm_sched.so'}", f"-o {library}")
+    for command in (compile_it, link):
+        done = subprocess.run(command, shell=True, cwd=BUILD, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ValueError(f"does not compile: {done.stderr[-2000:]}")
+    for other in LIBRARIES.iterdir():  # which are looked for beside it
+        if not (folder / other.name).exists():
+            (folder / other.name).symlink_to(other)
+    return {"TVM_SCHED_LIBRARY": str(library)}
+
+
+def run(mutant: Mutant, variables: dict[str, str]) -> Outcome:
+    """Run the mutant's tests until one fails."""
+    paths = [variables.get("PYTHONPATH", ""), str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, *SUITES[mutant.tests]]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as tests:
+        try:
+            said = tests.communicate(timeout=SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(tests.pid, signal.SIGKILL)
+            tests.communicate()
+            return Outcome("the limit of time", f"more than {SECONDS} s")
+    if tests.returncode == 0:
+        return Outcome("", "")
+    failed = re.search(r"^FAILED \S+::(\S+)", said, re.MULTILINE)
+    return Outcome(_case(failed[1]) if failed else "", _reason(said))
+
+
+def _case(name: str) -> str:
+    """The part of a test's name that says what it is about."""
+    inner = re.search(r"\[(?:fake_cuda_\w+-)?(.*?)(?:-\d-\d)?\]", name)
+    return inner[1] if inner and name.startswith("test_without_a_gpu") else name
+
+
+def _reason(said: str) -> str:
+    """In a few words, how a failure showed."""
+    if "no order: " in said or "memory that is freed" in said:
+        return "order"
+    if re.search(r"Segmentation|double free|malloc\(\)|free\(\)|corrupt|assert status == 0.*\n?.*-\d+", said):
+        return "crash"
+    if "ExecutionError" in said or "emulated GPU:" in said:
+        return "refused"
+    if "Mismatched elements" in said or "not almost equal" in said or "Arrays are not equal" in said:
+        return "values"
+    return "assertion"
+
+
+def outcome_of(number: int, mutant: Mutant, folder: Path) -> Outcome:
+    """Build and run one mutant."""
+    here = folder / str(number)
+    try:
+        return run(mutant, build(mutant, here))
+    finally:
+        shutil.rmtree(here, ignore_errors=True)
+
+
+def page(mutants: list[Mutant], outcomes: list[Outcome], took: float) -> str:
+    """The table of results."""
+    caught = sum(bool(o.how) for o in outcomes)
+    lines = [HEAD.format(caught=caught, count=len(mutants), minutes=took / 60)]
+    for mutant, outcome in zip(mutants, outcomes, strict=True):
+        how = "time" if outcome.caught_by == "the limit of time" else outcome.how or "**survived**"
+        lines.append(f"| {mutant.breaks} | `{mutant.file.split('/')[-1]}` | {outcome.caught_by} | {how} |")
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    """Build and run all mutants, or those that are named; the status is 1 where one survives."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="those whose file or text contains this; writes no page")
+    parser.add_argument("--check", action="store_true", help="only look whether all records apply")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at once")
+    asked = parser.parse_args()
+    mutants = [m for m in read_mutants() if asked.only in f"{m.file} {m.breaks}"]
+    if asked.check:
+        print(f"{len(mutants)} records apply")
+        return
+    folder = BUILD / "mutants"
+    began = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
+        waiting = [pool.submit(outcome_of, n, mutant, folder) for n, mutant in enumerate(mutants)]
+        for mutant, future in zip(mutants, waiting, strict=True):
+            outcome = future.result()
+            print(f"{outcome.how or 'SURVIVED'}: {mutant.file}: {mutant.breaks}: {outcome.caught_by}", flush=True)
+    outcomes = [future.result() for future in waiting]
+    survivors = [m for m, o in zip(mutants, outcomes, strict=True) if not o.how]
+    if not asked.only:
+        PAGE.write_text(page(mutants, outcomes, time.monotonic() - began))
+    if survivors:
+        sys.exit(f"{len(survivors)} of {len(mutants)} mutants survived")
+    print(f"all of {len(mutants)} mutants were caught")
+
+
+if __name__ == "__main__":
+    main()
