@@ -1,5 +1,8 @@
 """Greedy text of small random models of each family: token by token what transformers computes in float64."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,9 @@ from language_truth import check_greedy
 from thorough import THOROUGH
 from tvm_sched.errors import InputError
 from tvm_sched.relax.language import GenerationOptions, compile_language_model, open_language_model
+from tvm_sched.schedulers import register as register_scheduler
 from tvm_sched.text_generation import Generator
+from tvm_sched_bench.testing import random_schedule
 from tvm_sched_bench.testing.language_models import VOCAB, configurations, save_model
 
 pytest.importorskip("torch")
@@ -18,9 +23,10 @@ QUICK = ("gpt2", "llama3", "gemma2", "mixtral", "qwen2_moe", "gpt_neox")
 """They run all lines: learned positions, scaled rotation, windows, caps, norms behind, experts, parallel layers."""
 
 
-def compiled(folder, topology="cpu1", **options):
-    given = {"context": 256, "pieces": (16, 64), **options}
-    return compile_language_model(folder, topology, GenerationOptions(**given), cost_model="roofline")
+def compiled(folder, topology="cpu1", scheduler=None, backend=None, **options):
+    given = GenerationOptions(**{"context": 256, "pieces": (16, 64), **options})
+    settings = {"cost_model": "roofline", "scheduler": scheduler, "backend": backend}
+    return compile_language_model(folder, topology, given, **settings)
 
 
 def prompt_of(length, seed=1):
@@ -69,6 +75,27 @@ def test_states_are_updated_in_place_and_stored_once(tmp_path):
     after = generator.module.get_state("values.1")
     changed = np.flatnonzero((before != after).any(axis=(0, 1, 3)))
     assert changed.tolist() == [9], "a step writes the row of its position"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("topology", "backend"), [("cpu2", None), ("v100-server", "emulated")])
+def test_several_devices_give_the_same_tokens(topology, backend, tmp_path):
+    """Operators in a random order of devices, so that states and rows are read from others."""
+    folder = save_model("llama", tmp_path)
+    register_scheduler("scattered")(lambda problem, workload, options: random_schedule(problem, 3))
+    model = compiled(folder, topology, pieces=(16,), scheduler="scattered", backend=backend)
+    plan = model.module.plans()[0]
+    used = {plan["queues"][step["queue"]].get("device") for step in plan["steps"] if step["kind"] == "kernel"}
+    assert len(used) > 1
+    prompt = prompt_of(21)
+    (text,) = Generator(model.module).generate([prompt], max_tokens=20, stop=())
+    check_greedy(folder, prompt, text.tokens)
+
+
+def test_gpus_are_refused(tmp_path):
+    with pytest.raises(InputError, match="the kernels of language models that generate text run on CPUs"):
+        compile_language_model(tmp_path, "v100-server", backend="cuda")
 
 
 def test_weights_of_pytorch_are_read_without_running_code(tmp_path):
@@ -136,3 +163,19 @@ def test_options_are_checked():
     ):
         with pytest.raises(InputError, match=message):
             GenerationOptions(**given)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["IgLM", "IgLM-S"])
+def test_trained_weights_give_the_tokens_of_transformers(name):
+    """GPT-2s that were trained on antibodies; the package `iglm` has them as pytorch_model.bin."""
+    package = importlib.util.find_spec("iglm")
+    if package is None:
+        pytest.skip("pip install --no-deps iglm brings the weights")
+    folder = Path(package.submodule_search_locations[0]) / "trained_models" / name
+    generator = Generator(compiled(folder, pieces=(16, 128)).module)
+    # [HEAVY] [HUMAN], then the first letters of a heavy chain.
+    vocabulary = (folder.parent / "vocab.txt").read_text().split()
+    prompt = [vocabulary.index(token) for token in ("[HEAVY]", "[HUMAN]", *"EVQLVESGGGLVQPGGSLRLSCAASGFNIK")]
+    (text,) = generator.generate([prompt], max_tokens=200, stop=())
+    check_greedy(folder, prompt, text.tokens)

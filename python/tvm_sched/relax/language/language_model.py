@@ -87,6 +87,11 @@ def compile_language_model(
 
     `CompiledModel.export` writes the artifact, which `tvm_sched.text_generation.Generator` loads.
     """
+    if settings.get("backend", getattr(topology, "backend", None)) == "cuda":
+        raise InputError(
+            "the kernels of language models that generate text run on CPUs: compile for a topology such as cpu1, without "
+            "the backend 'cuda'"
+        )
     model = folder if isinstance(folder, LanguageModel) else open_language_model(folder, options)
     return compile_model(model, topology, states=state_names(model.architecture), **settings)
 

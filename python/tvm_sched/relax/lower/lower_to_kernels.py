@@ -1,4 +1,4 @@
-"""LowerToKernels: lower Relax operators to kernel calls, and fold and name parameters."""
+"""LowerToKernels: libraries claim operators, TVM lowers and fuses the others; parameters are folded and named."""
 
 from __future__ import annotations
 

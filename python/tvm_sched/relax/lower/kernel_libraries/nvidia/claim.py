@@ -105,7 +105,7 @@ class Claimer(ViewRewriter):
         weights = constant_value(self.resolve(call.args[1]))
         while not result.activation:
             users = self.uses[result.end]
-            if len(users) != 1 or users[0] is None or users[0] in self.ends:
+            if len(users) != 1 or users[0] is None or users[0] in self.ends or users[0] in self.inside:
                 break
             if not self._take(result, self.definitions[users[0]], operation(call), axis, weights):
                 break
