@@ -42,10 +42,10 @@ class Epilogue:
 
 
 class Claimer(ViewRewriter):
-    """Replaces products and convolutions (NCHW or NHWC) in float32, float16 and bfloat16 by calls of kernels, with sums in float32.
+    """Replaces products and convolutions in float32, float16 and bfloat16 by calls of kernels, with sums in float32.
 
     A factor for each channel is folded into constant weights, and a constant summand becomes the bias. The call takes the
-    place of the last fused operator. Transposed operands of products are read in place.
+    place of the last fused operator. Convolutions are in NCHW or NHWC. Transposed operands of products are read in place.
     """
 
     types = TYPES
