@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import tvm_sched.cli
@@ -17,6 +16,7 @@ from tvm_sched.cli.attached_commands import PANELS
 from tvm_sched.relax.options import CompileOptions
 
 from .conftest import run_command
+from .every_command import every_command
 
 MEANINGS = {
     "--address": "Ray cluster",
@@ -32,6 +32,7 @@ MEANINGS = {
     "--batch-delay": "how long a request waits for others",
     "--cache-dtype": "number format of keys and values",
     "--carry": "output of the prefill that the decode takes",
+    "--chat": "prompts are messages",
     "--constant": "frozen input",
     "--context": "tokens of a sequence",
     "--contiguous": "ask for contiguous submodels",
@@ -50,6 +51,7 @@ MEANINGS = {
     "--emulation-scale": "slow-down of emulated devices",
     "--evidence": "what the lower bound rests on",
     "--for": "other runtime",
+    "--generate": "compile a language model for text",
     "--gpus": "GPU of each device of an artifact",
     "--graph": "CUDA graph",
     "--grpc-port": "port of gRPC",
@@ -66,6 +68,7 @@ MEANINGS = {
     "--limits": "what would fit",
     "--max-connections": "open connections",
     "--max-request-bytes": "size of a request",
+    "--max-tokens": "most tokens of a text",
     "--max-total-bytes": "size of all requests",
     "--measure": "measure on this machine",
     "--measured": "timeline that was measured",
@@ -89,6 +92,7 @@ MEANINGS = {
     "--parameters": "where parameters are",
     "--partitioner": "method that cuts into stages",
     "--phase": "phase of a language model",
+    "--pieces": "lengths of the plans for prompts",
     "--pin": "servers of the placement",
     "--port": "port of HTTP",
     "--precision": "number format of products",
@@ -111,6 +115,7 @@ MEANINGS = {
     "--schedulers": "names of schedulers",
     "--seed": "random seed",
     "--seeds": "runs with a seed each",
+    "--sequences": "texts at once",
     "--service": "request for a service",
     "--services": "file of services",
     "--shape": "shapes of inputs",
@@ -121,6 +126,7 @@ MEANINGS = {
     "--stop-after": "last pass of the compiler",
     "--streams": "how operators share streams",
     "--target": "latency to reach",
+    "--temperature": "how tokens are drawn",
     "--threads": "threads of CPU devices",
     "--throughput-floor": "least throughput",
     "--time-limit": "time of a method",
@@ -130,6 +136,9 @@ MEANINGS = {
     "--tls-certificate": "certificate of a server",
     "--tls-key": "key of a certificate",
     "--token-file": "tokens of clients",
+    "--tokens": "numbers of tokens in place of texts",
+    "--top-k": "how many tokens are drawn from",
+    "--top-p": "probability of the tokens that are drawn from",
     "--topology": "machine",
     "--trace": "Chrome trace",
     "--variants": "alternatives of fused kernels",
@@ -144,16 +153,7 @@ MEANINGS = {
 SHORT = {"-o": "--output", "-t": "--topology", "-s": "--scheduler", "-a": "--allocator", "-k": "--stages"}
 
 
-def commands(group, path=()):
-    for name in group.list_commands(None):
-        command = group.get_command(None, name)
-        if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
-
-
-ALL = dict(commands(typer.main.get_command(app)))
+ALL = every_command()
 
 
 def options(command):

@@ -49,6 +49,7 @@ CASES = {
     "fake_cuda_states": [
         ("states_pass_from_run_to_run", 4, 1),
         ("states_pass_from_run_to_run", 4, 0),
+        ("states_in_place_have_one_memory", 4, 1),
         ("a_failed_run_leaves_states_as_they_were", 4, 1),
         ("a_gpu_without_room_leaves_states_as_they_were", 4, 1),
         ("a_module_goes_while_pythons_kernels_still_run", 4, 1),
@@ -69,7 +70,14 @@ CASES = {
         ("memory_that_cannot_be_registered_is_allocated", 1, 1),
         ("a_module_goes_before_its_parameters_are_read", 1, 1),
         ("preparation_opens_the_gpu_and_stages_say_so", 1, 1),
+        ("small_loads_become_one_copy", 1, 1),
         ("a_fork_reads_anew", 1, 1),
+    ],
+    "fake_cuda_failures": [
+        ("a_capture_that_fails_anywhere_is_ended", 4, 1),
+        ("outputs_are_taken_again_once_nobody_holds_them", 1, 1),
+        ("inputs_may_begin_anywhere", 1, 1),
+        ("large_inputs_and_outputs_are_copied_whole", 1, 1),
     ],
     "fake_cuda_doctor": [
         ("artifacts_are_healthy", 4, 1),

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from tvm import relax
 
 from ....ir.attributes import get_compile_target
 from ....ir.tensor_types import dtype_of, static_shape
@@ -24,6 +25,9 @@ RESULTS = {
 }  # fmt: skip
 """Result types of a product, by the type of its operands."""
 
+LAYOUTS = (("NCHW", "OIHW", "NCHW"), ("NHWC", "OHWI", "NHWC"))
+"""Layouts of input, weights and output of a convolution."""
+
 
 @dataclass
 class Epilogue:
@@ -33,14 +37,15 @@ class Epilogue:
     inside: list[Any] = field(default_factory=list)
     weights: Any = None  # multiplied by the following factors; None if there are none
     bias: Any = None
+    residual: Any = None  # another tensor that is added
     activation: str = ""
 
 
 class Claimer(ViewRewriter):
-    """Replaces products and convolutions (NCHW) in float32, float16 and bfloat16 by calls of kernels, with sums in float32.
+    """Replaces products and convolutions in float32, float16 and bfloat16 by calls of kernels, with sums in float32.
 
     A factor for each channel is folded into constant weights, and a constant summand becomes the bias. The call takes the
-    place of the last fused operator. Transposed operands of products are read in place.
+    place of the last fused operator. Convolutions are in NCHW or NHWC. Transposed operands of products are read in place.
     """
 
     types = TYPES
@@ -76,12 +81,17 @@ class Claimer(ViewRewriter):
             arguments[1] = self._constant(epilogue.weights, dtype_of(weights), weights)
         if epilogue.bias is not None:
             arguments.append(self._constant(epilogue.bias, dtype_of(call), weights))
+        if epilogue.residual is not None:
+            arguments.append(self.value(epilogue.residual))
+            kernel["residual"] = True
         kernel.update(bias=epilogue.bias is not None, activation=epilogue.activation)
         out = static_shape(call) or ()
         source, filters = static_shape(call.args[0]) or (), static_shape(weights) or ()
         depth = prod(filters[1:]) if name == "nn.conv2d" else source[-1]
-        flops = prod(out) * (2 * depth + (epilogue.bias is not None) + bool(epilogue.activation))
-        words = [kernel["kind"], *(["bias"] if kernel["bias"] else []), *filter(None, [epilogue.activation])]
+        steps = {"bias": epilogue.bias is not None, "add": epilogue.residual is not None}
+        steps[epilogue.activation] = bool(epilogue.activation)
+        flops = prod(out) * (2 * depth + sum(steps.values()))
+        words = [kernel["kind"], *(step for step, taken in steps.items() if taken)]
         return self.kernels.call("_".join(words), kernel, arguments, epilogue.end.ty, flops)
 
     def _constant(self, value: Any, dtype: str, source: Any) -> Any:
@@ -90,11 +100,12 @@ class Claimer(ViewRewriter):
 
     def _epilogue(self, start: Any, call: Any) -> Epilogue:
         result = Epilogue(start)
-        axis = 1 if operation(call) == "nn.conv2d" else len(static_shape(call) or ()) - 1
+        last = operation(call) == "matmul" or str(call.attrs.data_layout) == "NHWC"
+        axis = len(static_shape(call) or ()) - 1 if last else 1
         weights = constant_value(self.resolve(call.args[1]))
         while not result.activation:
             users = self.uses[result.end]
-            if len(users) != 1 or users[0] is None or users[0] in self.ends:
+            if len(users) != 1 or users[0] is None or users[0] in self.ends or users[0] in self.inside:
                 break
             if not self._take(result, self.definitions[users[0]], operation(call), axis, weights):
                 break
@@ -114,13 +125,20 @@ class Claimer(ViewRewriter):
                 return False
             result.activation = ACTIVATIONS[product][name]
             return True
-        if name not in ("add", "multiply"):
+        if name not in ("add", "subtract", "multiply", "divide"):
             return False
         left = self.resolve(user.args[0]).same_as(self.resolve(result.end))
-        vector = _per_channel(constant_value(self.resolve(user.args[1 if left else 0])), static_shape(user) or (), axis)
+        other = self.resolve(user.args[1 if left else 0])
+        vector = _per_channel(constant_value(other), static_shape(user) or (), axis)
         if vector is None:
+            return name == "add" and product == "nn.conv2d" and self._add_tensor(result, other)
+        if result.residual is not None or (name in ("subtract", "divide") and not left):
             return False
-        if product == "nn.conv2d" and weights is not None and weights.shape[1] == 1:
+        if name in ("subtract", "divide"):
+            if name == "divide" and not vector.all():
+                return False
+            name, vector = ("add", -vector) if name == "subtract" else ("multiply", 1 / vector)
+        if product == "nn.conv2d" and weights is not None and weights.shape[1 if axis == 1 else 3] == 1:
             return False  # cuDNN 9 has no kernel for both: 48 us where the convolution takes 20, on an H100
         if name == "add":
             result.bias = vector if result.bias is None else result.bias + vector
@@ -132,23 +150,37 @@ class Claimer(ViewRewriter):
         result.bias = None if result.bias is None else result.bias * vector
         return True
 
+    def _add_tensor(self, result: Epilogue, other: Any) -> bool:
+        """Fuse the addition of another tensor of the same shape and type; cuDNN does so with a bias only."""
+        same = static_shape(other) == static_shape(result.end) and _have_one_type(other, result.end)
+        if result.residual is not None or result.bias is None or not same or not isinstance(other, relax.Var):
+            return False
+        result.residual = other
+        return True
+
     def _describe_convolution(self, call: Any) -> tuple[dict[str, Any], list[Any]] | None:
         attrs = call.attrs
         layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout) or "NCHW")
-        if layouts != ("NCHW", "OIHW", "NCHW") or not is_tensor_of(call, TYPES) or not _have_one_type(*call.args, call):
+        layout = layouts[0]
+        if layouts not in LAYOUTS or not is_tensor_of(call, TYPES) or not _have_one_type(*call.args, call):
             return None
         top, left, bottom, right = (int(p) for p in attrs.padding)
         if (top, left) != (bottom, right):
             return None  # cuDNN pads both ends by the same amount
-        shapes = [static_shape(expr) for expr in (call.args[0], call.args[1], call)]
+        shapes = [static_shape(expr) or () for expr in (call.args[0], call.args[1], call)]
+        if layout == "NHWC":
+            shapes = [(shape[0], shape[3], *shape[1:3]) for shape in shapes]
         kernel = {
             "kind": "conv2d",
             **self._types(call.args[0]),
-            **dict(zip(("input", "weights", "output"), (list(shape or ()) for shape in shapes), strict=True)),
+            "layout": layout,
+            **dict(zip(("input", "weights", "output"), map(list, shapes), strict=True)),
             "padding": [top, left],
             "strides": [int(s) for s in attrs.strides],
             "dilation": [int(d) for d in attrs.dilation],
             "groups": int(attrs.groups),
+            "residual": False,
+            "plans": {"cudnn": 0, "texts": []},
         }
         return kernel, list(call.args)
 
