@@ -9,7 +9,8 @@ file(GLOB_RECURSE TVM_SCHED_SOURCES CONFIGURE_DEPENDS
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/simulate/*.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/*.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/ffi/*.cc
-  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/cuda/*.cc)
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/cuda/*.cc
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/language/*.cc)
 
 find_package(Threads REQUIRED)
 

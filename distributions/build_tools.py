@@ -34,7 +34,13 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = Path("tvm_sched") / "_lib"
 SPLIT = "TVM_SCHED_SPLIT"
 """Environment variable: 1 builds ``tvm-sched`` without what the other distributions have."""
-RUNTIME_PACKAGES = ("tvm_sched.problem", "tvm_sched.runtime", "tvm_sched.schedule", "tvm_sched_serve")
+RUNTIME_PACKAGES = (
+    "tvm_sched.text_generation",
+    "tvm_sched.problem",
+    "tvm_sched.runtime",
+    "tvm_sched.schedule",
+    "tvm_sched_serve",
+)
 """What the runtime's distribution has as a whole; ``check_runtime.py`` imports all of it where nothing else is, except the
 package that needs an extra."""
 RUNTIME_MODULES = (
@@ -45,6 +51,7 @@ RUNTIME_MODULES = (
     "tvm_sched.checks",
     "tvm_sched.cores",
     "tvm_sched.errors",
+    "tvm_sched.lazy_names",
     "tvm_sched.files",
     "tvm_sched.pipeline",
     "tvm_sched.pipeline.pipeline_artifact",

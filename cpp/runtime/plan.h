@@ -40,10 +40,11 @@ struct Device {
 
 /// A tensor that a run leaves for the next one, in a device's memory. It has two places: a run
 /// reads one (kState) and writes the other (kNextState), and they change places when it has ended
-/// well.
+/// well. A state in place has one place for both: its kernel writes the parts that change.
 struct State {
   TensorSpec spec;
   int device = 0;
+  bool in_place = false;
 };
 
 /// Where a buffer's memory is: in a device's arena, or tensor `index` of one of the lists.

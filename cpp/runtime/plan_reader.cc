@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/dtype.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -131,10 +132,11 @@ std::vector<State> ReadStates(const JsonCursor& cursor, const Plan& plan) {
   std::vector<State> states;
   std::set<std::string> seen;
   for (const JsonCursor& item : cursor.Items()) {
-    item.AllowFields({"name", "shape", "dtype", "device"});
+    item.AllowFields({"name", "shape", "dtype", "device", "in_place"});
     item.Field("name").Name();
     states.push_back(
         {ReadTensorSpec(item), item.Field("device").Index(plan.devices.size(), "devices")});
+    if (auto in_place = item.OptionalField("in_place")) states.back().in_place = in_place->Bool();
     RejectTwice(seen, item.Field("name"), "states");
   }
   return states;
@@ -271,6 +273,30 @@ void CheckWritten(const JsonCursor& cursor, const Plan& plan, SourceKind kind) {
   }
 }
 
+/// Old and new value of a state in place share their memory. So the old one is read by the kernel
+/// that writes the new one, and by no other step, which could find either.
+void CheckInPlace(const JsonCursor& cursor, const Plan& plan) {
+  const auto touches = [&plan](const std::vector<int>& list, SourceKind kind, std::size_t state) {
+    return std::any_of(list.begin(), list.end(), [&](int buffer) {
+      const Source& source = plan.buffers[buffer].source;
+      return source.kind == kind && source.index == static_cast<int>(state);
+    });
+  };
+  for (std::size_t k = 0; k < plan.states.size(); ++k) {
+    if (!plan.states[k].in_place) continue;
+    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+      const Step& step = plan.steps[i];
+      const bool reads = touches(step.inputs, SourceKind::kState, k);
+      const bool writes = touches(step.outputs, SourceKind::kNextState, k);
+      if (reads == writes && (!writes || step.kind == StepKind::kKernel)) continue;
+      cursor.Field("states").Items()[k].Fail(
+          "is updated in place, and " + plan.DescribeStep(static_cast<int>(i)) +
+          (writes ? " writes it without reading it" : " reads its old value") +
+          "; one kernel, and no other step, must read the old value and write the new one");
+    }
+  }
+}
+
 /// Sums of durations, the length of a run among them, must fit into 64 bits.
 void CheckDurations(const JsonCursor& cursor, const Plan& plan) {
   Nanoseconds left = Nanoseconds::max() / 2;
@@ -308,8 +334,20 @@ Plan ReadPlan(const JsonCursor& cursor) {
   }
   CheckWritten(cursor, plan, SourceKind::kOutput);
   CheckWritten(cursor, plan, SourceKind::kNextState);
+  CheckInPlace(cursor, plan);
   CheckDurations(cursor, plan);
   return plan;
+}
+
+/// Plans that share a state agree on whether it has one place or two.
+void CheckSamePlaces(const JsonCursor& cursor, const Plan& plan, const Plan& other) {
+  for (const State& a : plan.states) {
+    for (const State& b : other.states) {
+      if (a.spec.name != b.spec.name || a.in_place == b.in_place) continue;
+      cursor.Fail("state \"" + a.spec.name + "\" is updated in place in one of the plans \"" +
+                  other.name + "\" and \"" + plan.name + "\" and not in the other");
+    }
+  }
 }
 
 bool SameArguments(const Plan& a, const Plan& b) {
@@ -348,6 +386,7 @@ void CheckTogether(const JsonCursor& cursor, const std::vector<Plan>& plans) {
                      plans[j].parameters);
       CheckSameTypes(cursor, "state", plans[i], SpecsOf(plans[i].states), plans[j],
                      SpecsOf(plans[j].states));
+      CheckSamePlaces(cursor, plans[i], plans[j]);
     }
   }
 }

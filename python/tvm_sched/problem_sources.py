@@ -114,7 +114,9 @@ def decoder_config(path: Path) -> DecoderConfig | None:
     return PRESETS.get(str(path))
 
 
-def load_problem(sources: Sequence[Path], topology: str | None, options: SourceOptions, progress: Progress) -> Problem:
+def load_problem(
+    sources: Sequence[Path], topology: Topology | str | None, options: SourceOptions, progress: Progress
+) -> Problem:
     """Make the problem of models and problem files on a machine; several of them run at once (`merge_problems`).
 
     Topology and costs beside a problem file replace its own.
@@ -181,7 +183,7 @@ def _decoder_graph(
 
 def _on_machine(
     path: Path,
-    topology: str | None,
+    topology: Topology | str | None,
     graph_of: Callable[[Topology], tuple[OpGraph, tuple[Group, ...]]],
     options: SourceOptions,
     progress: Progress,
@@ -192,7 +194,9 @@ def _on_machine(
     return problem_of(graph, groups if options.variants and len(machine.devices) > 1 else (), machine, cost_model)
 
 
-def _machine_for(path: Path, topology: str | None) -> Topology:
+def _machine_for(path: Path, topology: Topology | str | None) -> Topology:
+    if isinstance(topology, Topology):
+        return topology
     if topology is None:
         raise InputError(
             f"{path} is a model, so it needs a machine: --topology NAME|FILE (see `tvm-sched topology list`)"
@@ -201,7 +205,7 @@ def _machine_for(path: Path, topology: str | None) -> Topology:
 
 
 def _load_file(
-    path: Path, topology: str | None, shapes: ShapeSet | None, options: SourceOptions, progress: Progress
+    path: Path, topology: Topology | str | None, shapes: ShapeSet | None, options: SourceOptions, progress: Progress
 ) -> Problem:
     """The problem of a model file, or a problem file."""
     if not is_problem(path):
@@ -218,13 +222,18 @@ def _load_file(
         problem = problem.resolve({})
     if topology is None and options.costs is None:
         return problem
-    machine = problem.topology if topology is None else load_topology(topology)
+    machine = problem.topology if topology is None else _machine_for(path, topology)
     chosen = options.costs or default_cost_model(machine)
     if options.costs is None:
         text = f"{path}: on {machine.name} instead of {problem.topology.name}, latencies from the {chosen} model"
         warnings.warn(text, ProblemWarning, stacklevel=2)
+    return on_machine(problem, machine, chosen, progress)
+
+
+def on_machine(problem: Problem, machine: Topology, costs: str, progress: Progress) -> Problem:
+    """Return a problem's graph and variants on another machine, with latencies by a cost model or a file of them."""
     groups = problem.variants.groups if problem.variants else ()
-    return problem_of(problem.graph, groups, machine, _cost_model(chosen, machine, progress))
+    return problem_of(problem.graph, groups, machine, _cost_model(costs, machine, progress))
 
 
 def _cost_model(name: str, machine: Topology, progress: Progress) -> CostModel:

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,10 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["serve"]:
         return _serve(given[1:])
-    options = _parser().parse_args(given)
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    if given[:1] == ["generate"]:
+        return exit_status(lambda: _generate(given[1:]))
+    options = _parser().parse_args(given)
+    return exit_status(lambda: _run(options))
+
+
+def exit_status(run: Callable[[], None]) -> int:
+    """Run a command; print its error, and return its exit status."""
     try:
-        _run(options)
+        run()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return _BAD_INPUT
@@ -55,11 +62,18 @@ def _serve(arguments: list[str]) -> int:
     return int(command.main(arguments, "tvm-sched-run serve"))
 
 
+def _generate(arguments: list[str]) -> None:
+    """Run ``tvm-sched-run generate``."""
+    from .text_generation.command import main as generate
+
+    generate(arguments, "tvm-sched-run generate")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tvm-sched-run",
         description="Run and measure what `tvm-sched compile` (.so) or `tvm-sched pipeline --artifact` (a folder) wrote. "
-        "`tvm-sched-run serve` serves artifacts to clients.",
+        "`tvm-sched-run serve` serves artifacts to clients; `tvm-sched-run generate` generates text with language models.",
     )
     parser.add_argument("artifact", type=Path, metavar="ARTIFACT")
     parser.add_argument(

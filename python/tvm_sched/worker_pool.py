@@ -6,13 +6,17 @@ may be in a context variable, since it changes the duration of a search and not 
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from .cores import cores
 from .errors import InputError
+from .parent_death import end_with
 from .registry import Registry
 
 T = TypeVar("T")
@@ -62,9 +66,29 @@ def distribute(function: Callable[..., T], parts: Iterable[tuple[Any, ...]]) -> 
 
 EXECUTORS: Registry[Callable[[str], Executor]] = Registry("kind of workers", "tvm_sched.executors")
 """Functions from an address to a `concurrent.futures.Executor`, by kind of workers."""
+LOCAL = "processes"
+"""Kind of workers that are processes of this machine; the address is their number."""
 
 
-def _executor_of(text: str) -> Executor:
+def _local_processes(count: str) -> Executor:
+    """Return processes of this machine, by default one for each core; they end with this process."""
+    if count and (not count.isdecimal() or int(count) < 1):
+        raise InputError(f"--workers {LOCAL}:{count}: a number of processes from 1 is expected, such as {LOCAL}:4")
+    spawn = multiprocessing.get_context("spawn")  # this process may have threads
+    return ProcessPoolExecutor(int(count or cores()), spawn, end_with, (os.getpid(),))
+
+
+EXECUTORS.add(LOCAL, _local_processes)
+
+
+def executor_of(text: str) -> Executor:
+    """Return the executor that ``--workers KIND[:ADDRESS]`` names.
+
+    Raises
+    ------
+    InputError
+        No installed package offers the kind, or its address is wrong.
+    """
     kind, _, address = text.partition(":")
     offered = EXECUTORS.names()
     if kind not in offered:
@@ -79,4 +103,4 @@ def workers_of(kind: str | None) -> AbstractContextManager[None]:
     """Return a context in which searches use the workers of ``--workers``; without the option they work here."""
     if kind is None:
         return nullcontext()
-    return workers(_executor_of(kind))
+    return workers(executor_of(kind))

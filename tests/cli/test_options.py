@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
+from typer.testing import CliRunner
 
 import tvm_sched.cli
 import tvm_sched_bench.cli
@@ -16,6 +16,7 @@ from tvm_sched.cli.attached_commands import PANELS
 from tvm_sched.relax.options import CompileOptions
 
 from .conftest import run_command
+from .every_command import every_command
 
 MEANINGS = {
     "--address": "Ray cluster",
@@ -31,6 +32,7 @@ MEANINGS = {
     "--batch-delay": "how long a request waits for others",
     "--cache-dtype": "number format of keys and values",
     "--carry": "output of the prefill that the decode takes",
+    "--chat": "prompts are messages",
     "--constant": "frozen input",
     "--context": "tokens of a sequence",
     "--contiguous": "ask for contiguous submodels",
@@ -49,6 +51,7 @@ MEANINGS = {
     "--emulation-scale": "slow-down of emulated devices",
     "--evidence": "what the lower bound rests on",
     "--for": "other runtime",
+    "--generate": "compile a language model for text",
     "--gpus": "GPU of each device of an artifact",
     "--graph": "CUDA graph",
     "--grpc-port": "port of gRPC",
@@ -65,6 +68,7 @@ MEANINGS = {
     "--limits": "what would fit",
     "--max-connections": "open connections",
     "--max-request-bytes": "size of a request",
+    "--max-tokens": "most tokens of a text",
     "--max-total-bytes": "size of all requests",
     "--measure": "measure on this machine",
     "--measured": "timeline that was measured",
@@ -88,10 +92,12 @@ MEANINGS = {
     "--parameters": "where parameters are",
     "--partitioner": "method that cuts into stages",
     "--phase": "phase of a language model",
+    "--pieces": "lengths of the plans for prompts",
     "--pin": "servers of the placement",
     "--port": "port of HTTP",
     "--precision": "number format of products",
     "--prefill-on": "devices of the prefill",
+    "--price": "price of a device an hour",
     "--processor": "processors that run the artifact",
     "--published": "published latencies",
     "--queue": "requests that may wait",
@@ -109,6 +115,7 @@ MEANINGS = {
     "--schedulers": "names of schedulers",
     "--seed": "random seed",
     "--seeds": "runs with a seed each",
+    "--sequences": "texts at once",
     "--service": "request for a service",
     "--services": "file of services",
     "--shape": "shapes of inputs",
@@ -118,6 +125,8 @@ MEANINGS = {
     "--steps": "decode steps",
     "--stop-after": "last pass of the compiler",
     "--streams": "how operators share streams",
+    "--target": "latency to reach",
+    "--temperature": "how tokens are drawn",
     "--threads": "threads of CPU devices",
     "--throughput-floor": "least throughput",
     "--time-limit": "time of a method",
@@ -127,9 +136,13 @@ MEANINGS = {
     "--tls-certificate": "certificate of a server",
     "--tls-key": "key of a certificate",
     "--token-file": "tokens of clients",
+    "--tokens": "numbers of tokens in place of texts",
+    "--top-k": "how many tokens are drawn from",
+    "--top-p": "probability of the tokens that are drawn from",
     "--topology": "machine",
     "--trace": "Chrome trace",
     "--variants": "alternatives of fused kernels",
+    "--vary": "what varies",
     "--vidur": "folder of vidur's profiles",
     "--warm-up": "runs that are not measured",
     "--watchdog": "time without a finished step",
@@ -140,16 +153,7 @@ MEANINGS = {
 SHORT = {"-o": "--output", "-t": "--topology", "-s": "--scheduler", "-a": "--allocator", "-k": "--stages"}
 
 
-def commands(group, path=()):
-    for name in group.list_commands(None):
-        command = group.get_command(None, name)
-        if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
-
-
-ALL = dict(commands(typer.main.get_command(app)))
+ALL = every_command()
 
 
 def options(command):
@@ -204,14 +208,18 @@ def test_help_groups_the_commands_by_task_and_names_the_first_five():
     places = [shown.index(f"─ {panel} ─") for panel in PANELS]
     assert places == sorted(places)
     assert "─ Commands ─" not in shown, "every command belongs to a task"
-    start = " ".join(shown[shown.index("Start here") : shown.index("─ Options ─")].split())
-    assert re.findall(r"doctor|inspect|schedule|compile|run", start) == [
-        "doctor",
-        "inspect",
-        "schedule",
-        "compile",
-        "run",
-    ]
+    first = shown[places[0] : places[1]]
+    assert re.findall(r"│ (\w+) ", first) == ["auto", "inspect", "schedule", "compile", "run"]
+
+
+def test_without_arguments_it_says_what_to_try():
+    shown = CliRunner().invoke(app, [], prog_name="tvm-sched")
+    assert shown.exit_code == 0
+    tried = [line.split()[1:] for line in shown.stdout.splitlines() if line.startswith("  tvm-sched ")]
+    assert [words[0] for words in tried] == ["auto", "schedule", "sweep", "doctor"]
+    for command, *rest in tried:
+        known = {flag for parameter in options(ALL[command]) for flag in parameter.opts}
+        assert {word for word in rest if word.startswith("-")} <= known
 
 
 @pytest.mark.parametrize("command", ["compile", "plan", "schedule", "problem", "profile", "pipeline", "inspect"])

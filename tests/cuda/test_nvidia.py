@@ -123,9 +123,10 @@ def test_a_convolution_takes_factor_bias_and_activation():
 
     (kernel,), _, parameters = claimed(layer, (1, 3, 9, 12))
     assert kernel == {
-        "kind": "conv2d", "dtype": "float32", "tf32": False,
+        "kind": "conv2d", "dtype": "float32", "tf32": False, "layout": "NCHW",
         "input": [1, 3, 9, 12], "weights": [8, 3, 3, 3], "output": [1, 8, 9, 6],
-        "padding": [1, 1], "strides": [1, 2], "dilation": [1, 1], "groups": 1, "bias": True, "activation": "relu",
+        "padding": [1, 1], "strides": [1, 2], "dilation": [1, 1], "groups": 1, "residual": False,
+        "bias": True, "activation": "relu", "plans": {"cudnn": 0, "texts": []},
     }  # fmt: skip
     bias, weights = sorted((value.numpy() for value in parameters.values()), key=np.size)
     np.testing.assert_array_equal(bias, shift.value.numpy().reshape(-1))
@@ -166,13 +167,13 @@ def test_descriptions_are_checked_when_read():
         "kind": "matmul", "dtype": "float32", "result_dtype": "float32", "tf32": False, "batch": 1, "m": 1, "n": 1, "k": 1,
         "a": rows(1), "b": rows(1), "bias": False,
     }  # fmt: skip
-    make(json.dumps({"version": 2, "kernels": {"f": {**matmul, "activation": ""}}}))
+    make(json.dumps({"version": 3, "kernels": {"f": {**matmul, "activation": ""}}}))
     with pytest.raises(ValueError, match="newer tvm_sched"):
-        make(json.dumps({"version": 3, "kernels": {}}))
+        make(json.dumps({"version": 4, "kernels": {}}))
     with pytest.raises(ValueError, match="older tvm_sched; compile it again"):
-        make(json.dumps({"version": 1, "kernels": {}}))
+        make(json.dumps({"version": 2, "kernels": {}}))
     with pytest.raises(ValueError, match=r"kernels\.f\.activation"):
-        make(json.dumps({"version": 2, "kernels": {"f": {**matmul, "activation": "sine"}}}))
+        make(json.dumps({"version": 3, "kernels": {"f": {**matmul, "activation": "sine"}}}))
 
 
 def test_a_missing_library_says_what_to_install(monkeypatch):

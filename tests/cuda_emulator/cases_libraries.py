@@ -33,7 +33,8 @@ def test_a_convolution_on_the_default_stream() -> None:
     extents = {"input": [1, 4, 7, 7], "weights": [6, 4, 3, 3], "output": [1, 6, 5, 5]}
     kernel = {
         "kind": "conv2d", "dtype": "float32", "tf32": False, **extents, "padding": [0, 0], "strides": [1, 1],
-        "dilation": [1, 1], "groups": 1, "bias": False, "activation": "",
+        "dilation": [1, 1], "groups": 1, "layout": "NCHW", "residual": False, "bias": False, "activation": "",
+        "plans": {"cudnn": 0, "texts": []},
     }  # fmt: skip
     module = get_library("nvidia").make_module({"k": kernel}, None, None)
     x, w = (random.standard_normal(extents[name]).astype("float32") for name in ("input", "weights"))

@@ -1,5 +1,7 @@
 """States and workspaces in plans: where they lie, what is counted, and what is refused."""
 
+from dataclasses import dataclass, replace
+
 import msgspec
 import pytest
 
@@ -8,6 +10,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.execution_plan import ShapesOnly, check_states, emit_plan
 from tvm_sched.execution_plan.execution_plan import WORKSPACE
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor, load_topology
+from tvm_sched.runtime.module import make_module
 from tvm_sched.schedule import Placement, Schedule, Transfer
 
 SIZE = 4096
@@ -111,3 +114,77 @@ def test_a_state_has_one_type():
         check_states(msgspec.structs.replace(GRAPH, tensors=tensors), ["s", "x"], ["y", "t"], {"s": 1})
     with pytest.raises(InputError, match="an input or a parameter"):
         check_states(GRAPH, ["s", "x"], ["y", "x"], {"s": 1})
+
+
+@dataclass(frozen=True)
+class InPlace(ShapesOnly):
+    """The kernel `new` updates the state in place. In GRAPH, `out` reads its old value, too."""
+
+    @property
+    def calls(self):
+        return [replace(call, in_place={0: 0}) if call.operator == "new" else call for call in super().calls]
+
+
+READS_NEW = msgspec.structs.replace(GRAPH, operators=(GRAPH.operators[0], Operator("out", "k", ("t",), ("y",))))
+
+
+def plan_in_place(graph, states=None):
+    topology = load_topology("cpu2")
+    problem = Problem(graph, topology, costs(graph, topology))
+    first = topology.devices[0].name
+    schedule = Schedule(problem.digest, (Placement("new", first), Placement("out", first)), ())
+    return emit_plan(
+        problem, schedule, InPlace(graph), name="p", backend="cpu", functions={}, values=(),
+        states={"s": "t"} if states is None else states,
+    )  # fmt: skip
+
+
+def test_a_state_in_place_is_stored_once():
+    made = plan_in_place(READS_NEW)
+    assert [state["in_place"] for state in made["states"]] == [True]
+    assert made["devices"][0]["extra_bytes"] == SIZE
+    kernel = next(step for step in made["steps"] if step["name"] == "new")
+    kinds = [made["buffers"][b]["source"]["kind"] for b in (*kernel["inputs"], *kernel["outputs"])]
+    assert kinds == ["state", "argument", "next_state"]
+
+
+def test_what_cannot_be_in_place_is_refused():
+    with pytest.raises(InputError, match="'out' reads the old value of the state 's', which 'new' overwrites"):
+        plan_in_place(GRAPH)
+    with pytest.raises(
+        InputError, match="'new' updates its input 's' in place, so its result 't' must be the next value"
+    ):
+        plan_in_place(READS_NEW, states={})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda made: made["steps"][1]["inputs"].insert(0, 0), 'operator "out" .* reads its old value; one kernel'),
+        (lambda made: made["steps"][0]["inputs"].pop(0), 'operator "new" .* writes it without reading it; one kernel'),
+    ],
+)
+def test_the_reader_checks_who_reads_a_state_in_place(change, message):
+    made = plan_in_place(READS_NEW)
+    assert [step["name"] for step in made["steps"]] == ["new", "out"]
+    assert made["buffers"][0]["source"]["kind"] == "state"
+    make_module([made], {})
+    change(made)
+    with pytest.raises(ValueError, match=message):
+        make_module([made], {})
+
+
+def test_plans_agree_on_which_states_are_in_place():
+    made = plan_in_place(READS_NEW)
+    other = msgspec.json.decode(msgspec.json.encode(made))
+    other["name"] = "q"
+    other["arguments"][0]["shape"] = [1]
+    for buffer in other["buffers"]:
+        if buffer["source"]["kind"] == "argument":
+            buffer["shape"] = [1]
+    make_module([made, other], {})
+    del other["states"][0]["in_place"]
+    with pytest.raises(
+        ValueError, match='state "s" is updated in place in one of the plans "p" and "q" and not in the other'
+    ):
+        make_module([made, other], {})

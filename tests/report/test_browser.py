@@ -1,21 +1,25 @@
 """The pages in Chromium: they draw, zoom, switch and print without an error, with mouse and keyboard, in both schemes."""
 
 import base64
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
 from test_plan import chain_problem
 
 from report import browser
+from tvm_sched import sweep
 from tvm_sched.cost_model.roofline_model import roofline
 from tvm_sched.pipeline import plan_pipeline
 from tvm_sched.pipeline.pipeline_simulator import simulate as pipeline_simulate
 from tvm_sched.problem import Problem, load_topology
+from tvm_sched.problem_sources import SourceOptions
 from tvm_sched.report.html import Entry, write_report
 from tvm_sched.report.pipeline_report import write_pipeline_report
+from tvm_sched.report.sweep_page import write_sweep_page
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
-from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing import random_graph, random_problem
 from tvm_sched_cluster import ClusterState, ServiceRequest, fail, load_cluster, load_services, place
 from tvm_sched_cluster.cluster_report import write_cluster_report
 
@@ -242,6 +246,52 @@ def test_a_request_shows_its_gpus(open_page):
     press(button, Keys.ESCAPE)
     assert find(driver, ".gpu.on") == []
     assert len(find(driver, ".gpu.failed")) == 1
+
+
+def test_a_sweep_shows_the_schedule_of_each_variant(driver, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
+    topology = load_topology("v100-server")
+    graph = random_graph(5, operators=12)
+    Problem(graph, topology, roofline(graph, topology)).save(tmp_path / "p.json")
+    keys = sweep.parse_vary(["gpus=1,2,4", "bandwidth=0.5,1,2"])
+    grid = sweep.Grid(tmp_path / "p.json", None, keys, SourceOptions(costs="roofline"), {"": 1.0})
+    with ThreadPoolExecutor(1) as executor:
+        found, _ = sweep.run(grid, "heft", {}, executor, lambda *_: None)
+    made = sweep.summarise(grid, found, "heft", {}, 1e-3)
+    write_sweep_page(tmp_path / "sweep.html", made, found)
+    browser_errors(driver)
+    driver.get((tmp_path / "sweep.html").as_uri())
+    gpus, bandwidth = find(driver, ".sliders input")
+    bars = "return document.querySelector('.gantt').data.map((trace) => [trace.name, trace.x.length, Math.max(...trace.x)])"
+    before = driver.execute_script(bars)
+    press(bandwidth, Keys.ARROW_RIGHT)
+    press(gpus, Keys.ARROW_RIGHT)
+    row = next(n for n, each in enumerate(made.rows) if each.values == {"gpus": 2, "bandwidth": 1.0})
+    assert find(driver, ".variants tr.on")[0].get_attribute("data-row") == str(row)
+    after = driver.execute_script(bars)
+    assert after != before
+    shown_kernels = next(count for name, count, _ in after if name == "kernels")
+    assert shown_kernels == sum(event.kind == "kernel" for event in found[row].timeline.events)
+    find(driver, ".variants tbody tr")[0].click()
+    assert driver.execute_script(bars) == before
+    target = find(driver, ".target")[0]
+    for latency in (0.9 * min(each.lower_bound for each in made.rows), 1.1 * max(each.latency for each in made.rows)):
+        target.clear()
+        target.send_keys(f"{latency * 1e3}")
+        reach = sum(each.latency <= latency for each in made.rows)
+        assert f"{reach} of 9 reach it" in find(driver, ".live")[0].text
+    for scheme in ("light", "dark"):
+        browser.emulate(driver, prefers_color_scheme=scheme)
+        wait(driver, lambda: browser.too_faint(driver) == [])
+    browser.emulate(driver)
+    size = driver.get_window_size()
+    try:
+        driver.set_window_size(620, 900)
+        wait(driver, lambda: not browser.wider_than_the_window(driver))
+    finally:
+        driver.set_window_size(size["width"], size["height"])
+    assert browser_errors(driver) == []
 
 
 def elements(driver):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import fake_cuda_cases
 import msgspec
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 from fake_cuda_cases import driver, expect, main, register, same
 
+from tvm_sched.cost_model import costs
 from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.execution_plan import ShapesOnly, check_states, emit_plan
-from tvm_sched.problem import FORBIDDEN, Costs, Problem
+from tvm_sched.execution_plan import KernelCall, ShapesOnly, check_states, emit_plan
+from tvm_sched.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor, load_topology
 from tvm_sched.runtime import ScheduledModule, make_module
+from tvm_sched.schedule import Placement, Schedule, Transfer
 from tvm_sched_bench.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 
 SIZE = 64
@@ -89,6 +92,49 @@ def states_pass_from_run_to_run() -> None:
                     cpu.set_state(name, kept[name])
                     gpu.set_state(name, kept[name])
     assert several > 2, "states lie on several GPUs"
+
+
+class InPlace(ShapesOnly):
+    """The kernel `new` updates its first input in place."""
+
+    @property
+    def calls(self) -> list[KernelCall]:
+        return [replace(call, in_place={0: 0} if call.operator == "new" else {}) for call in super().calls]
+
+
+def states_in_place_have_one_memory() -> None:
+    """A state that its kernel updates in place gives what two buffers give: on one GPU, read on another, and as a graph."""
+    kinds = {"s": "input", "x": "input", "t": "activation", "y": "activation"}
+    tensors = tuple(Tensor(name, SIZE, kind, (SIZE,), "uint8") for name, kind in kinds.items())
+    operators = (Operator("new", "k", ("s", "x"), ("t",)), Operator("out", "k", ("t",), ("y",)))
+    graph = OpGraph("step", operators, tensors, ("y", "t"))
+    register("new", 2)
+    register("out", 1)
+    topology = load_topology("v100-server")
+    problem = Problem(graph, topology, costs(graph, topology))
+    random = np.random.default_rng(0)
+    for first, second in ((0, 0), (1, 3)):
+        here, there = (topology.devices[d].name for d in (first, second))
+        transfers = [Transfer("load", here, "s"), Transfer("load", here, "x")]
+        transfers += [Transfer("copy", there, "t", here)] if here != there else []
+        schedule = Schedule(problem.digest, (Placement("new", here), Placement("out", there)), tuple(transfers))
+        made = []
+        for calls in (ShapesOnly(graph), InPlace(graph)):
+            plan = emit_plan(
+                problem, schedule, calls, name="p", backend="cuda", functions={}, values=(), states={"s": "t"}
+            )
+            made.append(ScheduledModule(make_module([plan], {})))
+        two, one = made
+        assert one.plans()[0]["devices"][first]["extra_bytes"] == SIZE
+        for turn in range(6):
+            for module in made:
+                module.configure(graph=turn > 1)
+            given = random.integers(0, 256, SIZE, "uint8")
+            same(one.run(given), two.run(given))
+            same([one.get_state("s")], [two.get_state("s")])
+            if turn == 3:
+                for module in made:
+                    module.set_state("s", given)
 
 
 def a_failed_run_leaves_states_as_they_were() -> None:

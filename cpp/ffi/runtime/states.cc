@@ -23,7 +23,10 @@ std::shared_ptr<std::byte> HostMemory(const TensorSpec& spec) {
 
 StateStore::StateStore(const std::vector<std::shared_ptr<const Plan>>& plans) {
   for (const auto& plan : plans) {
-    for (const State& state : plan->states) entries_[state.spec.name].spec = state.spec;
+    for (const State& state : plan->states) {
+      entries_[state.spec.name].spec = state.spec;
+      entries_[state.spec.name].in_place = state.in_place;
+    }
   }
   for (auto& [name, entry] : entries_) {
     entry.current = HostMemory(entry.spec);
@@ -50,8 +53,10 @@ void StateStore::Place(const Plan& plan, const std::shared_ptr<const cuda::Devic
       const Memory pinned = devices->AllocateHost(size);
       cuda::CopyOnHost(pinned.get(), entry.current.get(), size);
       Memory current = devices->AllocateCopy(state.device, pinned.get(), size);
-      Memory next = devices->AllocateOnGpu(gpu, size);
-      entry = {entry.spec, devices, gpu, std::move(current), std::move(next)};
+      Memory next = entry.in_place ? current : devices->AllocateOnGpu(gpu, size);
+      entry = {entry.spec, devices, gpu, std::move(current), std::move(next), entry.in_place};
+    } else if (entry.in_place) {
+      entry.next = entry.current;
     } else if (!entry.next) {
       entry.next = devices ? devices->AllocateOnGpu(gpu, size) : HostMemory(entry.spec);
     }

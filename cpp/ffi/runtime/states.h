@@ -47,7 +47,8 @@ class StateStore {
     TensorSpec spec;
     std::shared_ptr<const cuda::Devices> devices;  // null: on the host
     int gpu = cuda::kHostMemory;
-    Memory current, next;
+    Memory current, next;  // one and the same of a state in place
+    bool in_place = false;
   };
 
   Entry& Find(const std::string& name);

@@ -1,63 +1,48 @@
-// Convolutions by cuDNN.
+// Convolutions by cuDNN: plans of its graph interface, and the algorithms of its older one.
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
+#include "kernels/cuda/candidates.h"
+#include "kernels/cuda/cudnn_graph.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/library_kernel.h"
-#include "runtime/cuda/handles.h"
-#include "runtime/cuda/stream_ends.h"
 
 namespace tvm_sched::cuda_kernels {
 
-using runtime::cuda::Check;
-using runtime::cuda::Driver;
-
 namespace {
 
-constexpr double kClearly = 0.95;  // of the time of another algorithm: what is taken for faster
+constexpr std::size_t kMostPlans = 4;
 
 int DataType(const std::string& dtype) {
   return dtype == "float16" ? kCudnnHalf : dtype == "bfloat16" ? kCudnnBfloat16 : kCudnnFloat;
 }
 
-/// A handle belongs to a context and works on one stream at a time, so each kernel that is made
-/// ready for a stream shares the handle of that stream.
-void* HandleOfStream(Stream stream) {
-  static std::mutex mutex;
-  static std::map<std::pair<runtime::cuda::Context, Stream>, void*> handles;
-  runtime::cuda::Context context = nullptr;
-  runtime::cuda::Check(runtime::cuda::Driver().ContextGetCurrent(&context), "no context");
-  const std::lock_guard lock(mutex);
-  void*& handle = handles[{context, stream}];
-  if (handle == nullptr) {
-    CheckStatus(Cudnn().Create(&handle), "cuDNN cannot be initialised");
-    runtime::cuda::AtEndOfStream(stream, [key = std::pair(context, stream)] {
-      const std::lock_guard inner(mutex);
-      if (auto node = handles.extract(key)) Cudnn().Destroy(node.mapped());
-    });
-  }
-  CheckStatus(Cudnn().SetStream(handle, stream), "cuDNN takes no stream");
-  return handle;
-}
+/// Where the tensors of a call stand among its arguments.
+struct Places {
+  explicit Places(const ConvolutionDescription& d)
+      : bias(d.bias ? 2 : -1),
+        residual(d.residual ? 2 + d.bias : -1),
+        output(2 + d.bias + d.residual) {}
+  int bias, residual, output;
+};
 
 /// Descriptors live as long as the process: there are a few for each kernel and stream.
-void* Tensor(const std::vector<int>& extents, int dtype) {
+void* Tensor(const std::vector<int>& extents, const ConvolutionDescription& d) {
   void* made = nullptr;
   CheckStatus(Cudnn().TensorCreate(&made), "a tensor of cuDNN");
-  CheckStatus(Cudnn().TensorSet(made, kCudnnNchw, dtype, extents.at(0), extents.at(1),
-                                extents.at(2), extents.at(3)),
+  CheckStatus(Cudnn().TensorSet(made, d.channels_last ? kCudnnNhwc : kCudnnNchw, DataType(d.dtype),
+                                extents.at(0), extents.at(1), extents.at(2), extents.at(3)),
               "a tensor of cuDNN");
   return made;
 }
 
-void* Filter(const std::vector<int>& extents, int dtype) {
+void* Filter(const std::vector<int>& extents, const ConvolutionDescription& d) {
   void* made = nullptr;
   CheckStatus(Cudnn().FilterCreate(&made), "a filter of cuDNN");
-  CheckStatus(Cudnn().FilterSet(made, dtype, kCudnnNchw, extents.at(0), extents.at(1),
-                                extents.at(2), extents.at(3)),
+  CheckStatus(Cudnn().FilterSet(made, DataType(d.dtype), d.channels_last ? kCudnnNhwc : kCudnnNchw,
+                                extents.at(0), extents.at(1), extents.at(2), extents.at(3)),
               "a filter of cuDNN");
   return made;
 }
@@ -85,182 +70,174 @@ void* ActivationOf(Activation activation) {
   return made;
 }
 
+/// What cuDNN's older interface is given.
+struct Descriptors {
+  explicit Descriptors(const ConvolutionDescription& d)
+      : input(Tensor(d.input, d)),
+        weights(Filter(d.weights, d)),
+        output(Tensor(d.output, d)),
+        bias(d.bias ? Tensor({1, d.output.at(1), 1, 1}, d) : nullptr),
+        operation(Operation(d)),
+        activation(d.bias ? ActivationOf(d.activation) : nullptr),
+        places(d) {}
+  void *input, *weights, *output, *bias, *operation, *activation;
+  Places places;
+};
+
+class Algorithm final : public Candidate {
+ public:
+  Algorithm(std::shared_ptr<Descriptors> descriptors, int algorithm, std::size_t workspace)
+      : d_(std::move(descriptors)), algorithm_(algorithm), workspace_(workspace) {}
+
+  std::string label() const override { return "cuDNN's algorithm " + std::to_string(algorithm_); }
+  std::size_t workspace() const override { return workspace_; }
+
+  bool Run(const std::vector<void*>& data, void* workspace, Stream stream) override {
+    void* handle = CudnnHandle(stream);
+    const float one = 1, zero = 0;
+    void* output = data[d_->places.output];
+    if (d_->places.bias < 0) {
+      return Cudnn().Convolution(handle, &one, d_->input, data[0], d_->weights, data[1],
+                                 d_->operation, algorithm_, workspace, workspace_, &zero,
+                                 d_->output, output) == 0;
+    }
+    const bool residual = d_->places.residual >= 0;
+    return Cudnn().ConvolutionBiasActivation(
+               handle, &one, d_->input, data[0], d_->weights, data[1], d_->operation, algorithm_,
+               workspace, workspace_, residual ? &one : &zero, d_->output,
+               residual ? data[d_->places.residual] : output, d_->bias, data[d_->places.bias],
+               d_->activation, d_->output, output) == 0;
+  }
+
+ private:
+  std::shared_ptr<Descriptors> d_;
+  int algorithm_;
+  std::size_t workspace_;
+};
+
+/// Algorithms of the older interface, by cuDNN's rules the best first.
+std::vector<std::unique_ptr<Candidate>> Algorithms(const ConvolutionDescription& d, Stream stream) {
+  std::vector<std::unique_ptr<Candidate>> candidates;
+  if (d.residual && !d.bias) return candidates;
+  void* handle = CudnnHandle(stream);
+  const auto descriptors = std::make_shared<Descriptors>(d);
+  std::vector<int> numbers;
+  // All that it computes with a bias and no activation is one algorithm.
+  if (!d.bias || d.activation != Activation::kNone) {
+    // Of 1 x 1 it often chooses one that copies tensors first.
+    if (d.weights.at(2) == 1 && d.weights.at(3) == 1 && !d.tf32) numbers.push_back(kImplicitGemm);
+    std::array<ConvolutionAlgorithm, 8> known{};
+    int found = 0;
+    const int status = Cudnn().ConvolutionChoose(
+        handle, descriptors->input, descriptors->weights, descriptors->operation,
+        descriptors->output, static_cast<int>(known.size()), &found, known.data());
+    for (int k = 0; status == 0 && k < found; ++k) {
+      if (known[k].status == 0) numbers.push_back(known[k].algorithm);
+    }
+    numbers.push_back(kImplicitGemm);
+  }
+  numbers.push_back(kImplicitPrecompGemm);
+  for (std::size_t k = 0; k < numbers.size(); ++k) {
+    if (std::find(numbers.begin(), numbers.begin() + k, numbers[k]) != numbers.begin() + k) {
+      continue;
+    }
+    std::size_t size = 0;
+    const int status = Cudnn().ConvolutionWorkspace(handle, descriptors->input,
+                                                    descriptors->weights, descriptors->operation,
+                                                    descriptors->output, numbers[k], &size);
+    if (status == 0)
+      candidates.push_back(std::make_unique<Algorithm>(descriptors, numbers[k], size));
+  }
+  return candidates;
+}
+
+GraphTensor GraphTensorOf(const std::vector<int>& extents, int type, bool channels_last) {
+  const std::int64_t n = extents.at(0), c = extents.at(1), h = extents.at(2), w = extents.at(3);
+  GraphTensor tensor{{n, c, h, w}, {c * h * w, h * w, w, 1}, type};
+  if (channels_last) tensor.strides = {c * h * w, 1, w * c, c};
+  return tensor;
+}
+
+std::vector<std::int64_t> Wide(const std::vector<int>& values) {
+  return {values.begin(), values.end()};
+}
+
+/// The convolution, then the summand, the bias and the activation: cuDNN's own kernels know this
+/// order. The steps are float32; the last is rounded.
+std::shared_ptr<OperationGraph> GraphOf(const ConvolutionDescription& d) {
+  const int type = DataType(d.dtype);
+  const Places places(d);
+  auto graph = std::make_shared<OperationGraph>();
+  const auto tensor = [&](const std::vector<int>& extents, int of) {
+    return GraphTensorOf(extents, of, d.channels_last);
+  };
+  int steps = d.residual + d.bias + (d.activation != Activation::kNone);
+  const auto result = [&]() -> const Descriptor& {
+    return steps-- > 0 ? graph->Virtual(tensor(d.output, kCudnnFloat))
+                       : graph->Argument(tensor(d.output, type), places.output);
+  };
+  const Descriptor& x = graph->Argument(tensor(d.input, type), 0);
+  const Descriptor& w = graph->Argument(tensor(d.weights, type), 1);
+  const Descriptor* last = &result();
+  graph->Convolve(x, w, *last, Wide(d.padding), Wide(d.strides), Wide(d.dilation));
+  const auto then = [&](const OperationGraph::Pointwise& operation) {
+    const Descriptor& next = result();
+    graph->Apply(operation, *last, next);
+    last = &next;
+  };
+  if (d.residual) {
+    const Descriptor& summand = graph->Argument(tensor(d.output, type), places.residual);
+    then({kApplyAdd, &summand});
+  }
+  if (d.bias) {
+    const Descriptor& bias = graph->Argument(tensor({1, d.output.at(1), 1, 1}, type), places.bias);
+    then({kApplyAdd, &bias});
+  }
+  if (d.activation == Activation::kRelu) then({kApplyRelu});
+  return graph;
+}
+
+/// Engines that are compiled when they are built take seconds, and cuDNN has others for these.
+EngineRules RulesOf(const ConvolutionDescription& d) {
+  return {.tensor_cores = d.dtype != "float32" || d.tf32,
+          .compiled_at_runtime = false,
+          .most = kMostPlans};
+}
+
 /// Of what an algorithm is chosen for.
-std::vector<int> KeyOf(const ConvolutionDescription& d) {
-  std::vector<int> key{DataType(d.dtype), d.tf32, d.groups, d.bias, static_cast<int>(d.activation)};
+std::string KeyOf(const ConvolutionDescription& d) {
+  std::string key = "convolution " + d.dtype;
+  const auto add = [&](int value) { key += " " + std::to_string(value); };
+  for (const bool flag : {d.tf32, d.channels_last, d.residual, d.bias}) add(flag);
+  add(static_cast<int>(d.activation));
+  add(d.groups);
   for (const auto* part : {&d.input, &d.weights, &d.output, &d.padding, &d.strides, &d.dilation}) {
-    key.insert(key.end(), part->begin(), part->end());
+    for (const int value : *part) add(value);
   }
   return key;
 }
 
-class Convolution final : public Prepared {
- public:
-  Convolution(const ConvolutionDescription& d, const std::string& name)
-      : fused_(d.bias),
-        name_(name),
-        input_(Tensor(d.input, DataType(d.dtype))),
-        weights_(Filter(d.weights, DataType(d.dtype))),
-        output_(Tensor(d.output, DataType(d.dtype))),
-        bias_(d.bias ? Tensor({1, d.output.at(1), 1, 1}, DataType(d.dtype)) : nullptr),
-        operation_(Operation(d)),
-        activation_(d.bias ? ActivationOf(d.activation) : nullptr),
-        only_gemm_(d.bias && d.activation == Activation::kNone),
-        is_product_(d.weights.at(2) == 1 && d.weights.at(3) == 1 && !d.tf32),
-        key_(KeyOf(d)) {}
-
-  void Run(const std::vector<void*>& data, Stream stream) override {
-    void* handle = HandleOfStream(stream);
-    if (!ready_) Choose(handle, data, stream);
-    CheckStatus(Execute(handle, data), "cuDNN failed in the kernel \"" + name_ + "\"");
-  }
-
- private:
-  int Execute(void* handle, const std::vector<void*>& data) const {
-    const float one = 1, zero = 0;
-    if (!fused_) {
-      return Cudnn().Convolution(handle, &one, input_, data[0], weights_, data[1], operation_,
-                                 algorithm_, workspace_.get(), size_, &zero, output_, data.back());
-    }
-    return Cudnn().ConvolutionBiasActivation(
-        handle, &one, input_, data[0], weights_, data[1], operation_, algorithm_, workspace_.get(),
-        size_, &zero, output_, data.back(), bias_, data[2], activation_, output_, data.back());
-  }
-
-  /// Whether this algorithm can be taken; it is from now on.
-  bool Take(void* handle, int algorithm) {
-    algorithm_ = algorithm;
-    const int status = Cudnn().ConvolutionWorkspace(handle, input_, weights_, operation_, output_,
-                                                    algorithm_, &size_);
-    if (status != 0 || size_ > LargestWorkspace()) return false;
-    workspace_ = size_ > 0 ? AllocateWorkspace(size_, name_) : nullptr;
-    return true;
-  }
-
-  /// Those that may be taken, the one that is by rule the best first; some of them twice.
-  std::vector<int> Algorithms(void* handle) const {
-    // All that it computes with a bias and no activation.
-    if (only_gemm_) return {kImplicitPrecompGemm};
-    std::array<ConvolutionAlgorithm, 8> known{};
-    int found = 0;
-    CheckStatus(Cudnn().ConvolutionChoose(handle, input_, weights_, operation_, output_,
-                                          static_cast<int>(known.size()), &found, known.data()),
-                "cuDNN has no algorithm for the kernel \"" + name_ + "\"");
-    // Of 1 x 1 it often chooses one that copies tensors first.
-    std::vector<int> result;
-    if (is_product_) result.push_back(kImplicitGemm);
-    for (int k = 0; k < found; ++k) {
-      if (known[k].status == 0) result.push_back(known[k].algorithm);
-    }
-    result.insert(result.end(), {kImplicitPrecompGemm, kImplicitGemm});
-    return result;
-  }
-
-  /// The first call tries all that there are on its data: cuDNN's own choice is by rules, and what
-  /// is best depends on the GPU. All calls in this process take the same, for their values to be
-  /// the same.
-  void Choose(void* handle, const std::vector<void*>& data, Stream stream) {
-    static std::mutex mutex;
-    static std::map<std::vector<int>, int> choices;
-    const std::lock_guard lock(mutex);
-    const auto known = choices.find(key_);
-    if (known != choices.end() && Take(handle, known->second)) {
-      ready_ = true;
-      return;
-    }
-    std::optional<int> best;
-    double least = 0;
-    std::vector<int> algorithms = Algorithms(handle);
-    int capturing = runtime::cuda::kCaptureNone;
-    Check(Driver().StreamIsCapturing(stream, &capturing), name_);
-    // Nothing can be timed then: the first by rule that can be taken.
-    if (capturing != runtime::cuda::kCaptureNone) {
-      std::erase_if(algorithms, [&](int algorithm) { return !Take(handle, algorithm); });
-      algorithms.resize(std::min<std::size_t>(algorithms.size(), 1));
-    }
-    for (const int algorithm : algorithms) {
-      if (algorithm == best || !Take(handle, algorithm)) continue;
-      const double time = algorithms.size() == 1 ? 0 : TimeOf(handle, data, stream);
-      if (time < 0 || (best && time >= kClearly * least)) continue;
-      best = algorithm;
-      least = time;
-    }
-    if (!best || !Take(handle, *best)) {
-      TVM_FFI_THROW(RuntimeError) << "cuDNN has no algorithm for the kernel \"" << name_ << "\"";
-    }
-    choices[key_] = *best;
-    ready_ = true;
-  }
-
-  /// Milliseconds of a call, negative where it is not computed so: several between two events, the
-  /// least of a few. They are one captured graph, so that the host's part of a launch does not
-  /// count, unless capture is refused.
-  double TimeOf(void* handle, const std::vector<void*>& data, Stream stream) const {
-    constexpr int kRounds = 3, kCalls = 10;
-    if (Execute(handle, data) != 0) return -1;  // what is made at a first call cannot be captured
-    Check(Driver().StreamSynchronize(stream), name_);
-    const runtime::cuda::GraphExecHandle graph = Capture(handle, data, stream, kCalls);
-    const auto begin = runtime::cuda::MakeEvent(runtime::cuda::kEventDefault);
-    const auto end = runtime::cuda::MakeEvent(runtime::cuda::kEventDefault);
-    double least = -1;
-    for (int round = 0; round <= kRounds; ++round) {  // the first only warms up
-      Check(Driver().EventRecord(begin.get(), stream), name_);
-      if (graph.get() != nullptr) {
-        Check(Driver().GraphLaunch(graph.get(), stream), name_);
-      } else if (!ExecuteAll(handle, data, kCalls)) {
-        return -1;
-      }
-      Check(Driver().EventRecord(end.get(), stream), name_);
-      Check(Driver().StreamSynchronize(stream), name_);
-      float time = 0;
-      Check(Driver().EventElapsedTime(&time, begin.get(), end.get()), name_);
-      if (round == 1 || (round > 1 && time < least)) least = time;
-    }
-    return least / kCalls;
-  }
-
-  bool ExecuteAll(void* handle, const std::vector<void*>& data, int calls) const {
-    for (int k = 0; k < calls; ++k) {
-      if (Execute(handle, data) != 0) return false;
-    }
-    return true;
-  }
-
-  /// A graph of some calls; none where cuDNN or the driver refuses it, as it does for the legacy
-  /// default stream.
-  runtime::cuda::GraphExecHandle Capture(void* handle, const std::vector<void*>& data,
-                                         Stream stream, int calls) const {
-    if (Driver().StreamBeginCapture(stream, runtime::cuda::kCaptureRelaxed) !=
-        runtime::cuda::kSuccess) {
-      return {};
-    }
-    const bool executed = ExecuteAll(handle, data, calls);
-    runtime::cuda::Graph captured = nullptr;
-    const bool ended = Driver().StreamEndCapture(stream, &captured) == runtime::cuda::kSuccess;
-    const runtime::cuda::GraphHandle graph(captured);
-    runtime::cuda::GraphExec made = nullptr;
-    if (!executed || !ended ||
-        Driver().GraphInstantiate(&made, captured, 0) != runtime::cuda::kSuccess) {
-      return {};
-    }
-    return runtime::cuda::GraphExecHandle(made);
-  }
-
-  bool fused_, ready_ = false;
-  std::string name_;
-  void *input_, *weights_, *output_, *bias_, *operation_, *activation_;
-  bool only_gemm_, is_product_;
-  std::vector<int> key_;
-  int algorithm_ = 0;
-  std::size_t size_ = 0;
-  std::shared_ptr<std::byte> workspace_;
-};
-
 }  // namespace
 
-std::unique_ptr<Prepared> PrepareConvolution(const ConvolutionDescription& description,
-                                             const std::string& name) {
-  return std::make_unique<Convolution>(description, name);
+std::vector<std::string> CompileConvolution(const ConvolutionDescription& description,
+                                            const std::string& properties) {
+  return CompilePlans(*GraphOf(description), properties, RulesOf(description));
+}
+
+std::unique_ptr<Prepared> PrepareConvolution(const ConvolutionDescription& d,
+                                             const std::string& name, Stream stream) {
+  std::vector<std::unique_ptr<Candidate>> plans;
+  try {
+    if (CudnnGraph() != nullptr) plans = PlanCandidates(GraphOf(d), d.plans, RulesOf(d), stream);
+  } catch (const CudnnRefusal&) {
+    // The older interface then.
+  }
+  std::vector<std::unique_ptr<Candidate>> algorithms = Algorithms(d, stream);
+  // The older interface's kernels for channels last are few.
+  auto& first = d.channels_last ? plans : algorithms;
+  auto& second = d.channels_last ? algorithms : plans;
+  std::move(second.begin(), second.end(), std::back_inserter(first));
+  return std::make_unique<FastestCandidate>(KeyOf(d), name, std::move(first));
 }
 
 }  // namespace tvm_sched::cuda_kernels

@@ -12,7 +12,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
 constexpr unsigned kDefaultSharedLimit = 48 << 10;
 constexpr std::size_t kWorkspaceAlignment = 256;  // as of memory that the driver hands out
 
@@ -53,7 +53,7 @@ std::map<std::string, FunctionDescription> ReadFunctions(const std::string& json
   }
   std::map<std::string, FunctionDescription> functions;
   for (const auto& [name, item] : document.Field("functions").Fields()) {
-    item.AllowFields({"tensors", "workspaces", "launches"});
+    item.AllowFields({"tensors", "workspaces", "launches", "attention"});
     FunctionDescription& function = functions[name];
     function.tensors = static_cast<int>(item.Field("tensors").Int(1, 1 << 16));
     for (const JsonCursor& size : item.Field("workspaces").Items()) {
@@ -61,6 +61,9 @@ std::map<std::string, FunctionDescription> ReadFunctions(const std::string& json
     }
     for (const JsonCursor& launch : item.Field("launches").Items()) {
       function.launches.push_back(ReadLaunch(launch, function));
+    }
+    if (const auto attention = item.OptionalField("attention")) {
+      function.attention = ReadAttention(*attention);
     }
   }
   return functions;
@@ -90,6 +93,21 @@ driver::Function Image::Find(const std::string& symbol, unsigned shared_bytes) {
   return function;
 }
 
+class ImageFunction::OwnLaunches final : public Candidate {
+ public:
+  OwnLaunches(const ImageFunction& function, OnStream& here) : function_(function), here_(here) {}
+  std::string label() const override { return "our own kernel"; }
+  std::size_t workspace() const override { return 0; }  // has its own
+  bool Run(const std::vector<void*>& data, void*, driver::Stream stream) override {
+    function_.Launch(here_, data, stream);
+    return true;
+  }
+
+ private:
+  const ImageFunction& function_;
+  OnStream& here_;
+};
+
 ImageFunction::OnStream& ImageFunction::Prepare(driver::Context context, driver::Stream stream) {
   const std::lock_guard lock(mutex_);
   auto found = streams_.find({context, stream});
@@ -110,7 +128,17 @@ ImageFunction::OnStream& ImageFunction::Prepare(driver::Context context, driver:
   driver::AtEndOfStream(stream, [weak = weak_from_this(), key] {
     if (const auto self = weak.lock()) self->Forget(key);
   });
-  return streams_.emplace(key, std::move(made)).first->second;
+  OnStream& here = streams_.emplace(key, std::move(made)).first->second;
+  if (description_.attention) {
+    std::vector<std::unique_ptr<Candidate>> candidates =
+        AttentionCandidates(*description_.attention, stream);
+    if (!candidates.empty()) {
+      candidates.push_back(std::make_unique<OwnLaunches>(*this, here));
+      here.fastest = std::make_unique<FastestCandidate>(KeyOf(*description_.attention), name_,
+                                                        std::move(candidates));
+    }
+  }
+  return here;
 }
 
 void ImageFunction::Forget(const std::pair<driver::Context, driver::Stream>& key) {
@@ -124,19 +152,30 @@ void ImageFunction::MakeReady(tvm::ffi::PackedArgs args) {
 }
 
 void ImageFunction::Call(tvm::ffi::PackedArgs args) {
-  CallOnGpu call(name_, description_.tensors, args);
+  const CallOnGpu call(name_, description_.tensors, args);
   OnStream& here = Prepare(call.context, call.stream);
+  if (here.fastest) {
+    here.fastest->Run(call.data, call.stream);
+  } else {
+    Launch(here, call.data, call.stream);
+  }
+}
+
+void ImageFunction::Launch(OnStream& here, const std::vector<void*>& data,
+                           driver::Stream stream) const {
   for (std::size_t k = 0; k < description_.launches.size(); ++k) {
     const LaunchDescription& launch = description_.launches[k];
-    std::vector<void*> parameters;  // the addresses of the kernel's arguments
-    parameters.reserve(launch.pointers.size());
+    std::vector<void*> addresses;  // as the kernel's arguments
     for (const PointerSource& pointer : launch.pointers) {
-      parameters.push_back(&(pointer.workspace ? here.workspaces : call.data)[pointer.index]);
+      addresses.push_back((pointer.workspace ? here.workspaces : data)[pointer.index]);
     }
+    std::vector<void*> parameters;  // where the arguments are
+    parameters.reserve(addresses.size());
+    for (void*& address : addresses) parameters.push_back(&address);
     const auto& [gx, gy, gz] = launch.grid;
     const auto& [bx, by, bz] = launch.block;
     Check(Driver().LaunchKernel(here.kernels[k], gx, gy, gz, bx, by, bz, launch.shared_bytes,
-                                call.stream, parameters.data(), nullptr),
+                                stream, parameters.data(), nullptr),
           "the kernel \"" + launch.symbol + "\" was refused");
   }
 }

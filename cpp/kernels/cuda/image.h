@@ -8,10 +8,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/attention.h"
 #include "runtime/cuda/handles.h"
 
 namespace tvm_sched::cuda_kernels {
@@ -36,10 +38,12 @@ struct FunctionDescription {
   int tensors = 0;
   std::vector<std::size_t> workspaces;  // bytes of each
   std::vector<LaunchDescription> launches;
+  std::optional<AttentionDescription> attention;  // which cuDNN may compute faster
 };
 
-/// Reads `{"version": 1, "functions": {name: {"tensors", "workspaces", "launches": [{"symbol",
-/// "grid", "block", "shared_bytes", "pointers": [["tensor" or "workspace", index]]}]}}}`.
+/// Reads `{"version": 2, "functions": {name: {"tensors", "workspaces", "launches": [{"symbol",
+/// "grid", "block", "shared_bytes", "pointers": [["tensor" or "workspace", index]]}],
+/// "attention"}}}`; the last field is optional (`ReadAttention`).
 std::map<std::string, FunctionDescription> ReadFunctions(const std::string& json);
 
 /// The binary, loaded into each context that calls it.
@@ -74,10 +78,15 @@ class ImageFunction : public std::enable_shared_from_this<ImageFunction> {
     std::vector<driver::Function> kernels;
     std::shared_ptr<std::byte> memory;  // of the workspaces
     std::vector<void*> workspaces;
+    std::unique_ptr<FastestCandidate> fastest;  // null: the function's own launches
   };
+
+  /// The function's own launches beside what a library has for it.
+  class OwnLaunches;
 
   OnStream& Prepare(driver::Context context, driver::Stream stream);
   void Forget(const std::pair<driver::Context, driver::Stream>& key);
+  void Launch(OnStream& here, const std::vector<void*>& data, driver::Stream stream) const;
 
   std::string name_;
   FunctionDescription description_;

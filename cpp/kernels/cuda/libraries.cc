@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "runtime/cuda/driver.h"
@@ -138,6 +139,48 @@ CudnnApi OpenCudnn() {
   return api;
 }
 
+/// Where it was opened before.
+void* OpenedCudnn() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<const void*>(Cudnn().Create), &info) == 0) return nullptr;
+  return dlopen(info.dli_fname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+}
+
+/// cuDNN opens NVRTC by its name alone, and so finds the one of a wheel only if it is open.
+void OpenNvrtc() {
+  for (const char* soname : {"libnvrtc.so.13", "libnvrtc.so.12"}) {
+    std::vector<std::string> files{soname};
+    AddWheels(reinterpret_cast<const void*>(&CublasLt), soname, files);
+    AddWheels(reinterpret_cast<const void*>(&TVMFFIErrorCreate), soname, files);
+    for (const std::string& file : files) {
+      if (dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) return;
+    }
+  }
+}
+
+std::unique_ptr<CudnnGraphApi> OpenCudnnGraph() try {
+  void* opened = OpenedCudnn();
+  if (opened == nullptr) return nullptr;
+  const Library& library = CudnnLibrary();
+  CudnnGraphApi api;
+  TVM_SCHED_CUDNN_GRAPH_FUNCTIONS(TVM_SCHED_LIBRARY_RESOLVE)
+  OpenNvrtc();
+  return std::make_unique<CudnnGraphApi>(api);
+} catch (const tvm::ffi::Error&) {
+  return nullptr;
+}
+
+std::size_t AskCudnnVersion() try {
+  void* opened = OpenedCudnn();
+  using Ask = std::size_t (*)();
+  const auto ask = opened == nullptr
+                       ? nullptr
+                       : reinterpret_cast<Ask>(dlsym(opened, CudnnLibrary().version_function));
+  return ask == nullptr ? 0 : ask();
+} catch (const tvm::ffi::Error&) {
+  return 0;
+}
+
 #undef TVM_SCHED_LIBRARY_RESOLVE
 
 }  // namespace
@@ -150,6 +193,16 @@ const CublasLtApi& CublasLt() {
 const CudnnApi& Cudnn() {
   static const CudnnApi api = OpenCudnn();
   return api;
+}
+
+const CudnnGraphApi* CudnnGraph() {
+  static const std::unique_ptr<CudnnGraphApi> api = OpenCudnnGraph();
+  return api.get();
+}
+
+std::size_t CudnnVersion() {
+  static const std::size_t version = AskCudnnVersion();
+  return version;
 }
 
 namespace {

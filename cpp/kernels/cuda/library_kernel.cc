@@ -2,6 +2,7 @@
 // bytes are their descriptions.
 #include "kernels/cuda/library_kernel.h"
 
+#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
@@ -11,6 +12,8 @@
 
 #include "ffi/runtime/bound_plan.h"
 #include "ffi/runtime/errors.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cudnn_graph.h"
 #include "kernels/cuda/libraries.h"
 #include "runtime/cuda/stream_ends.h"
 
@@ -21,7 +24,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kVersion = 3;
 
 Activation ReadActivation(const JsonCursor& item) {
   return static_cast<Activation>(item.Field("activation").Word({"", "relu", "gelu_tanh"}));
@@ -60,10 +63,11 @@ MatmulDescription ReadMatmul(const JsonCursor& item) {
 }
 
 ConvolutionDescription ReadConvolution(const JsonCursor& item) {
-  item.AllowFields({"kind", "dtype", "tf32", "input", "weights", "output", "padding", "strides",
-                    "dilation", "groups", "bias", "activation"});
+  item.AllowFields({"kind", "dtype", "tf32", "layout", "input", "weights", "output", "padding",
+                    "strides", "dilation", "groups", "residual", "bias", "activation", "plans"});
   return {item.Field("dtype").Name(),
           item.Field("tf32").Bool(),
+          item.Field("layout").Word({"NCHW", "NHWC"}) == 1,
           ReadIntegers(item.Field("input")),
           ReadIntegers(item.Field("weights")),
           ReadIntegers(item.Field("output")),
@@ -71,18 +75,25 @@ ConvolutionDescription ReadConvolution(const JsonCursor& item) {
           ReadIntegers(item.Field("strides")),
           ReadIntegers(item.Field("dilation")),
           static_cast<int>(item.Field("groups").Int(1, 1 << 30)),
+          item.Field("residual").Bool(),
           item.Field("bias").Bool(),
-          ReadActivation(item)};
+          ReadActivation(item),
+          ReadPlans(item.Field("plans"))};
 }
 
 }  // namespace
 
 LibraryKernel::LibraryKernel(std::string name, const JsonCursor& item) : name_(std::move(name)) {
   tensors_ += item.Field("bias").Bool() ? 1 : 0;
+  if (item.Field("kind").Word({"matmul", "conv2d"}) == 1) {
+    tensors_ += item.Field("residual").Bool() ? 1 : 0;
+  }
   if (item.Field("kind").Word({"matmul", "conv2d"}) == 0) {
-    prepare_ = [this, found = ReadMatmul(item)] { return PrepareMatmul(found, name_); };
+    prepare_ = [this, found = ReadMatmul(item)](Stream) { return PrepareMatmul(found, name_); };
   } else {
-    prepare_ = [this, found = ReadConvolution(item)] { return PrepareConvolution(found, name_); };
+    prepare_ = [this, found = ReadConvolution(item)](Stream stream) {
+      return PrepareConvolution(found, name_, stream);
+    };
   }
 }
 
@@ -98,7 +109,7 @@ Prepared& LibraryKernel::For(const CallOnGpu& call) {
   const Key key{call.context, call.stream};
   std::unique_ptr<Prepared>& prepared = prepared_[key];
   if (!prepared) {
-    prepared = prepare_();
+    prepared = prepare_(call.stream);
     runtime::cuda::AtEndOfStream(call.stream, [weak = weak_from_this(), key] {
       if (const auto self = weak.lock()) self->Forget(key);
     });
@@ -166,6 +177,34 @@ ffi::Module Make(const ffi::String& json) {
 
 ffi::Module Load(const ffi::Bytes& bytes) { return Make(ffi::String(bytes.data(), bytes.size())); }
 
+/// Plans of cuDNN for a kernel's description and a GPU's properties (JSON each), as text: a
+/// convolution of this module, or attention as `ReadAttention` reads it. Needs no GPU.
+ffi::Array<ffi::String> CompileKernelPlans(const ffi::String& description,
+                                           const ffi::String& properties) {
+  return runtime::TranslateErrors([&] {
+    const JsonCursor item = JsonCursor::Parse(description, "kernel");
+    std::vector<std::string> texts;
+    try {
+      texts = item.OptionalField("kind") ? CompileConvolution(ReadConvolution(item), properties)
+                                         : CompileAttention(ReadAttention(item), properties);
+    } catch (const CudnnRefusal&) {
+      // cuDNN is too old for it.
+    }
+    ffi::Array<ffi::String> result;
+    for (const std::string& text : texts) result.push_back(text);
+    return result;
+  });
+}
+
+/// cuDNN's version as it counts, such as 91900; 0 where it is missing.
+std::int64_t FindCudnnVersion() { return static_cast<std::int64_t>(CudnnVersion()); }
+
+/// A GPU's properties as cuDNN writes them.
+ffi::String DeviceProperties(std::int64_t device) {
+  return runtime::TranslateErrors(
+      [&] { return ffi::String(CudnnDeviceProperties(static_cast<int>(device))); });
+}
+
 /// Why the libraries cannot be used here; empty where they can.
 ffi::String WhyNot() {
   try {
@@ -184,6 +223,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("tvm_sched.make_nvidia_module", Make)
       .def("tvm_sched.why_not_nvidia", WhyNot)
+      .def("tvm_sched.cudnn_version", FindCudnnVersion)
+      .def("tvm_sched.cudnn_plans", CompileKernelPlans)
+      .def("tvm_sched.cudnn_device_properties", DeviceProperties)
       .def("ffi.Module.load_from_bytes.tvm_sched_nvidia", Load);
 }
 

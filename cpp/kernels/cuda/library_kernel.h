@@ -36,30 +36,38 @@ struct MatmulDescription {
   Activation activation = Activation::kNone;
 };
 
-/// A convolution in NCHW; extents in this order, the weights' as output, input / groups, height,
-/// width.
+/// A convolution; extents as batch, channels, height, width whatever the layout, the weights' as
+/// output, input / groups, height, width.
 struct ConvolutionDescription {
   std::string dtype;
   bool tf32 = false;
+  bool channels_last = false;  // NHWC, and the weights as output, height, width, input / groups
   std::vector<int> input, weights, output;
   std::vector<int> padding, strides, dilation;
   int groups = 1;
+  bool residual = false;  // a summand like the output, before the activation
   bool bias = false;
   Activation activation = Activation::kNone;
+  std::vector<std::string> plans;  // of cuDNN, for one version and GPU
 };
 
 /// A kernel made ready for one stream.
 class Prepared {
  public:
   virtual ~Prepared() = default;
-  /// `data`: the two inputs, the bias where there is one, the result.
+  /// `data`: the two inputs, the bias where there is one, the summand where there is one, the
+  /// result.
   virtual void Run(const std::vector<void*>& data, runtime::cuda::Stream stream) = 0;
 };
 
 std::unique_ptr<Prepared> PrepareMatmul(const MatmulDescription& description,
                                         const std::string& name);
 std::unique_ptr<Prepared> PrepareConvolution(const ConvolutionDescription& description,
-                                             const std::string& name);
+                                             const std::string& name, runtime::cuda::Stream stream);
+
+/// Plans of cuDNN's graph interface for a GPU of these properties, as text; needs no GPU.
+std::vector<std::string> CompileConvolution(const ConvolutionDescription& description,
+                                            const std::string& properties);
 
 class LibraryKernel : public std::enable_shared_from_this<LibraryKernel> {
  public:
@@ -79,7 +87,7 @@ class LibraryKernel : public std::enable_shared_from_this<LibraryKernel> {
 
   std::string name_;
   int tensors_ = 3;
-  std::function<std::unique_ptr<Prepared>()> prepare_;
+  std::function<std::unique_ptr<Prepared>(runtime::cuda::Stream)> prepare_;
   std::mutex mutex_;
   std::map<Key, std::unique_ptr<Prepared>> prepared_;
 };

@@ -1,15 +1,19 @@
 // Matrix products by cuBLASLt.
 #include <tvm/ffi/error.h>
 
-#include <array>
+#include <algorithm>
+#include <map>
 
+#include "kernels/cuda/candidates.h"
 #include "kernels/cuda/libraries.h"
 #include "kernels/cuda/library_kernel.h"
-#include "runtime/units.h"
 
 namespace tvm_sched::cuda_kernels {
 
 namespace {
+
+constexpr int kMostAlgorithms = 4;
+constexpr std::uint32_t kExpectedAlignment = 256;  // bytes, of what the library is given
 
 /// An object of the library that a function destroys.
 using Object = std::unique_ptr<void, int (*)(void*)>;
@@ -39,32 +43,53 @@ void* HandleOfContext() {
   return handle;
 }
 
+/// The descriptors of a product, and calls of it.
+///
 /// The library is column-major; so it computes the transposed result, B' A', whose columns
 /// are our rows, and whose rows are the n columns that share a bias.
-class Matmul final : public Prepared {
+class Product {
  public:
-  Matmul(const MatmulDescription& d, const std::string& name)
+  explicit Product(const MatmulDescription& d)
       : description_(d),
-        name_(name),
         handle_(HandleOfContext()),
         first_(Operand(d.b, d.n, d.k)),
         second_(Operand(d.a, d.k, d.m)),
         result_(Layout(d.result_dtype, d.n, d.m, d.n, d.m * d.n)),
-        operation_(Operation()) {
-    Choose();
-  }
+        operation_(Operation()) {}
 
-  void Run(const std::vector<void*>& data, Stream stream) override {
+  int Run(const std::vector<void*>& data, const MatmulHeuristic& chosen, void* workspace,
+          Stream stream) {
     const float one = 1, zero = 0;
     const std::int32_t whole_one = 1, whole_zero = 0;
     const void* factor = integers() ? static_cast<const void*>(&whole_one) : &one;
     const void* nothing = integers() ? static_cast<const void*>(&whole_zero) : &zero;
     if (description_.bias) SetBias(data[2]);
-    CheckStatus(CublasLt().Matmul(handle_, operation_.get(), factor, data[1], first_.get(), data[0],
-                                  second_.get(), nothing, data.back(), result_.get(), data.back(),
-                                  result_.get(), &chosen_.algorithm, workspace_.get(),
-                                  chosen_.workspace, stream),
-                "cuBLASLt failed in the kernel \"" + name_ + "\"");
+    return CublasLt().Matmul(handle_, operation_.get(), factor, data[1], first_.get(), data[0],
+                             second_.get(), nothing, data.back(), result_.get(), data.back(),
+                             result_.get(), &chosen.algorithm, workspace, chosen.workspace, stream);
+  }
+
+  /// By the library's heuristics the best first, for tensors at multiples of `alignment` bytes.
+  std::vector<MatmulHeuristic> Algorithms(std::uint32_t alignment) const {
+    void* made = nullptr;
+    CheckStatus(CublasLt().PreferenceCreate(&made), "a preference of cuBLASLt");
+    const Object preference = Own(made, CublasLt().PreferenceDestroy);
+    const std::size_t largest = LargestWorkspace();
+    CheckStatus(CublasLt().PreferenceSet(made, kPreferWorkspace, &largest, sizeof(largest)),
+                "a preference");
+    for (int operand = 0; operand < 4; ++operand) {
+      CheckStatus(CublasLt().PreferenceSet(made, kPreferAlignmentA + operand, &alignment,
+                                           sizeof(alignment)),
+                  "a preference");
+    }
+    std::vector<MatmulHeuristic> known(kMostAlgorithms);
+    int found = 0;
+    const int status =
+        CublasLt().Heuristic(handle_, operation_.get(), first_.get(), second_.get(), result_.get(),
+                             result_.get(), made, kMostAlgorithms, known.data(), &found);
+    known.resize(status == 0 ? std::min(found, kMostAlgorithms) : 0);
+    std::erase_if(known, [](const MatmulHeuristic& each) { return each.state != 0; });
+    return known;
   }
 
  private:
@@ -119,34 +144,80 @@ class Matmul final : public Prepared {
                 "a bias of cuBLASLt");
   }
 
-  void Choose() {
-    void* made = nullptr;
-    CheckStatus(CublasLt().PreferenceCreate(&made), "a preference of cuBLASLt");
-    const Object preference = Own(made, CublasLt().PreferenceDestroy);
-    const std::size_t largest = LargestWorkspace();
-    CheckStatus(CublasLt().PreferenceSet(made, kPreferWorkspace, &largest, sizeof(largest)),
-                "a preference");
-    // Buffers lie at multiples of 64 in their arena; the library expects 256.
-    const std::uint32_t alignment = runtime::kAlignment;
-    for (int operand = 0; operand < 4; ++operand) {
-      CheckStatus(CublasLt().PreferenceSet(made, kPreferAlignmentA + operand, &alignment,
-                                           sizeof(alignment)),
-                  "a preference");
-    }
-    int found = 0;
-    CheckStatus(CublasLt().Heuristic(handle_, operation_.get(), first_.get(), second_.get(),
-                                     result_.get(), result_.get(), made, 1, &chosen_, &found),
-                "cuBLASLt has no algorithm for the kernel \"" + name_ + "\"");
-    if (found == 0) TVM_FFI_THROW(RuntimeError) << "cuBLASLt has no algorithm for " << name_;
-    if (chosen_.workspace > 0) workspace_ = AllocateWorkspace(chosen_.workspace, name_);
-  }
-
   MatmulDescription description_;
-  std::string name_;
   void* handle_;
   Object first_, second_, result_, operation_;
-  MatmulHeuristic chosen_{};
-  std::shared_ptr<std::byte> workspace_;
+};
+
+class Algorithm final : public Candidate {
+ public:
+  Algorithm(std::shared_ptr<Product> product, const MatmulHeuristic& chosen)
+      : product_(std::move(product)), chosen_(chosen) {}
+
+  std::string label() const override {
+    std::string label = "cuBLASLt's algorithm";
+    for (const std::uint64_t word : chosen_.algorithm.data) label += " " + std::to_string(word);
+    return label;
+  }
+  std::size_t workspace() const override { return chosen_.workspace; }
+  bool Run(const std::vector<void*>& data, void* workspace, Stream stream) override {
+    return product_->Run(data, chosen_, workspace, stream) == 0;
+  }
+
+ private:
+  std::shared_ptr<Product> product_;
+  MatmulHeuristic chosen_;
+};
+
+/// The largest power of 2, up to what the library expects, that divides all addresses.
+std::uint32_t AlignmentOf(const std::vector<void*>& data) {
+  std::uintptr_t bits = kExpectedAlignment;
+  for (const void* address : data) bits |= reinterpret_cast<std::uintptr_t>(address);
+  return static_cast<std::uint32_t>(bits & -bits);
+}
+
+std::string KeyOf(const MatmulDescription& d, std::uint32_t alignment) {
+  std::string key = "product " + d.dtype + " " + d.result_dtype;
+  const auto add = [&](std::int64_t value) { key += " " + std::to_string(value); };
+  for (const std::int64_t value : {d.batch, d.m, d.n, d.k}) add(value);
+  for (const MatrixDescription& matrix : {d.a, d.b}) {
+    add(matrix.transposed);
+    add(matrix.stride);
+    add(matrix.batch_stride);
+  }
+  add(d.tf32);
+  add(d.bias);
+  add(static_cast<int>(d.activation));
+  add(alignment);
+  return key;
+}
+
+/// Algorithms that are chosen for the alignment that the arguments of a call have: the library has
+/// faster ones for what is aligned as it expects.
+class Matmul final : public Prepared {
+ public:
+  Matmul(const MatmulDescription& d, std::string name)
+      : description_(d), name_(std::move(name)), product_(std::make_shared<Product>(d)) {}
+
+  void Run(const std::vector<void*>& data, Stream stream) override {
+    const std::uint32_t alignment = AlignmentOf(data);
+    std::unique_ptr<FastestCandidate>& chosen = chosen_[alignment];
+    if (!chosen) {
+      std::vector<std::unique_ptr<Candidate>> candidates;
+      for (const MatmulHeuristic& each : product_->Algorithms(alignment)) {
+        candidates.push_back(std::make_unique<Algorithm>(product_, each));
+      }
+      chosen = std::make_unique<FastestCandidate>(KeyOf(description_, alignment), name_,
+                                                  std::move(candidates));
+    }
+    chosen->Run(data, stream);
+  }
+
+ private:
+  MatmulDescription description_;
+  std::string name_;
+  std::shared_ptr<Product> product_;
+  std::map<std::uint32_t, std::unique_ptr<FastestCandidate>> chosen_;
 };
 
 }  // namespace

@@ -13,10 +13,10 @@ from ..registry import Registry
 COMMAND_SETS: Registry[Callable[[typer.Typer], None]] = Registry("set of commands", "tvm_sched.commands")
 """Functions that add the commands of an installed distribution to an app."""
 
-DEPLOY, PLAN, SERVE, RESEARCH, MACHINE = PANELS = ("Deploy", "Plan", "Serve", "Research", "Machine")
+START, PLAN, SERVE, RESEARCH, MACHINE = PANELS = ("Start", "Plan", "Serve", "Research", "Machine")
 """Panels of ``tvm-sched --help``, by the purpose of the commands."""
-FIRST = ("doctor", "inspect", "schedule", "compile", "run")
-"""Commands that are listed first in their panel."""
+FIRST = ("auto", "inspect", "schedule", "compile", "run", "doctor", "sweep", "explain")
+"""Commands that are listed first in their panel, in this order; the first five are the panel `START`."""
 DISTRIBUTIONS = {
     **dict.fromkeys(("cluster", "deploy", "status", "request", "undeploy"), "tvm-sched-cluster"),
     "bench": "tvm-sched-bench",
@@ -50,9 +50,10 @@ class AttachedCommands(TyperGroup):
             ctx.fail(f"the command {cmd_name!r} is part of {brings}, which is not installed: pip install {brings}")
         return super().get_command(ctx, cmd_name)
 
-    def _place(self, name: str) -> tuple[int, bool]:
+    def _place(self, name: str) -> tuple[int, int]:
         panel = getattr(self.commands[name], "rich_help_panel", None)
-        return PANELS.index(panel) if panel in PANELS else len(PANELS), name not in FIRST
+        first = FIRST.index(name) if name in FIRST else len(FIRST)
+        return PANELS.index(panel) if panel in PANELS else len(PANELS), first
 
     def _attach(self, ctx: Any) -> None:
         if self._attached:

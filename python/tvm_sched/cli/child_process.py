@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 
+from ..parent_death import end_with
+
 CRASHES = tuple(
     getattr(signal, name) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL") if hasattr(signal, name)
 )
 """Signals that end a process after a fault of its program."""
 _NOTE_BYTES = 1024
-_PARENT_DEATH_SIGNAL = 1
-"""``PR_SET_PDEATHSIG`` of Linux' ``prctl``."""
 
 
 class Note:
@@ -53,7 +53,7 @@ def fork_child() -> int | None:
         stream.flush()
     parent, child = os.getpid(), os.fork()
     if child == 0:
-        _end_with(parent)
+        end_with(parent)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return None
     while True:
@@ -65,14 +65,3 @@ def fork_child() -> int | None:
         from_terminal = received.si_signo == signal.SIGINT and received.si_code > 0
         if received.si_signo in passed_on and not from_terminal:
             os.kill(child, received.si_signo)
-
-
-def _end_with(parent: int) -> None:
-    """Have the system kill this process when its parent ends."""
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)

@@ -11,7 +11,7 @@ import typer
 
 from ..errors import InputError
 from ..file_cache import compiled_models
-from .attached_commands import DEPLOY
+from .attached_commands import START
 from .evidence import EvidenceFolder, store_all
 from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
 from .interrupt import interruptible
@@ -88,7 +88,61 @@ class ArtifactFiles:
     evidence: EvidenceFolder = None
 
 
-@command(app, "compile", ".report.compilation:CompilationSummary", panel=DEPLOY, apart=True)
+@dataclass(frozen=True)
+class TextOptions:
+    """How a language model is compiled to generate text."""
+
+    generate: Annotated[
+        bool,
+        typer.Option(
+            "--generate",
+            help="Compile a language model's folder to generate text with `tvm-sched generate`: plans for pieces of prompts "
+            "and for decode steps, with caches of keys and values that are updated in place.",
+        ),
+    ] = False
+    context: Annotated[
+        int | None,
+        typer.Option(
+            "--context",
+            metavar="N",
+            help="--generate: most tokens of a sequence. Default: the model's positions, at most 2048.",
+        ),
+    ] = None
+    sequences: Annotated[
+        int | None, typer.Option("--sequences", metavar="N", help="--generate: texts that are generated at once.")
+    ] = None
+    pieces: Annotated[
+        str | None,
+        typer.Option(
+            "--pieces", metavar="N,N", help="--generate: lengths of the plans that read prompts. Default: 16,128."
+        ),
+    ] = None
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--weights",
+            metavar="FORMAT",
+            help="--generate: format of the weights of products: float32 (default), bfloat16, int8, int4, int4-zeros.",
+        ),
+    ] = None
+
+    def given(self) -> dict[str, Any] | None:
+        """Return the fields of `GenerationOptions` that are given; None without --generate."""
+        names = ("context", "sequences", "pieces", "weights")
+        found = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if not self.generate:
+            if found:
+                raise InputError(f"--{next(iter(found))} is for language models: give --generate, too")
+            return None
+        if self.pieces is not None:
+            try:
+                found["pieces"] = tuple(int(piece) for piece in self.pieces.split(","))
+            except ValueError:
+                raise InputError(f"--pieces {self.pieces}: numbers with commas between are allowed: 16,128") from None
+        return found
+
+
+@command(app, "compile", ".report.compilation:CompilationSummary", panel=START, apart=True)
 def compile_model(
     out: Output,
     *,
@@ -98,6 +152,7 @@ def compile_model(
     method: SchedulerOptions,
     shapes: ShapeOptions,
     settings: CompileSettings,
+    text: TextOptions,
     no_cache: Annotated[
         bool,
         typer.Option(
@@ -123,12 +178,15 @@ def compile_model(
     $ tvm-sched compile bert.onnx -t cpu4 --shape ids:1,128 --time-limit 60 -o bert.so
     $ tvm-sched compile model.onnx -t cpu2 --shape 'batch={1,8}' --constant sr=16000 -o model.so
     $ tvm-sched compile minilm/ -t cpu2 --shape 1x128 -o minilm.so
+    $ tvm-sched compile qwen/ --generate --weights int4 -t cpu1 -o qwen.so
     $ tvm-sched compile model.onnx -t my-machine.toml --scheduler anytime --option work=30 --seed 7 -o model.so
     """
     output = files.output
     if (output.suffix == ".txt") != (stop_after is not None):
         raise InputError(f"-o {output}: an artifact is a file .so, and the module of --stop-after a file .txt")
-    sets, constants = shapes.sets(), shapes.constants()
+    sets, constants, generation = shapes.sets(), shapes.constants(), text.given()
+    if generation is not None:
+        _check_generation(model, sets or constants or settings.get("states") or stop_after)
     from ..relax.compiled_results import compilation_key, keep, restore
     from ..relax.options import CompileOptions
     from ..schedulers import get
@@ -138,7 +196,7 @@ def compile_model(
     chosen.check_methods()  # before the long work
     if stop_after is not None:
         return _store_module(out, model, output, chosen, stop_after, {"input_shapes": sets, "constants": constants})
-    asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
+    asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants, "generation": generation}
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
         cache = None if no_cache else compiled_models()
         key = compilation_key(model, asked | vars(chosen)) if cache else None
@@ -154,6 +212,15 @@ def compile_model(
             if cache and key:
                 keep(cache, key, str(model), made, caught)
     _show_compiled(out, model, made, files, chosen.parameters)
+
+
+def _check_generation(model: Path, others: Any) -> None:
+    if others:
+        raise InputError(
+            "--generate gives the plans and states itself: leave --shape, --constant, --state, --stop-after out"
+        )
+    if not model.is_dir():
+        raise InputError(f"{model}: --generate takes a folder of Hugging Face with config.json and weights")
 
 
 def _store_module(
@@ -182,10 +249,22 @@ def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Co
         from ..relax import compile as compile_scheduled
     from ..relax.compiled_results import CompilationResult
 
-    compiled = compile_scheduled(model, progress=step, **asked)
+    generation = asked.pop("generation")
+    if generation is not None:
+        compiled = _compile_language_model(model, generation, asked["topology"], step)
+    else:
+        compiled = compile_scheduled(model, progress=step, **asked)
     step("writing the artifact", 0, 0)
     written = compiled.export(output)
     return CompilationResult(compiled.problems, compiled.schedules, written, compiled.slow_kernels)
+
+
+def _compile_language_model(model: Path, generation: dict[str, Any], options: CompileOptions, step: Step) -> Any:
+    from ..relax.language import GenerationOptions, compile_language_model, open_language_model
+
+    step("reading the model", 0, 0)
+    opened = open_language_model(model, GenerationOptions(**generation))
+    return compile_language_model(opened, options, progress=step)
 
 
 def _show_compiled(out: Output, model: Path, made: CompilationResult, files: ArtifactFiles, parameters: str) -> None:
@@ -219,7 +298,7 @@ class EmulationOptions:
     ] = None
 
 
-@command(app, "run", (".report.measurement:RunSummary", ".report.stages:PipelineRunSummary"), panel=DEPLOY)
+@command(app, "run", (".report.measurement:RunSummary", ".report.stages:PipelineRunSummary"), panel=START)
 def run(
     out: Output,
     *,

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import InputError
-from .attached_commands import DEPLOY
+from .attached_commands import START
 from .model_options import ShapeOptions
 from .output import Output
 from .registration import app, command
@@ -17,7 +17,7 @@ from .registration import app, command
 Backend = Literal["cpu", "cuda"]
 
 
-@command(app, "inspect", ".relax.inspection:Inspection", panel=DEPLOY, apart=True)
+@command(app, "inspect", ".relax.inspection:Inspection", panel=START, apart=True)
 def inspect(
     out: Output,
     model: Annotated[

@@ -55,6 +55,11 @@ class Output:
             for renderable in renderables:
                 self.screen.print(renderable)
 
+    def text(self, text: str) -> None:
+        """Print a part of a result as it is, at once."""
+        self._results.write(text)
+        self._results.flush()
+
     def result(self, data: Any) -> None:
         """Print the result, and the names of the files written, for programs; nothing without ``--json``."""
         if self.json:

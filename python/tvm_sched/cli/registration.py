@@ -78,9 +78,13 @@ class LateCommand(TyperCommand):
             self._params, self.callback, self.no_args_is_help = made.params, made.callback, made.no_args_is_help
 
 
+def command_group(name: str, text: str) -> typer.Typer:
+    """Return a group of commands, which prints its help if no command is named."""
+    return typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode="rich")
+
+
 app = typer.Typer(
     cls=AttachedCommands,
-    no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -94,7 +94,7 @@ class _Emitter:
 
     def emit(self, name: str) -> dict[str, Any]:
         steps = self.maker.make()
-        self.states = States(self.maker, self.kept)
+        self.states = States(self.maker, self.kept, self.extraction.calls)
         self.sources |= self.states.sources()
         self._assign_buffers()
         steps = order_steps([*self.states.place(steps, self.maker.kernels), *self._results()])
@@ -146,7 +146,14 @@ class _Emitter:
         return {**about, "memory_bytes": properties.memory}
 
     def _states(self) -> list[dict[str, Any]]:
-        return [{**self._spec(self.tensors[state].name), "device": home} for state, home in self.states.home.items()]
+        return [
+            {
+                **self._spec(self.tensors[state].name),
+                "device": home,
+                **({"in_place": True} if state in self.states.in_place else {}),
+            }
+            for state, home in self.states.home.items()
+        ]
 
     def _location(self, tensor: int, device: int, direct: bool) -> BufferKey:
         return self.states.location(tensor, device) or self.maker.location(tensor, device, direct)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..problem import OpGraph
@@ -24,6 +24,9 @@ class KernelCall:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     """Names of tensors, in the order of the call."""
+    in_place: Mapping[int, int] = field(default_factory=dict)
+    """By position of an output, the position of the input that it updates: the kernel writes what changes, into the input's
+    memory."""
 
 
 class Calls(Protocol):

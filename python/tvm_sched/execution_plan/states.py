@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError
 from ..problem import OpGraph
+from .operator_calls import KernelCall
 from .steps import BufferKey, Step, StepMaker
 
 QUEUE = "states"
@@ -22,14 +23,17 @@ class States:
         Whose steps are made (`StepMaker.make`).
     next_of : mapping of str to str
         By input, the tensor that takes its place in the next run.
+    calls : sequence of KernelCall
+        Those with `KernelCall.in_place` update states in place (`check_in_place`).
     """
 
-    def __init__(self, maker: StepMaker, next_of: Mapping[str, str]) -> None:
+    def __init__(self, maker: StepMaker, next_of: Mapping[str, str], calls: Sequence[KernelCall]) -> None:
         self.problem = maker.problem
         identity = self.problem.graph.index.tensor_id
         self.next = {identity[state]: identity[tensor] for state, tensor in next_of.items()}
         writers = {key.tensor: step.device for step in maker.kernels for key in _outputs(maker, step)}
         self.home = {state: writers[tensor] for state, tensor in self.next.items()}
+        self.in_place = {identity[state] for state in check_in_place(calls, next_of)}
         self._copies: dict[BufferKey, Step] = {}
 
     def location(self, tensor: int, device: int) -> BufferKey | None:
@@ -73,9 +77,11 @@ class States:
         return sources
 
     def bytes_on(self, device: int) -> int:
-        """Bytes of states on a device; each is stored twice, old and new."""
+        """Bytes of states on a device; each is stored twice, old and new, unless it is updated in place."""
         size = self.problem.graph.index.size
-        return sum(2 * size[state] for state, home in self.home.items() if home == device)
+        return sum(
+            (1 if state in self.in_place else 2) * size[state] for state, home in self.home.items() if home == device
+        )
 
 
 def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: Mapping[str, int]) -> dict[str, str]:
@@ -131,6 +137,35 @@ def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: 
             "states names all results that the model computes, so that a run would have nothing to return; leave one out"
         )
     return next_of
+
+
+def check_in_place(calls: Sequence[KernelCall], next_of: Mapping[str, str]) -> set[str]:
+    """Return the states that a kernel updates in place (`KernelCall.in_place`).
+
+    Raises
+    ------
+    InputError
+        A kernel updates an input that is not the state whose next value it computes, or another kernel reads that state's
+        old value.
+    """
+    found: dict[str, str] = {}
+    for call in calls:
+        for output, position in call.in_place.items():
+            state = call.inputs[position]
+            if next_of.get(state) != call.outputs[output]:
+                raise InputError(
+                    f"operator {call.operator!r} updates its input {state!r} in place, so its result "
+                    f"{call.outputs[output]!r} must be the next value of a state: states={{{state!r}: POSITION}}"
+                )
+            found[state] = call.operator
+    for call in calls:
+        for state in found.keys() & set(call.inputs):
+            if found[state] != call.operator:
+                raise InputError(
+                    f"operator {call.operator!r} reads the old value of the state {state!r}, which {found[state]!r} "
+                    "overwrites; let it read the new value"
+                )
+    return set(found)
 
 
 def _outputs(maker: StepMaker, step: Step) -> list[BufferKey]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import tvm
 
@@ -114,6 +114,22 @@ class CompiledModel:
         return f"CompiledModel({inside}; {len(self.parameters)} external parameters)"
 
 
+@runtime_checkable
+class ModelWithPlans(Protocol):
+    """A model that says itself which plans its artifact has, such as `tvm_sched.relax.language.LanguageModel`."""
+
+    name: str
+    about: Mapping[str, Any]  # the entry ``generation`` of the artifact's metadata
+
+    def combinations(self, shapes: Any = None, constants: Any = None) -> list[tuple[Any, Any]]:
+        """Return the arguments of `import_with` for each plan."""
+        ...
+
+    def import_with(self, shapes: Any, constants: Any) -> ImportedModel:
+        """Make the module of a plan."""
+        ...
+
+
 def compile(
     model: Any,
     topology: CompileOptions | Topology | str | os.PathLike[str],
@@ -162,7 +178,7 @@ def compile(
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
     if progress:
         progress("reading the model", 0, 0)
-    source = open_model(model, name)
+    source = model if isinstance(model, ModelWithPlans) else open_model(model, name)
     combinations = [each for mapping in shapes for each in source.combinations(mapping, constants)]
     _check_different(combinations)
     with report_to(progress), explained(f"model {source.name!r}"):
@@ -188,6 +204,7 @@ def compile(
             run_options=chosen.run_options,
             compiler=compiler,
             states=chosen.states,
+            about=source.about if isinstance(source, ModelWithPlans) else None,
         )
         mod = attach_executor(mods[0], [executor.module], executor.main)
         executable = tvm.relax.build(build_rest(mod), get_compile_target(mod).host, relax_pipeline=None)

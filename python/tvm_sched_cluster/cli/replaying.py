@@ -21,11 +21,13 @@ from .cluster_options import ClusterOptions, ReportFile, cluster
 if TYPE_CHECKING:
     from .. import ServiceRequest
     from ..admission import AdmissionRules
-    from ..replay.replay_results import Replays
+    from ..replay.replay_results import PodReplays, Replays
     from ..replay.simulation import ReplayOptions
     from ..replay.traces import Fault
 
 HOME = "tvm_sched_cluster.replay.replay_results"
+POD_RATIO = 1.3
+"""GPUs that drawn pods ask for, of all GPUs: as in FGD's evaluation."""
 FORMAT, VERSION = "tvm_sched.replay", 1
 
 
@@ -39,7 +41,8 @@ class TraceOptions:
             "--requests",
             metavar="FILE|poisson",
             help="Poisson arrivals, a sequence of RAMPA's simulator (.txt), or a table (.csv) with the columns time or "
-            "TIMESTAMP, and perhaps service, lifetime and name.",
+            "TIMESTAMP, and perhaps service, lifetime and name. For a CLUSTER that is a table of nodes (.csv): a table of "
+            "pods, drawn until they ask for 130 % of the GPUs.",
         ),
     ]
     demand: Annotated[
@@ -149,7 +152,7 @@ def admission_rules(quotas: list[str] | None, slack: float | None) -> AdmissionR
     return AdmissionRules(parts, slack)
 
 
-@command(cluster, "replay", f"{HOME}:Replays")
+@command(cluster, "replay", (f"{HOME}:Replays", f"{HOME}:PodReplays"))
 def replay(
     out: Output,
     *,
@@ -180,12 +183,16 @@ def replay(
     $ tvm-sched cluster replay rampa-base --requests poisson --offered 240 --count 1500 --policy anytime --policy rampa
     $ tvm-sched cluster replay rampa-base --requests poisson --mtbf 2e6 --defragment-every 86400 --report replay.html
     $ tvm-sched cluster replay graph1.txt --services MODELS --requests allocSeq1.txt --scale-lifetimes 20 --runs 3
+    $ tvm-sched cluster replay nodes.csv --requests pods_default.csv.gz --policy fgd --policy anytime --runs 10
     """
     if runs < 1:
         raise InputError(f"--runs {runs}: a number from 1 is allowed")
     chosen = list(dict.fromkeys(policy or ["anytime"]))
     if option and len(chosen) > 1:
         raise InputError("--option is for one policy; give one --policy")
+    if on.name.endswith(".csv"):
+        _replay_pods(out, on.name, trace.requests, chosen, range(seed, seed + runs), bounds, output, report)
+        return
     from .. import ClusterState, get
     from ..replay.replay_results import PolicyRuns, Replays, replays_table
     from ..replay.simulation import replay as replay_one
@@ -221,13 +228,52 @@ def replay(
         raise typer.Exit(INTERRUPTED)
 
 
-def write_replays(out: Output, made: Replays, output: Path | None, report: Path | None) -> None:
+def _replay_pods(
+    out: Output,
+    name: str,
+    requests: str,
+    policies: list[str],
+    seeds: range,
+    bounds: bool,
+    output: Path | None,
+    report: Path | None,
+) -> None:
+    """Replay the pods of a file on the nodes of another one."""
+    from ..pods.pod_replay import replay_pods
+    from ..pods.pod_trace import draw_pods, read_nodes, read_pods
+    from ..replay.replay_results import PodPolicyRuns, PodReplays, PodRun, pods_table
+
+    nodes, pods = read_nodes(name), read_pods(requests)
+    gpus = sum(node.gpus for node in nodes)
+    done: dict[str, list[PodRun]] = {policy: [] for policy in policies}
+    stopped = False
+    with out.step("Replaying") as step:
+        for seed in seeds:
+            drawn = draw_pods(pods, gpus, POD_RATIO, seed)
+            for policy in policies:
+                if not stopped:
+                    done[policy].append(replay_pods(nodes, drawn, policy, pods, seed, bounds, step))
+                    stopped = done[policy][-1].interrupted
+    runs = [PodPolicyRuns.of(policy, each) for policy, each in done.items() if each]
+    made = PodReplays(nodes=len(nodes), gpus=gpus, requests=requests, policies=runs)
+    write_replays(out, made, output, report)
+    out.show(pods_table(made))
+    out.result(made)
+    if stopped:
+        raise typer.Exit(INTERRUPTED)
+
+
+def write_replays(out: Output, made: Replays | PodReplays, output: Path | None, report: Path | None) -> None:
     """Write the figures and the report where files are given."""
     if output:
         write_atomically(output, encode_document(made, FORMAT, VERSION))
         out.wrote(output, "figures")
     if report:
-        from ..replay.replay_report import write_replay_report
+        from ..replay import replay_report
+        from ..replay.replay_results import Replays
 
-        write_replay_report(report, made)
+        if isinstance(made, Replays):
+            replay_report.write_replay_report(report, made)
+        else:
+            replay_report.write_pod_report(report, made)
         out.wrote(report, "report")

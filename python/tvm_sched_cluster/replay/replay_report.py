@@ -9,7 +9,7 @@ from html import escape
 from tvm_sched.report.page import write_frame
 from tvm_sched.report.sections import NONE, table
 
-from .replay_results import Replays
+from .replay_results import PodReplays, Replays
 
 _COLOURS = ("#2563c9", "#c0392b", "#2a8a57", "#9a6a00", "#7b3fb5", "#0e7c86", "#8a3b5c")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 900, 240, 60, 28
@@ -70,6 +70,33 @@ def write_replay_report(path: str | os.PathLike[str], made: Replays) -> None:
     )
 
 
+def write_pod_report(path: str | os.PathLike[str], made: PodReplays) -> None:
+    """Write the figures of each policy on pods, and the GPUs allocated by those asked for, in each one's first run."""
+    rows = [
+        [
+            escape(each.policy),
+            each.allocated_at_100.text(100, 2),
+            each.allocated.text(100, 2),
+            each.bound.text(100, 2) if each.bound else NONE,
+            each.decision_ms.text(1, 2),
+        ]
+        for each in made.policies
+    ]
+    head = ["Policy", "GPUs allocated at 100 %, %", "At the end, %", "Bound, %", "Decision, ms"]
+    lines = {each.policy: each.runs[0].curve for each in made.policies}
+    title = "GPUs allocated, by the GPUs that the pods asked for"
+    write_frame(
+        path,
+        f"Pods on {made.nodes:,} nodes",
+        subtitle=f"{made.gpus:,} GPUs; pods: {escape(made.requests)}",
+        main=f"<section><h2>Policies</h2>{table(head, rows)}</section>"
+        f"<section><h2>{title}</h2>{line_chart(title, lines, unit='of all GPUs', scale=1)}</section>",
+        details={"bound": "a linear program over kinds of pods and of nodes, for any policy"},
+        data={},
+        scripts=[],
+    )
+
+
 def _part(services: Mapping[str, object], name: str) -> str:
     found = services.get(name)
     return NONE if found is None else f"{100 * found.accepted / max(found.requests, 1):.1f}"  # type: ignore[attr-defined]
@@ -79,8 +106,8 @@ def _section(title: str, series: Mapping[str, Points]) -> str:
     return f"<section><h2>{escape(title)}</h2>{line_chart(title, series)}</section>"
 
 
-def line_chart(title: str, series: Mapping[str, Points]) -> str:
-    """Return a drawing of lines over time, in days, with a legend; `bound` is dashed."""
+def line_chart(title: str, series: Mapping[str, Points], unit: str = "days", scale: float = 86400) -> str:
+    """Return a drawing of lines, by default over days, with a legend; `bound` is dashed."""
     shown = {name: points for name, points in series.items() if points}
     every = [point for points in shown.values() for point in points]
     if not every:
@@ -107,7 +134,7 @@ def line_chart(title: str, series: Mapping[str, Points]) -> str:
         for part in (0, 0.5, 1)
     ) + "".join(
         f'<text x="{at(longest * part, 0).split(",")[0]}" y="{_HEIGHT - 8}" text-anchor="{anchor}" font-size="12" '
-        f'fill="currentColor">{longest * part / 86400:.3g} days</text>'
+        f'fill="currentColor">{longest * part / scale:.3g} {unit}</text>'
         for part, anchor in ((0, "start"), (0.5, "middle"), (1, "end"))
     )
     return (

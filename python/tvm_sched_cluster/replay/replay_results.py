@@ -122,3 +122,77 @@ def replays_table(made: Replays) -> Table:
         "decision, ms",
     )
     return table(head, rows, text_columns=1)
+
+
+class PodRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods on nodes, one run.
+
+    Attributes
+    ----------
+    allocated_at_100, allocated : float
+        GPUs allocated, as a part of all, when the GPUs of the pods that came are all GPUs of the cluster, and at the end.
+    bound_at_100, bound : float or None
+        The most that any policy can allocate of the pods that came until then.
+    curve : list of (float, float)
+        GPUs of the pods that came, and GPUs allocated, as parts of all.
+    """
+
+    seed: int
+    interrupted: bool
+    pods: int
+    placed: int
+    allocated_at_100: float
+    allocated: float
+    bound_at_100: float | None
+    bound: float | None
+    decision_ms: float
+    curve: list[tuple[float, float]]
+
+
+class PodPolicyRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs of a policy on pods."""
+
+    policy: str
+    allocated_at_100: Spread
+    allocated: Spread
+    bound: Spread | None
+    decision_ms: Spread
+    runs: list[PodRun]
+
+    @classmethod
+    def of(cls, policy: str, runs: Sequence[PodRun]) -> PodPolicyRuns:
+        """Summarise runs."""
+        bounds = [run.bound for run in runs if run.bound is not None]
+        return cls(
+            policy=policy,
+            allocated_at_100=Spread.of([run.allocated_at_100 for run in runs]),
+            allocated=Spread.of([run.allocated for run in runs]),
+            bound=Spread.of(bounds) if len(bounds) == len(runs) else None,
+            decision_ms=Spread.of([run.decision_ms for run in runs]),
+            runs=list(runs),
+        )
+
+
+class PodReplays(msgspec.Struct, frozen=True, kw_only=True):
+    """Replays of pods by several policies."""
+
+    nodes: int
+    gpus: int
+    requests: str
+    policies: list[PodPolicyRuns]
+
+
+def pods_table(made: PodReplays) -> Table:
+    """A row for each policy."""
+    rows = [
+        (
+            each.policy,
+            each.allocated_at_100.text(100, 2),
+            each.allocated.text(100, 2),
+            each.bound.text(100, 2) if each.bound else "-",
+            each.decision_ms.text(1, 2),
+        )
+        for each in made.policies
+    ]
+    head = ("policy", "GPUs allocated at 100 %, %", "at the end, %", "bound, %", "decision, ms")
+    return table(head, rows, text_columns=1)

@@ -77,6 +77,7 @@ def make_executor(
     run_options: Mapping[str, Any] | None = None,
     compiler: Compiler = compile_kernels,
     states: Mapping[str, int] | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Executor:
     """Emit the plans of one or more scheduled modules, which are one model with different input shapes.
 
@@ -94,6 +95,8 @@ def make_executor(
         Compiles the CPU's kernels, as for `compile_for`.
     states : mapping of str to int, optional
         Inputs that the executor keeps from run to run, each with the position of the result that replaces it.
+    about : mapping, optional
+        The entry ``generation`` of the metadata, for `tvm_sched.text_generation`.
     """
     library_function("tvm_sched.make_module")  # fail before the long work if the library is missing
     if len(mods) > 1:
@@ -134,11 +137,13 @@ def make_executor(
         plans.append(plan)
     main = _main_function(variants)
     targets = get_compile_target(variants[0].mod).hosts
-    about = _metadata(variants, plans, targets)
+    described = _metadata(variants, plans, targets)
+    if about is not None:
+        described["generation"] = dict(about)
     if run_options:
-        about["run"] = dict(run_options)
+        described["run"] = dict(run_options)
     compiled = compile_for(backend, table.kernels, variants[0].problem.topology, targets, compiler)
-    module = make_runtime_module(plans, about, parameters if embed else {}, [*compiled, *libraries])
+    module = make_runtime_module(plans, described, parameters if embed else {}, [*compiled, *libraries])
     return Executor(module, main, {} if embed else parameters, plans)
 
 

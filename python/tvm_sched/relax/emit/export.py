@@ -19,7 +19,8 @@ EMBED_LIMIT = 16 << 20
 def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLike[str]) -> list[Path]:
     """Write an executable, and its external parameters to a ``.safetensors`` file of the same stem beside it.
 
-    Both are written to a temporary folder and moved when they are complete, so a failure leaves the old files.
+    Both are written to a temporary folder and moved when they are complete, so a failure leaves the old files. Return the
+    files written, the library first.
 
     Parameters
     ----------
@@ -28,11 +29,6 @@ def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLi
         Values that the executable needs but does not hold.
     path
         Ends in ``.so``.
-
-    Returns
-    -------
-    list of Path
-        The files written, the library first.
 
     Raises
     ------

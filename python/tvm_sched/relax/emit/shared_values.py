@@ -38,5 +38,7 @@ def same_bits(a: Any, b: Any) -> bool:
         return True
     if tuple(a.shape) != tuple(b.shape) or str(a.dtype) != str(b.dtype):
         return False
+    if int(a.data_ptr()) == int(b.data_ptr()):
+        return True
     first, second = (np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8) for tensor in (a, b))
     return bool(np.array_equal(first, second))

@@ -1,4 +1,4 @@
-"""LowerToKernels: lower Relax operators to kernel calls, and fold and name parameters."""
+"""LowerToKernels: libraries claim operators, TVM lowers and fuses the others; parameters are folded and named."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ class LowerToKernels:
             mod = self._legalize_and_fuse(mod)
         mod, constants = _lift(mod, names)
         del kept, laid_out
-        documents = {name: text for kernels in claimed for name, text in kernels.documents.items()}
+        documents = dict(mod.attrs[KERNELS]) if KERNELS in mod.attrs else {}
+        documents |= {name: text for kernels in claimed for name, text in kernels.documents.items()}
         mod = mod.with_attr(KERNELS, documents) if documents else mod
         mod = mod.with_attr(DEVICE_KIND, self.device_kind) if self.device_kind != "cpu" else mod
         return mod.with_attr(PARAMETERS, {**values, **constants})

@@ -21,7 +21,7 @@ from ..ir.attributes import CHOICE, model_name
 from ..ir.call_names import describe, kernel_kind, plain
 from ..ir.flops import count_flops
 from ..ir.tensor_types import bytes_of, dtype_of, static_shape
-from ..lower.kernel_libraries import kernel_flops
+from ..lower.kernel_libraries import kernel_flops, kernel_in_place
 from ..variants.read_alternatives import (
     AlternativeBinding,
     AlternativeCollector,
@@ -239,7 +239,8 @@ class _Extractor:
             self.read_bytes[function] = count_read_bytes(self.mod[function])
         parts = _read_bytes(inputs, self.read_bytes.get(function, {}))
         operator = Operator(name, kind, tuple(inputs), outputs, self.flops.get(function, 0), parts)
-        call = KernelCall(name, function, external, packed, tuple(inputs), outputs)
+        updated = kernel_in_place(self.mod, function) if external else {}
+        call = KernelCall(name, function, external, packed, tuple(inputs), outputs, updated)
         if self.member is not None:
             self.alternatives.add(self._maker(self.member), self.member, operator, call)
         else:

@@ -9,6 +9,7 @@ from .kernel_library import (
     get_library,
     kernel_document,
     kernel_flops,
+    kernel_in_place,
     make_modules,
     register,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "get_library",
     "kernel_document",
     "kernel_flops",
+    "kernel_in_place",
     "make_modules",
     "register",
 ]

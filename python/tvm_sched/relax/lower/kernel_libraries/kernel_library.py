@@ -17,7 +17,8 @@ from ....registry import Registry
 from ...ir.attributes import get_compile_target
 
 KERNELS = "tvm_sched.kernels"
-"""Module attribute: for each function of a library, a JSON document ``{"library", "flops", "kernel"}``."""
+"""Module attribute: for each function of a library, a JSON document ``{"library", "flops", "kernel", "in_place"}``; the last
+is left out where the function updates no input (`kernel_in_place`)."""
 VARIABLE = "TVM_SCHED_KERNEL_LIBRARIES"
 """Environment variable: comma-separated names of the libraries to use; empty for none."""
 
@@ -51,6 +52,7 @@ LIBRARIES: Registry[KernelLibrary] = Registry(
         "onednn": f"{__package__}.onednn:LIBRARY",
         "handwritten_cuda": f"{__package__}.handwritten_cuda:LIBRARY",
         "nvidia": f"{__package__}.nvidia:LIBRARY",
+        "language": f"{__package__}.language_library:LIBRARY",
     },
 )
 
@@ -100,7 +102,6 @@ class KernelSet:
             Name of the operator, such as ``"conv2d_bias_relu"``.
         kernel : mapping
             The library's own description.
-        arguments : list of relax.Expr
         ty : TensorType
             Type of the result.
         flops : int
@@ -140,6 +141,16 @@ def kernel_flops(mod: tvm.IRModule, function: str) -> int:
     return int(json.loads(str(documents[function]))["flops"]) if function in documents else 0
 
 
+def kernel_in_place(mod: tvm.IRModule, function: str) -> dict[int, int]:
+    """Return the inputs that a library's function updates in place (`tvm_sched.execution_plan.KernelCall.in_place`)."""
+    documents = _documents(mod)
+    if function not in documents:
+        return {}
+    return {
+        int(output): position for output, position in json.loads(str(documents[function])).get("in_place", {}).items()
+    }
+
+
 def kernel_document(mod: tvm.IRModule, function: str) -> tuple[str, dict[str, Any]]:
     """Return the name of the library that computes a function, and the library's description."""
     content = json.loads(str(_documents(mod)[function]))
@@ -151,7 +162,6 @@ def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], cores: Cores) 
 
     Parameters
     ----------
-    mod : tvm.IRModule
     functions : mapping of str to str
         Name in the artifact of each function.
     cores : mapping of str to (int, int)

@@ -68,7 +68,46 @@ def render(symbol: str, kernel: Mapping[str, Any]) -> tuple[str, dict[str, Any]]
         ]
         join = [["workspace", 0], ["tensor", count - 1]]
         launches.append(describe_launch(f"{symbol}_join", [heads, rows, 1], _THREADS, join))
-    return "\n".join(source) + "\n", {"tensors": count, "workspaces": workspaces, "launches": launches}
+    function = {"tensors": count, "workspaces": workspaces, "launches": launches}
+    library = describe_for_cudnn(kernel)
+    return "\n".join(source) + "\n", {**function, "attention": library} if library else function
+
+
+def describe_for_cudnn(kernel: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Describe attention for ``cpp/kernels/cuda/attention.h``; None if cuDNN has no kernel for it.
+
+    cuDNN computes half precision without a mask or with a causal one; its heads are consecutive, and rows are contiguous.
+    """
+    half = kernel["dtype"] != "float32" and kernel["result_dtype"] == kernel["dtype"]
+    if not half or kernel["mask_dtype"] is not None or kernel["safe"]:
+        return None
+    if kernel["width"] % 8 or kernel["out"] % 8:
+        return None
+    places = {name: _place_of_heads(kernel, name) for name in ("query", "key", "value", "result")}
+    shared = kernel["key"][3] == 0 and kernel["value"][3] == 0 and kernel["heads"] > 1
+    if None in places.values() or (not shared and kernel["heads"] > 1 and 0 in (kernel["key"][3], kernel["value"][3])):
+        return None
+    names = ("dtype", "batch", "rows", "keys", "width", "out", "scale", "causal", "shift")
+    heads = kernel["groups"] * kernel["heads"]
+    return {
+        **{name: kernel[name] for name in names},
+        "heads": heads,
+        "shared_heads": kernel["groups"] if shared else heads,
+        **places,
+        "plans": {"cudnn": 0, "texts": []},
+    }
+
+
+def _place_of_heads(kernel: Mapping[str, Any], name: str) -> list[int] | None:
+    """Return the offset and the strides of (batch, head, row) of a tensor; None if its heads have no stride."""
+    offset, batch, group, head, row, column = kernel[name]
+    if column != 1 or any(number % 8 for number in (offset, batch, group, head, row)):
+        return None
+    if kernel["heads"] == 1 or (head == 0 and name in ("key", "value")):
+        return [offset, batch, group, row]
+    if kernel["groups"] > 1 and group != kernel["heads"] * head:
+        return None
+    return [offset, batch, head, row]
 
 
 def describe_launch(

@@ -44,7 +44,7 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
 
 def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores, threads: int | None) -> tvm.runtime.Module:
     functions, binary, _ = compile_sources(kernels)
-    return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 1, "functions": functions}), binary)
+    return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 2, "functions": functions}), binary)
 
 
 def compile_sources(

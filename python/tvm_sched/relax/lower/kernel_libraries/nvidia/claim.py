@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from tvm import relax
 
 from ....ir.attributes import get_compile_target
 from ....ir.tensor_types import dtype_of, static_shape
@@ -33,6 +34,7 @@ class Epilogue:
     inside: list[Any] = field(default_factory=list)
     weights: Any = None  # multiplied by the following factors; None if there are none
     bias: Any = None
+    residual: Any = None  # another tensor that is added
     activation: str = ""
 
 
@@ -76,12 +78,17 @@ class Claimer(ViewRewriter):
             arguments[1] = self._constant(epilogue.weights, dtype_of(weights), weights)
         if epilogue.bias is not None:
             arguments.append(self._constant(epilogue.bias, dtype_of(call), weights))
+        if epilogue.residual is not None:
+            arguments.append(self.value(epilogue.residual))
+            kernel["residual"] = True
         kernel.update(bias=epilogue.bias is not None, activation=epilogue.activation)
         out = static_shape(call) or ()
         source, filters = static_shape(call.args[0]) or (), static_shape(weights) or ()
         depth = prod(filters[1:]) if name == "nn.conv2d" else source[-1]
-        flops = prod(out) * (2 * depth + (epilogue.bias is not None) + bool(epilogue.activation))
-        words = [kernel["kind"], *(["bias"] if kernel["bias"] else []), *filter(None, [epilogue.activation])]
+        steps = {"bias": epilogue.bias is not None, "add": epilogue.residual is not None}
+        steps[epilogue.activation] = bool(epilogue.activation)
+        flops = prod(out) * (2 * depth + sum(steps.values()))
+        words = [kernel["kind"], *(step for step, taken in steps.items() if taken)]
         return self.kernels.call("_".join(words), kernel, arguments, epilogue.end.ty, flops)
 
     def _constant(self, value: Any, dtype: str, source: Any) -> Any:
@@ -117,8 +124,11 @@ class Claimer(ViewRewriter):
         if name not in ("add", "multiply"):
             return False
         left = self.resolve(user.args[0]).same_as(self.resolve(result.end))
-        vector = _per_channel(constant_value(self.resolve(user.args[1 if left else 0])), static_shape(user) or (), axis)
+        other = self.resolve(user.args[1 if left else 0])
+        vector = _per_channel(constant_value(other), static_shape(user) or (), axis)
         if vector is None:
+            return name == "add" and product == "nn.conv2d" and self._add_tensor(result, other)
+        if result.residual is not None:
             return False
         if product == "nn.conv2d" and weights is not None and weights.shape[1] == 1:
             return False  # cuDNN 9 has no kernel for both: 48 us where the convolution takes 20, on an H100
@@ -130,6 +140,14 @@ class Claimer(ViewRewriter):
         along = vector.reshape(-1, 1, 1, 1) if product == "nn.conv2d" else vector
         result.weights = (weights.astype(np.float32) if result.weights is None else result.weights) * along
         result.bias = None if result.bias is None else result.bias * vector
+        return True
+
+    def _add_tensor(self, result: Epilogue, other: Any) -> bool:
+        """Fuse the addition of another tensor of the same shape and type; cuDNN does so with a bias only."""
+        same = static_shape(other) == static_shape(result.end) and _have_one_type(other, result.end)
+        if result.residual is not None or result.bias is None or not same or not isinstance(other, relax.Var):
+            return False
+        result.residual = other
         return True
 
     def _describe_convolution(self, call: Any) -> tuple[dict[str, Any], list[Any]] | None:
@@ -144,11 +162,14 @@ class Claimer(ViewRewriter):
         kernel = {
             "kind": "conv2d",
             **self._types(call.args[0]),
+            "layout": "NCHW",
             **dict(zip(("input", "weights", "output"), (list(shape or ()) for shape in shapes), strict=True)),
             "padding": [top, left],
             "strides": [int(s) for s in attrs.strides],
             "dilation": [int(d) for d in attrs.dilation],
             "groups": int(attrs.groups),
+            "residual": False,
+            "plans": {"cudnn": 0, "texts": []},
         }
         return kernel, list(call.args)
 

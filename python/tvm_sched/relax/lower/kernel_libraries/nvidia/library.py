@@ -13,7 +13,7 @@ from ....._library import function as library_function
 from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
 from .claim import Claimer
 
-VERSION = 2
+VERSION = 3
 """Version of the descriptions that ``cpp/kernels/cuda/library_kernel.cc`` reads."""
 
 

@@ -1,0 +1,107 @@
+"""One engine with one model in a process of its own: answers lines of JSON with the seconds of prompts and decode steps.
+
+``python _language_worker.py ENGINE PATH THREADS`` prints a line when the model is loaded. Then each line ``{"tokens": [...],
+"steps": N}`` is answered with processor seconds and seconds for the prompt with its first token, and for N further tokens.
+"""
+
+import json
+import os
+import sys
+import time
+
+Seconds = tuple[float, float]
+"""Processor time of all threads of the process, and time."""
+
+
+def clock() -> Seconds:
+    """Both clocks."""
+    return time.process_time(), time.perf_counter()
+
+
+class Ours:
+    """tvm_sched."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        from tvm_sched.text_generation import Generator, Sampling
+
+        self.greedy = Sampling()
+        self.generator = Generator(path, threads=threads)
+
+    def run(self, tokens: list[int], steps: int) -> list[Seconds]:
+        """Times at the start, after the first token, and after the last."""
+        times = [clock()]
+        for number, _ in enumerate(self.generator.stream(tokens, max_tokens=steps + 1, sampling=self.greedy, stop=())):
+            if number == 0:
+                times.append(clock())
+        return [*times, clock()]
+
+
+class Transformers:
+    """PyTorch and transformers; PATH is FOLDER:DTYPE."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        import torch
+        import transformers
+
+        folder, _, dtype = path.rpartition(":")
+        torch.set_num_threads(threads)
+        self.torch = torch
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+
+    def run(self, tokens: list[int], steps: int) -> list[Seconds]:
+        """Times at the start, after the first token, and after the last."""
+        torch = self.torch
+        times = [clock()]
+        with torch.inference_mode():
+            ids, past = torch.tensor([tokens]), None
+            for step in range(steps + 1):
+                result = self.model(input_ids=ids, past_key_values=past, use_cache=True, logits_to_keep=1)
+                ids, past = result.logits[:, -1:].argmax(-1), result.past_key_values
+                if step == 0:
+                    times.append(clock())
+        return [*times, clock()]
+
+
+class LlamaCpp:
+    """llama.cpp by xllamacpp; PATH is a GGUF file."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        import xllamacpp
+
+        given = xllamacpp.CommonParams()
+        given.model.path, given.n_ctx, given.n_parallel, given.warmup = path, 1024, 1, False
+        given.cpuparams.n_threads = given.cpuparams_batch.n_threads = threads
+        self.server = xllamacpp.Server(given)
+
+    def run(self, tokens: list[int], steps: int) -> list[Seconds]:
+        """Times at the start, after the first token, and after the last, by two requests."""
+        times = [(0.0, 0.0)]
+        for count in (1, steps + 1):
+            asked = {"prompt": tokens, "n_predict": count, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
+            begin = clock()
+            self.server.handle_completions(asked)
+            end = clock()
+            times.append((end[0] - begin[0], end[1] - begin[1]))
+        return times
+
+
+ENGINES = {"tvm_sched": Ours, "transformers": Transformers, "llama.cpp": LlamaCpp}
+
+
+def main() -> None:
+    """Load the model, then answer."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print
+    engine, path, threads = sys.argv[1:4]
+    loaded = ENGINES[engine](path, int(threads))
+    print(json.dumps("ready"), file=answers, flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        start, first, last = loaded.run(asked["tokens"], asked["steps"])
+        prompt = [b - a for a, b in zip(start, first, strict=True)]
+        decode = [b - a for a, b in zip(first, last, strict=True)]
+        print(json.dumps({"prompt": prompt, "decode": decode}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

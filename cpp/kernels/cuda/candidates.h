@@ -1,0 +1,57 @@
+// Ways to compute one kernel, of which the fastest is taken.
+#ifndef TVM_SCHED_KERNELS_CUDA_CANDIDATES_H_
+#define TVM_SCHED_KERNELS_CUDA_CANDIDATES_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/library_kernel.h"
+#include "runtime/cuda/handles.h"
+
+namespace tvm_sched::cuda_kernels {
+
+/// One way to compute a kernel on one stream.
+using runtime::cuda::Stream;
+
+class Candidate {
+ public:
+  virtual ~Candidate() = default;
+  /// The same for the same way in each process and on each stream.
+  virtual std::string label() const = 0;
+  /// Bytes of workspace that a call needs.
+  virtual std::size_t workspace() const = 0;
+  /// Launch it; false where it is refused.
+  virtual bool Run(const std::vector<void*>& data, void* workspace, Stream stream) = 0;
+};
+
+/// A kernel that one of several candidates computes. The first call times all of them on its data
+/// and takes the first, unless another is clearly faster. All calls of a process with the same
+/// `key` take the same candidate, so that their values are the same.
+class FastestCandidate final : public Prepared {
+ public:
+  /// `candidates` are in the order of preference. Throws ffi::Error where none can be taken.
+  FastestCandidate(std::string key, std::string name,
+                   std::vector<std::unique_ptr<Candidate>> candidates);
+
+  void Run(const std::vector<void*>& data, Stream stream) override;
+
+ private:
+  void Choose(const std::vector<void*>& data, Stream stream);
+  /// Whether the candidate has its workspace; it is the chosen one from now on.
+  bool Take(std::size_t candidate);
+  double MillisecondsOf(const std::vector<void*>& data, Stream stream);
+  bool RunSeveral(const std::vector<void*>& data, Stream stream, int calls);
+  runtime::cuda::GraphExecHandle Capture(const std::vector<void*>& data, Stream stream, int calls);
+
+  std::string key_, name_;
+  std::vector<std::unique_ptr<Candidate>> candidates_;
+  bool ready_ = false;
+  Candidate* chosen_ = nullptr;
+  std::shared_ptr<std::byte> workspace_;
+};
+
+}  // namespace tvm_sched::cuda_kernels
+
+#endif  // TVM_SCHED_KERNELS_CUDA_CANDIDATES_H_

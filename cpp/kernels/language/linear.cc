@@ -1,0 +1,276 @@
+// Products with packed weights, and the experts of a mixture, which are made of them.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/language/kernels.h"
+
+namespace tvm_sched::language {
+
+using runtime::JsonCursor;
+
+namespace {
+
+constexpr std::int64_t kTaskBytes = 128 << 10;  // of weights; fewer are not worth another thread
+constexpr int kTasksOfThread = 4;
+
+const float* FloatsOf(const DLTensor* tensor) {
+  return reinterpret_cast<const float*>(static_cast<std::byte*>(tensor->data) +
+                                        tensor->byte_offset);
+}
+
+float* ResultOf(const DLTensor* tensor) { return const_cast<float*>(FloatsOf(tensor)); }
+
+/// A bfloat16 is the upper half of a float32.
+float Wide(std::uint16_t half) {
+  const std::uint32_t bits = std::uint32_t{half} << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+void Finish(const Epilogue& epilogue, const float* sums, int rows, std::int64_t first_row,
+            std::int64_t column, int columns, float* result, std::int64_t stride) {
+  for (int r = 0; r < rows; ++r) {
+    float values[kColumns];
+    std::memcpy(values, sums + r * kColumns, sizeof values);
+    if (epilogue.bias != nullptr) {
+      for (int c = 0; c < columns; ++c) values[c] += epilogue.bias[column + c];
+    }
+    if (epilogue.activation != Activation::kNone) Activate(epilogue.activation, values, columns);
+    if (epilogue.cap != 0) {
+      for (int c = 0; c < columns; ++c) {
+        values[c] = epilogue.cap * std::tanh(values[c] / epilogue.cap);
+      }
+    }
+    const std::int64_t place = (first_row + r) * stride + column;
+    if (epilogue.residual != nullptr) {
+      for (int c = 0; c < columns; ++c) values[c] += epilogue.residual[place + c];
+    }
+    std::copy_n(values, columns, result + place);
+  }
+}
+
+/// Rows quantised once for all tiles of a product.
+class QuantizedRows {
+ public:
+  QuantizedRows(const float* const* rows, std::int64_t count, std::int64_t terms) {
+    const std::int64_t groups = (terms + kGroup - 1) / kGroup;
+    numbers_.resize(count * groups * kGroup);
+    scales_.resize(count * groups);
+    sums_.resize(count * groups);
+    const auto quantize = [&](int r) {
+      Quantize(rows[r], terms, numbers_.data() + r * groups * kGroup, scales_.data() + r * groups,
+               sums_.data() + r * groups);
+    };
+    if (count < 4) {
+      for (int r = 0; r < count; ++r) quantize(r);
+    } else {
+      Loop(static_cast<int>(count), quantize);
+    }
+    for (std::int64_t r = 0; r < count; ++r) {
+      rows_.push_back({numbers_.data() + r * groups * kGroup, scales_.data() + r * groups,
+                       sums_.data() + r * groups});
+    }
+  }
+  const QuantizedRow* rows() const { return rows_.data(); }
+
+ private:
+  std::vector<std::int8_t> numbers_;
+  std::vector<float> scales_;
+  std::vector<std::int32_t> sums_;
+  std::vector<QuantizedRow> rows_;
+};
+
+}  // namespace
+
+Weights Weights::Expert(std::int64_t index) const {
+  Weights result = *this;
+  result.tiles += index * count() * TileBytes(format, terms);
+  if (scales != nullptr) result.scales += index * count() * groups() * kColumns;
+  if (zeros != nullptr) result.zeros += index * count() * groups() * kColumns;
+  return result;
+}
+
+float Weights::At(std::int64_t k, std::int64_t c) const {
+  const std::int64_t lane = c % kColumns, tile = c / kColumns;
+  const std::byte* from = tiles + tile * TileBytes(format, terms);
+  if (format == Format::kFloat32) {
+    float value;
+    std::memcpy(&value, from + 4 * (k * kColumns + lane), sizeof value);
+    return value;
+  }
+  if (format == Format::kBfloat16) {
+    std::uint16_t half;
+    std::memcpy(&half, from + 2 * (k * kColumns + lane), sizeof half);
+    return Wide(half);
+  }
+  const std::int64_t group = k / kGroup, quad = k % kGroup / 4, place = 4 * lane + k % 4;
+  const std::int64_t beside = (tile * groups() + group) * kColumns + lane;
+  if (format == Format::kInt8) {
+    return Wide(scales[beside]) *
+           static_cast<float>(static_cast<std::int8_t>(from[group * 512 + quad * 64 + place]));
+  }
+  const auto both = std::to_integer<int>(from[group * 256 + quad % 4 * 64 + place]);
+  const int number = quad < 4 ? both & 15 : both >> 4;
+  const int zero = format == Format::kInt4Zeros ? zeros[beside] : 8;
+  return Wide(scales[beside]) * static_cast<float>(number - zero);
+}
+
+Format ReadFormat(const JsonCursor& about) {
+  return static_cast<Format>(
+      about.Field("format").Word({"float32", "bfloat16", "int8", "int4", "int4-zeros"}));
+}
+
+Weights ReadWeights(Format format, std::int64_t terms, std::int64_t columns, const Tensors& tensors,
+                    std::size_t first) {
+  Weights weights{format, terms, columns, nullptr, nullptr, nullptr};
+  weights.tiles = reinterpret_cast<const std::byte*>(FloatsOf(tensors[first]));
+  if (weights.integers()) {
+    weights.scales = reinterpret_cast<const std::uint16_t*>(FloatsOf(tensors[first + 1]));
+  }
+  if (format == Format::kInt4Zeros) {
+    weights.zeros = reinterpret_cast<const std::uint8_t*>(FloatsOf(tensors[first + 2]));
+  }
+  return weights;
+}
+
+void Product(const Weights& weights, const float* const* rows, std::int64_t count, float* result,
+             std::int64_t stride, const Epilogue& epilogue) {
+  if (count == 0) return;
+  const std::int64_t tiles = weights.count(), bytes = TileBytes(weights.format, weights.terms);
+  std::optional<QuantizedRows> quantized;
+  if (weights.integers()) quantized.emplace(rows, count, weights.terms);
+  // Tiles of weights are the outer loop: each is read from memory once, for all rows.
+  const std::int64_t most = std::max<std::int64_t>(1, tiles * bytes * count / kTaskBytes);
+  const auto tasks =
+      static_cast<int>(std::min({most, tiles, std::int64_t{kTasksOfThread} * Threads()}));
+  const int at_once = RowsAtOnce();
+  const auto work = [&](int task) {
+    alignas(64) float sums[kMostRows * kColumns];
+    const std::int64_t end = tiles * (task + 1) / tasks;
+    for (std::int64_t tile = tiles * task / tasks; tile < end; ++tile) {
+      const std::byte* from = weights.tiles + tile * bytes;
+      const auto columns =
+          static_cast<int>(std::min<std::int64_t>(kColumns, weights.columns - tile * kColumns));
+      const std::int64_t beside = tile * weights.groups() * kColumns;
+      for (std::int64_t r = 0; r < count; r += at_once) {
+        const auto some = static_cast<int>(std::min<std::int64_t>(at_once, count - r));
+        if (weights.integers()) {
+          IntegerTile(weights.format, quantized->rows() + r, some, weights.groups(), from,
+                      {weights.scales + beside,
+                       weights.zeros == nullptr ? nullptr : weights.zeros + beside},
+                      sums);
+        } else {
+          FloatTile(weights.format, rows + r, some, weights.terms, from, sums);
+        }
+        Finish(epilogue, sums, some, r, tile * kColumns, columns, result, stride);
+      }
+    }
+  };
+  if (tasks == 1) {
+    work(0);
+  } else {
+    Loop(tasks, work);
+  }
+}
+
+Kernel MakeLinear(const JsonCursor& about) {
+  about.AllowFields(
+      {"kind", "format", "terms", "columns", "bias", "residual", "activation", "cap"});
+  const Format format = ReadFormat(about);
+  const std::int64_t terms = about.Field("terms").Int(1, 1 << 30);
+  const std::int64_t columns = about.Field("columns").Int(1, 1 << 30);
+  const bool bias = about.Field("bias").Bool(), residual = about.Field("residual").Bool();
+  const Activation activation = ReadActivation(about);
+  const auto cap = static_cast<float>(about.Field("cap").Number());
+  return [=](const Tensors& tensors) {
+    const Weights weights = ReadWeights(format, terms, columns, tensors, 1);
+    std::size_t next = 1 + Weights::Operands(format);
+    Epilogue epilogue;
+    epilogue.activation = activation;
+    epilogue.cap = cap;
+    if (bias) epilogue.bias = FloatsOf(tensors[next++]);
+    if (residual) epilogue.residual = FloatsOf(tensors[next++]);
+    const std::int64_t count = tensors[0]->shape[0];
+    std::vector<const float*> rows(count);
+    for (std::int64_t r = 0; r < count; ++r) rows[r] = FloatsOf(tensors[0]) + r * terms;
+    Product(weights, rows.data(), count, ResultOf(tensors.back()), columns, epilogue);
+  };
+}
+
+// Inputs: rows, scores of the router, weights of gate and up in one, weights of down, the sum so
+// far.
+Kernel MakeExperts(const JsonCursor& about) {
+  about.AllowFields(
+      {"kind", "format", "hidden", "inner", "experts", "chosen", "normalize", "activation"});
+  const Format format = ReadFormat(about);
+  const std::int64_t hidden = about.Field("hidden").Int(1, 1 << 30);
+  const std::int64_t inner = about.Field("inner").Int(1, 1 << 30);
+  const std::int64_t experts = about.Field("experts").Int(1, 1 << 16);
+  const std::int64_t chosen = about.Field("chosen").Int(1, experts);
+  const bool normalize = about.Field("normalize").Bool();
+  const Activation activation = ReadActivation(about);
+  return [=](const Tensors& tensors) {
+    const std::int64_t count = tensors[0]->shape[0];
+    const float* source = FloatsOf(tensors[0]);
+    const float* scores = FloatsOf(tensors[1]);
+    const Weights gate_up = ReadWeights(format, hidden, 2 * inner, tensors, 2);
+    const Weights down = ReadWeights(format, inner, hidden, tensors, 2 + Weights::Operands(format));
+    const float* before = FloatsOf(tensors[tensors.size() - 2]);
+    float* result = ResultOf(tensors.back());
+    std::copy_n(before, count * hidden, result);
+    struct Share {
+      std::int64_t row;
+      float weight;
+    };
+    std::vector<std::vector<Share>> shares(experts);
+    std::vector<float> likely(experts);
+    std::vector<std::int64_t> order(experts);
+    for (std::int64_t r = 0; r < count; ++r) {
+      const float* row = scores + r * experts;
+      const float largest = *std::max_element(row, row + experts);
+      float sum = 0;
+      for (std::int64_t e = 0; e < experts; ++e) sum += likely[e] = std::exp(row[e] - largest);
+      for (float& each : likely) each /= sum;
+      std::iota(order.begin(), order.end(), 0);
+      std::partial_sort(order.begin(), order.begin() + chosen, order.end(),
+                        [&](std::int64_t a, std::int64_t b) {
+                          return likely[a] != likely[b] ? likely[a] > likely[b] : a < b;
+                        });
+      float kept = 0;
+      for (std::int64_t k = 0; k < chosen; ++k) kept += likely[order[k]];
+      for (std::int64_t k = 0; k < chosen; ++k) {
+        shares[order[k]].push_back({r, likely[order[k]] / (normalize ? kept : 1.0f)});
+      }
+    }
+    std::vector<float> opened, gated, closed;
+    std::vector<const float*> rows;
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const auto some = static_cast<std::int64_t>(shares[e].size());
+      if (some == 0) continue;
+      rows.clear();
+      for (const Share& share : shares[e]) rows.push_back(source + share.row * hidden);
+      opened.resize(some * 2 * inner);
+      gated.resize(some * inner);
+      closed.resize(some * hidden);
+      Product(gate_up.Expert(e), rows.data(), some, opened.data(), 2 * inner, {});
+      for (std::int64_t r = 0; r < some; ++r) {
+        const float* gate = opened.data() + r * 2 * inner;
+        Gated(activation, gate, gate + inner, gated.data() + r * inner, inner);
+        rows[r] = gated.data() + r * inner;
+      }
+      Product(down.Expert(e), rows.data(), some, closed.data(), hidden, {});
+      for (std::int64_t r = 0; r < some; ++r) {
+        float* to = result + shares[e][r].row * hidden;
+        for (std::int64_t h = 0; h < hidden; ++h) {
+          to[h] += shares[e][r].weight * closed[r * hidden + h];
+        }
+      }
+    }
+  };
+}
+
+}  // namespace tvm_sched::language

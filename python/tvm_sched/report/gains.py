@@ -1,0 +1,73 @@
+"""What `tvm-sched auto` gained on this machine: over one device, and over ONNX Runtime."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .units import format_time
+
+
+class Rival(msgspec.Struct, frozen=True, kw_only=True):
+    """Another way to run the model, measured in turns with the artifact.
+
+    Parameters
+    ----------
+    name : str
+    seconds, ours : float
+        Median latency of the rival and of the artifact, in the same turns.
+    quiet : bool
+        Whether no other process kept the machine busy meanwhile.
+    difference : float, optional
+        Largest difference between the outputs of both, divided by the largest value.
+    """
+
+    name: str
+    seconds: float
+    ours: float
+    quiet: bool
+    difference: float | None = None
+
+    def sentence(self) -> str:
+        """Return how much faster the artifact is."""
+        ratio = self.seconds / self.ours
+        verdict = "as fast as" if 0.98 <= ratio <= 1.02 else f"{ratio:.2f} times as fast as"
+        same = "" if self.difference is None else f", outputs within {self.difference:.0e}"
+        noisy = "" if self.quiet else "; other processes were busy"
+        times = f"{format_time(self.ours)} against {format_time(self.seconds)}"
+        return f"{verdict} {self.name} ({times}{same}{noisy})"
+
+
+class Gains(msgspec.Struct, frozen=True, kw_only=True):
+    """What `tvm-sched auto` made of a model on this machine.
+
+    Parameters
+    ----------
+    model, machine : str
+    schedule : str
+        Name of the schedule that the artifact runs.
+    seconds : float
+        Median latency.
+    one_device : Rival, optional
+        None: one device is fastest.
+    others : list of str
+        Schedules over several devices or streams that were measured, or planned, and were not faster.
+    onnxruntime : Rival, optional
+        None: `onnxruntime_absent` says why it was not measured.
+    """
+
+    model: str
+    machine: str
+    schedule: str
+    seconds: float
+    one_device: Rival | None
+    others: list[str]
+    onnxruntime: Rival | None
+    onnxruntime_absent: str = ""
+
+    def lines(self) -> list[str]:
+        """Return the three lines that the command prints."""
+        first = f"{self.model} on {self.machine}: {format_time(self.seconds)} ({self.schedule})"
+        tried = f" (tried: {', '.join(self.others)})" if self.others else ""
+        second = self.one_device.sentence() if self.one_device else f"one device is fastest here{tried}"
+        third = self.onnxruntime.sentence() if self.onnxruntime else f"ONNX Runtime: {self.onnxruntime_absent}"
+        return [first, second, third]

@@ -1,0 +1,129 @@
+"""The table and the page of a sweep: charts over the variants of a machine, and the schedule of the chosen one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from rich.table import Table
+
+from ..sweep import Row, Solved, Sweep, shown
+from .figures import ordered_lanes
+from .page import asset, require_plotly, write_frame
+from .tables import table
+from .units import format_percent, format_time
+
+MOST_EVENTS = 400_000
+"""Events of all timelines together that a page holds; above, it has no schedules."""
+MOST_OPEN = 4
+"""Answers about further GPUs that are shown at once; more are folded."""
+_KINDS = ("kernel", "load", "copy", "host_read")
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:,.{0 if value >= 1000 else max(digits - len(str(int(value))), 0)}f}"
+
+
+def _cells(row: Row, keys: Sequence[str], priced: bool) -> list[str]:
+    """Return a row of the table as texts."""
+    known = row.latency is not None
+    return [
+        *(shown(key, row.values[key]) for key in keys),
+        f"{row.used} of {row.devices}" if known else str(row.devices),
+        format_time(row.latency) if row.latency is not None else row.error.partition("\n")[0][:60],
+        format_time(row.lower_bound) if row.lower_bound is not None else "-",
+        format_percent(1 - row.lower_bound / row.latency) if row.latency and row.lower_bound is not None else "-",
+        _number(row.throughput),
+        *([_number(row.price, 3), _number(row.cost, 5)] if priced else []),
+    ]
+
+
+def _head(made: Sweep) -> tuple[list[str], bool]:
+    priced = any(row.price is not None for row in made.rows)
+    prices = ["price an hour", "price of 1,000"] if priced else []
+    return [*made.keys, "devices used", "latency", "lower bound", "gap", "inferences a second", *prices], priced
+
+
+def sweep_table(made: Sweep) -> Table:
+    """Return the rows of a sweep as a table."""
+    head, priced = _head(made)
+    keys = list(made.keys)
+    return table(head, [_cells(row, keys, priced) for row in made.rows], text_columns=0)
+
+
+def write_sweep_page(path: str | os.PathLike[str], made: Sweep, found: Sequence[Solved]) -> None:
+    """Write the page of a sweep.
+
+    Raises
+    ------
+    TvmSchedError
+        plotly is missing.
+    """
+    script = require_plotly()
+    head, priced = _head(made)
+    keys = list(made.keys)
+    rows = [_cells(row, keys, priced) for row in made.rows]
+    cells = "".join(
+        f'<tr data-row="{n}" tabindex="0">{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>'
+        for n, row in enumerate(rows)
+    )
+    paying = [answer for answer in made.answers if made.target is None or answer is not made.answers[0]]
+    answers = "".join(f"<li>{escape(answer)}</li>" for answer in paying)
+    title = "Where does another GPU stop paying?"
+    opened = " open" if len(paying) <= MOST_OPEN else ""
+    answers = (
+        answers
+        and f'<details class="paying"{opened}><summary>{title}</summary><ul class="answers">{answers}</ul></details>'
+    )
+    options = ", ".join(f"{name} {value}" for name, value in made.options.items())
+    missing = made.wanted - len(made.rows)
+    left = f" Interrupted: {missing} of {made.wanted} variants are missing." if missing else ""
+    write_frame(
+        path,
+        f"{made.model} on {made.wanted} variants of a machine",
+        subtitle=escape(
+            f"Predicted. Each point is a schedule of its own, computed by {made.scheduler} ({options or 'no options'}); "
+            f"nothing between the points is computed or drawn. No schedule of these kernels is below the bound.{left}"
+        ),
+        main=asset("sweep.html")
+        .replace("{{answers}}", answers)
+        .replace("{{head}}", "".join(f"<th>{escape(name)}</th>" for name in head))
+        .replace("{{rows}}", cells),
+        details={"scheduler": made.scheduler, "options": made.options, "varied": made.keys},
+        data=_data(made, found),
+        scripts=[script.replace("</script", "<\\/script"), asset("sweep.js")],
+    )
+
+
+def _data(made: Sweep, found: Sequence[Solved]) -> dict[str, Any]:
+    """Return what the script draws: rows, and the events of each row's timeline as columns of numbers."""
+    events = sum(len(each.timeline.events) for each in found if each.timeline)
+    names: dict[str, int] = {}
+    charts = [_timeline(each, names) for each in found] if events <= MOST_EVENTS else []
+    # The keys of `Row.values` are in the order of the sweep; JavaScript's objects keep it.
+    return {
+        "keys": made.keys, "target": made.target, "rows": made.rows, "timelines": charts, "names": list(names),
+        "kinds": _KINDS,
+    }  # fmt: skip
+
+
+def _timeline(each: Solved, names: dict[str, int]) -> dict[str, Any] | None:
+    if each.timeline is None or each.problem is None:
+        return None
+    lanes = ordered_lanes(each.problem.topology, [each.timeline])
+    at = {lane: n for n, lane in enumerate(lanes)}
+    rows = [
+        (
+            at[lane],
+            event.start_ns,
+            event.duration_ns,
+            names.setdefault(event.name, len(names)),
+            _KINDS.index(event.kind),
+        )
+        for event in each.timeline.events
+        for lane in event.lanes
+    ]
+    columns = zip(*rows, strict=True) if rows else ([], [], [], [], [])
+    return {"lanes": lanes, **dict(zip(("lane", "start", "time", "name", "kind"), map(list, columns), strict=True))}

@@ -1,0 +1,86 @@
+"""`compile --generate` and `generate`, and the same with the runtime's command."""
+
+import json
+
+import pytest
+
+from cli.conftest import run_command
+from tvm_sched.run_artifact import main as run_artifact
+from tvm_sched_bench.testing.language_models import save_model, save_tokenizer
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = save_model("llama", tmp_path_factory.mktemp("llama"), vocab_size=259)
+    save_tokenizer(made, "{{ messages[0].content }}!")
+    return made
+
+
+@pytest.fixture(scope="module")
+def artifact(folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("artifact") / "model.so"
+    result = run_command(
+        "compile", folder, "--generate", "-t", "cpu2", "--context", 96, "--pieces", "8,32", "--sequences", 2, "--costs",
+        "roofline", "-o", path, "--no-cache", "--json",
+    )  # fmt: skip
+    assert result.status == 0, result.stderr
+    assert len(result.json["plans"]) == 4, "one and two rows, and pieces of 8 and 32"
+    return path
+
+
+def test_text_is_printed_as_it_comes_and_as_json(run, artifact):
+    options = ("--max-tokens", 12, "--temperature", 0.7, "--top-p", 0.9, "--top-k", 50, "--seed", 1)
+    plain = run("generate", artifact, "Once upon", *options)
+    found = run("generate", artifact, "Once upon", *options, "--json").json["texts"]
+    assert plain.stdout == found[0]["text"] + "\n"
+    assert "9 tokens of prompt" in plain.stderr
+    several = run("generate", artifact, "Once upon", "a", *options, "--json").json["texts"]
+    assert several[0]["tokens"] == found[0]["tokens"]
+    assert len(several) == 2
+    assert run("generate", artifact, "Once upon", "a", *options).stdout.startswith(f"1: {several[0]['text']}\n2: ")
+
+
+def test_the_runtime_command_does_the_same(run, artifact, capsys):
+    options = ("--max-tokens", "6", "--seed", "1")
+    expected = run("generate", artifact, "1,5,9", "--tokens", *options).stdout
+    capsys.readouterr()
+    assert run_artifact(["generate", str(artifact), "1,5,9", "--tokens", *options]) == 0
+    assert capsys.readouterr().out == expected
+    assert run_artifact(["generate", str(artifact), "Hi", "--chat", *options, "--json"]) == 0
+    (text,) = json.loads(capsys.readouterr().out)["texts"]
+    assert text["prompt_tokens"] == 3, "the template adds a letter"
+    assert run_artifact(["generate", str(artifact), "", *options]) == 0, "the first token is the model's"
+    assert run_artifact(["generate", str(artifact), "x", "--top-p", "2"]) == 2
+    assert "top_p is 2.0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--context", 64), "--context is for language models: give --generate, too"),
+        (("--generate", "--shape", "1x8"), "--generate gives the plans and states itself"),
+        (("--generate", "--pieces", "a"), "--pieces a: numbers with commas between are allowed"),
+        (("--generate", "--weights", "int3"), "weights is 'int3'; allowed are float32"),
+    ],
+)
+def test_wrong_options_of_compile_are_told(folder, tmp_path, arguments, message):
+    result = run_command("compile", folder, "-t", "cpu1", "-o", tmp_path / "m.so", *arguments)
+    assert result.status == 2
+    assert message in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("1,x", "--tokens"), "--tokens: a prompt is numbers with commas between"),
+        (("1", "--tokens", "--chat"), "--chat is for texts, and --tokens for numbers of tokens"),
+        (("x" * 96,), "the prompt has 96 tokens"),
+    ],
+)
+def test_wrong_prompts_are_told(artifact, arguments, message):
+    result = run_command("generate", artifact, *arguments)
+    assert result.status == 2
+    assert message in " ".join(result.stderr.split())
