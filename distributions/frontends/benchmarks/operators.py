@@ -117,6 +117,7 @@ def main() -> None:
     cases, wanted = load_cases(), by_operator()
     if asked.operators:
         wanted = {name: names for name, names in wanted.items() if name in asked.operators}
+    import tvm_sched.relax.api
     import tvm_sched.relax.gpu_support  # noqa: F401  # what every child needs
 
     found: dict[str, dict[str, Any]] = {}
@@ -127,7 +128,8 @@ def main() -> None:
             lambda name, names=names: look_at(cases[names[name]]), list(names), seconds=300, jobs=asked.jobs
         )
         for name, answer, failure, _ in answers:
-            answer = answer or {"cpu": _short(failure or "failed"), "cuda": _short(failure or "failed"), "slow": False}
+            why = _short((failure or "failed").strip().splitlines()[-1])
+            answer = answer or {"cpu": why, "cuda": why, "slow": False}
             former = found.get(name)
             if former is None or (former["cpu"] and not answer["cpu"]):
                 found[name] = answer

@@ -9,13 +9,14 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from ..errors import InputError
+from ..errors import TvmSchedError
 from .codegen.cuda.gpu_schedule import has_one_thread, schedule_for_gpu, without_offsets
 from .codegen.prepare_kernels import prepare_kernels
 from .lower.dynamic_tail import refuse_tail
 from .lower.kernel_libraries import claimed_functions
 from .lower.lower_to_kernels import LowerToKernels
 from .lower.split_tail import SplitTail
+from .toolchain.failures import explained
 
 REMEDY = "compile for a topology of CPUs, or leave the operator out of the model"
 _ARCH = "sm_80"
@@ -42,8 +43,9 @@ def check_for_gpus(mod: tvm.IRModule) -> GpuSupport:
     try:
         refuse_tail([tvm.transform.Sequential([SplitTail()])(mod)], "the backend 'cuda'")
         lower = LowerToKernels(device_kind="cuda", libraries=("handwritten_cuda", "nvidia"), archs=(_ARCH,))
-        lowered = tvm.transform.Sequential([lower])(mod)
-    except InputError as error:
+        with explained("the model"):
+            lowered = tvm.transform.Sequential([lower])(mod)
+    except TvmSchedError as error:
         support.refused[""] = str(error)
         return support
     claimed = claimed_functions(lowered)
@@ -66,8 +68,9 @@ def _check(support: GpuSupport, name: str, function: tirx.PrimFunc) -> None:
     target = tvm.target.Target({"kind": "cuda", "arch": _ARCH}, host="llvm")
     named = without_offsets(function).with_attr("global_symbol", name)
     try:
-        scheduled = schedule_for_gpu(tvm.IRModule({name: named}), target)[name]
-    except InputError as error:
+        with explained(f"kernel {name!r}"):
+            scheduled = schedule_for_gpu(tvm.IRModule({name: named}), target)[name]
+    except TvmSchedError as error:
         support.refused[name] = str(error)
         return
     largest = max((prod(int(extent) for extent in shape) for shape in shapes), default=0)

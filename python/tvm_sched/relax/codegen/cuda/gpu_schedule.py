@@ -32,14 +32,29 @@ class _Matmul(dlight.gpu.Matmul):
         return super().apply(func, _WITHOUT_TENSOR_CORES, _)
 
 
-class _Gemv(dlight.gpu.GEMV):
-    """dlight's rule for matrix-vector products; TVM 0.27 fails an assertion if the product has no spatial loop."""
+class _OrNone:
+    """A rule of dlight that leaves kernels to other rules on which TVM 0.27 fails an assertion.
+
+    `GEMV` does so if the product has no spatial loop, `Reduction` on indices that are data (deformable convolution).
+    """
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
         try:
-            return super().apply(func, target, _)
-        except AssertionError:  # leave it to another rule
+            return super().apply(func, target, _)  # type: ignore[misc]
+        except AssertionError:
             return None
+
+
+class _Gemv(_OrNone, dlight.gpu.GEMV):
+    pass
+
+
+class _Reduction(_OrNone, dlight.gpu.Reduction):
+    pass
+
+
+class _GeneralReduction(_OrNone, dlight.gpu.GeneralReduction):
+    pass
 
 
 class _Windows(dlight.gpu.Fallback):
@@ -82,8 +97,8 @@ def schedule_for_gpu(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRM
         _Matmul(),
         _Windows(),
         _Gemv(),
-        dlight.gpu.Reduction(),
-        dlight.gpu.GeneralReduction(),
+        _Reduction(),
+        _GeneralReduction(),
         dlight.gpu.Fallback(),
     )
     module = tvm.IRModule({name: _for_gpu(function) for name, function in module.functions_items()})
