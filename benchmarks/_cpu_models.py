@@ -10,9 +10,8 @@ import hashlib
 import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +26,7 @@ LARGE = frozenset({"onnx/zfnet512", "tv/vgg11", "tv/vit_b_16", "hf/distilbert", 
 """Networks of more than 64 million parameters, which samples leave out."""
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A network."""
 
     name: str

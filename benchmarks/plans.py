@@ -39,27 +39,20 @@ latency = "10 us"
 names = ["pcie2"]
 bandwidth = "12.5 GB/s"
 latency = "10 us"
+"""
+for _name, _memory, _bandwidth, _single, _half, _bus in (
+    ("rtx4090", 24, 1008, 82.6, 165.2, "pcie0"),
+    ("rtx3090", 24, 936, 35.6, 71, "pcie1"),
+    ("rtx3060", 12, 360, 12.7, 25.4, "pcie2"),
+):
+    CARDS += f"""
 [[devices]]
-name = "rtx4090"
-memory = "24 GB"
-memory_bandwidth = "1008 GB/s"
+name = "{_name}"
+memory = "{_memory} GB"
+memory_bandwidth = "{_bandwidth} GB/s"
 launch_overhead = "5 us"
-peak_flops = { float32 = "82.6 TFLOP/s", float16 = "165.2 TFLOP/s", bfloat16 = "165.2 TFLOP/s" }
-bus = "pcie0"
-[[devices]]
-name = "rtx3090"
-memory = "24 GB"
-memory_bandwidth = "936 GB/s"
-launch_overhead = "5 us"
-peak_flops = { float32 = "35.6 TFLOP/s", float16 = "71 TFLOP/s", bfloat16 = "71 TFLOP/s" }
-bus = "pcie1"
-[[devices]]
-name = "rtx3060"
-memory = "12 GB"
-memory_bandwidth = "360 GB/s"
-launch_overhead = "5 us"
-peak_flops = { float32 = "12.7 TFLOP/s", float16 = "25.4 TFLOP/s", bfloat16 = "25.4 TFLOP/s" }
-bus = "pcie2"
+peak_flops = {{ float32 = "{_single} TFLOP/s", float16 = "{_half} TFLOP/s", bfloat16 = "{_half} TFLOP/s" }}
+bus = "{_bus}"
 """
 
 QWEN_32B = {

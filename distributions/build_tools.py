@@ -51,6 +51,7 @@ RUNTIME_MODULES = (
     "tvm_sched.checks",
     "tvm_sched.cores",
     "tvm_sched.errors",
+    "tvm_sched.lazy_names",
     "tvm_sched.files",
     "tvm_sched.pipeline",
     "tvm_sched.pipeline.pipeline_artifact",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,23 +30,23 @@ def convolutions() -> tvm.IRModule:
     return builder.get()
 
 
+def one_operator(shape: tuple[int, ...], of: Callable[[relax.Var], relax.Expr]) -> tvm.IRModule:
+    """A function of one input."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(of(x)))
+    return builder.get()
+
+
 def generated() -> tvm.IRModule:
     """Kernels that TVM generates, with loops for several threads."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((64, 1024), "float32"))
-    with builder.function("main", [x]):
-        value = builder.emit(relax.op.exp(relax.op.permute_dims(x)))
-        builder.emit_func_output(builder.emit(relax.op.cumsum(value, axis=0)))
-    return builder.get()
+    return one_operator((64, 1024), lambda x: relax.op.cumsum(relax.op.exp(relax.op.permute_dims(x)), axis=0))
 
 
 def sorted_rows() -> tvm.IRModule:
     """What calls TVM's runtime library."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((4, 50), "float32"))
-    with builder.function("main", [x]):
-        builder.emit_func_output(builder.emit(relax.op.topk(x, 5, ret_type="values")))
-    return builder.get()
+    return one_operator((4, 50), lambda x: relax.op.topk(x, 5, ret_type="values"))
 
 
 def tail() -> onnx.ModelProto:

@@ -6,6 +6,14 @@ from tvm import relax
 
 from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax.decoders import decoder_module
+from tvm_sched.relax.passes import (
+    EmitExecutor,
+    EstimateLatencies,
+    LowerToKernels,
+    OfferVariants,
+    PrepareKernels,
+    build_rest,
+)  # fmt: skip
 from tvm_sched.schedule import with_choice
 from tvm_sched.schedulers import solve
 
@@ -74,3 +82,19 @@ def given(make):
     if make is pictures:
         return rng.standard_normal((4, 3, 5, 6)).astype("float32")
     return rng.standard_normal((1, 4, 6, 6)).astype("float32")
+
+
+def offering(*pieces, **options):
+    """The lowering to TVM's kernels that offers variants."""
+    return LowerToKernels(libraries=(), after_fusion=[OfferVariants(*pieces, **options)])
+
+
+def estimated(mod, topology, lower):
+    """The module up to the problem of its kernels."""
+    return tvm.transform.Sequential([lower, PrepareKernels(), EstimateLatencies(topology, "roofline")])(mod)
+
+
+def run_placed(mod, value):
+    """What a module with a schedule computes on cores."""
+    executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(mod)), "llvm", relax_pipeline=None)
+    return relax.VirtualMachine(executable.jit(), tvm.cpu())["main"](tvm.runtime.tensor(value))

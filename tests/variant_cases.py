@@ -14,7 +14,7 @@ from tvm_sched.problem import (
     Tensor,
     Topology,
     Variants,
-)
+)  # fmt: skip
 
 CHOICE = {"gate": "apart"}
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ffi/arrays.h"
+#include "records.h"
 
 namespace tvm_sched {
 namespace {
@@ -84,10 +85,7 @@ ffi::Arc<BlockTimesObj> SimulateBlocks(const NamedValues::Values& kernels, int64
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = ffi::reflection;
-  refl::ObjectDef<BlockTimesObj>(refl::init(false))
-      .def_ro("start_ns", &BlockTimesObj::start_ns)
-      .def_ro("end_ns", &BlockTimesObj::end_ns)
-      .def_ro("busy_ns", &BlockTimesObj::busy_ns);
+  TVM_SCHED_RESULT(BlockTimesObj, start_ns, end_ns, busy_ns);
   refl::GlobalDef().def("tvm_sched.simulate_blocks", SimulateBlocks);
 }
 

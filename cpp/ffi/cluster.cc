@@ -10,6 +10,7 @@
 #include "cluster/chain.h"
 #include "cluster/embed.h"
 #include "cluster/link_costs.h"
+#include "records.h"
 
 namespace tvm_sched {
 namespace {
@@ -281,39 +282,14 @@ ffi::Arc<ClusterSearchObj> ClusterSearchObj::Make(const NamedValues::Values& arr
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = ffi::reflection;
-  const refl::kw_only named(true);
-  refl::ObjectDef<ChainLimitsObj>()
-      .def_ro("cycle_ns", &ChainLimitsObj::cycle_ns, named)
-      .def_ro("latency_ns", &ChainLimitsObj::latency_ns, named);
-  refl::ObjectDef<MixTableObj>(refl::init(false))
-      .def_ro("gpus", &MixTableObj::gpus)
-      .def_ro("cycle_ns", &MixTableObj::cycle_ns)
-      .def_ro("latency_ns", &MixTableObj::latency_ns);
-  refl::ObjectDef<ChainEmbeddingObj>(refl::init(false))
-      .def_ro("mix", &ChainEmbeddingObj::mix)
-      .def_ro("pools", &ChainEmbeddingObj::pools)
-      .def_ro("ends", &ChainEmbeddingObj::ends)
-      .def_ro("routes", &ChainEmbeddingObj::routes)
-      .def_ro("cycle_ns", &ChainEmbeddingObj::cycle_ns)
-      .def_ro("latency_ns", &ChainEmbeddingObj::latency_ns);
-  refl::ObjectDef<AntSettingsObj>()
-      .def_ro("agents", &AntSettingsObj::agents, named)
-      .def_ro("generations", &AntSettingsObj::generations, named)
-      .def_ro("least_stages", &AntSettingsObj::least_stages, named)
-      .def_ro("most_stages", &AntSettingsObj::most_stages, named)
-      .def_ro("seed", &AntSettingsObj::seed, named)
-      .def_ro("decrease", &AntSettingsObj::decrease, named)
-      .def_ro("increase", &AntSettingsObj::increase, named)
-      .def_ro("pheromone_weight", &AntSettingsObj::pheromone_weight, named)
-      .def_ro("cost_weight", &AntSettingsObj::cost_weight, named)
-      .def_ro("initial", &AntSettingsObj::initial, named);
-  refl::ObjectDef<ClusterSearchObj>(refl::init(false))
-      .def_static("make", &ClusterSearchObj::Make)
-      .def("add_chain", &ClusterSearchObj::AddChain)
-      .def("mixes", &ClusterSearchObj::Mixes)
-      .def("embed", &ClusterSearchObj::Embed)
-      .def("ants", &ClusterSearchObj::Ants);
+  TVM_SCHED_SETTINGS(ChainLimitsObj, cycle_ns, latency_ns);
+  TVM_SCHED_RESULT(MixTableObj, gpus, cycle_ns, latency_ns);
+  TVM_SCHED_RESULT(ChainEmbeddingObj, mix, pools, ends, routes, cycle_ns, latency_ns);
+  TVM_SCHED_SETTINGS(AntSettingsObj, agents, generations, least_stages, most_stages, seed, decrease,
+                     increase, pheromone_weight, cost_weight, initial);
+  TVM_SCHED_METHODS(ClusterSearchObj, (add_chain, AddChain), (mixes, Mixes), (embed, Embed),
+                    (ants, Ants))
+      .def_static("make", &ClusterSearchObj::Make);
 }
 
 }  // namespace

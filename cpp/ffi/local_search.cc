@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "events.h"
+#include "records.h"
 
 namespace tvm_sched {
 namespace {
@@ -10,20 +11,9 @@ namespace {
 namespace ffi = tvm::ffi;
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = ffi::reflection;
-  const refl::kw_only named(true);
-  refl::ObjectDef<WeightedRunObj>()
-      .def_ro("problem", &WeightedRunObj::problem, named)
-      .def_ro("share", &WeightedRunObj::share, named);
-  refl::ObjectDef<LocalSearchSettingsObj>()
-      .def_ro("memory_scale", &LocalSearchSettingsObj::memory_scale, named)
-      .def_ro("seed", &LocalSearchSettingsObj::seed, named)
-      .def_ro("goal_ns", &LocalSearchSettingsObj::goal_ns, named)
-      .def_ro("other_runs", &LocalSearchSettingsObj::other_runs, named);
-  refl::ObjectDef<LocalSearchObj>(refl::init(false))
-      .def("step", &LocalSearchObj::Step)
-      .def("latency_ns", &LocalSearchObj::LatencyNs)
-      .def("best", &LocalSearchObj::Best);
+  TVM_SCHED_SETTINGS(WeightedRunObj, problem, share);
+  TVM_SCHED_SETTINGS(LocalSearchSettingsObj, memory_scale, seed, goal_ns, other_runs);
+  TVM_SCHED_METHODS(LocalSearchObj, (step, Step), (latency_ns, LatencyNs), (best, Best));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "arrays.h"
 #include "events.h"
+#include "records.h"
 
 namespace tvm_sched {
 namespace {
@@ -16,28 +17,13 @@ using simulate::kNever;
 using simulate::kNone;
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = ffi::reflection;
-  refl::ObjectDef<ExtensionObj>(refl::init(false))
-      .def_ro("end_ns", &ExtensionObj::end_ns)
-      .def_ro("moves", &ExtensionObj::moves);
-  refl::ObjectDef<PartialScheduleObj>(refl::init(false))
-      .def("append_run", &PartialScheduleObj::AppendRun)
-      .def("append_move", &PartialScheduleObj::AppendMove)
-      .def("extension", &PartialScheduleObj::FindExtension)
-      .def("can_move", &PartialScheduleObj::CanMove)
-      .def("shortfall", &PartialScheduleObj::Shortfall)
-      .def("at", &PartialScheduleObj::At)
-      .def("holders", &PartialScheduleObj::Holders)
-      .def("device_free", &PartialScheduleObj::DeviceFree)
-      .def("channel_free", &PartialScheduleObj::ChannelFree)
-      .def("placed", &PartialScheduleObj::Placed)
-      .def("events", &PartialScheduleObj::Events)
-      .def("starts", &PartialScheduleObj::Starts)
-      .def("ends", &PartialScheduleObj::Ends)
-      .def("latency_ns", &PartialScheduleObj::LatencyNs)
-      .def("fits", &PartialScheduleObj::Fits)
-      .def("schedule", &PartialScheduleObj::Schedule)
-      .def("transits", &PartialScheduleObj::Transits);
+  TVM_SCHED_RESULT(ExtensionObj, end_ns, moves);
+  TVM_SCHED_METHODS(PartialScheduleObj, (append_run, AppendRun), (append_move, AppendMove),
+                    (extension, FindExtension), (can_move, CanMove), (shortfall, Shortfall),
+                    (at, At), (holders, Holders), (device_free, DeviceFree),
+                    (channel_free, ChannelFree), (placed, Placed), (events, Events),
+                    (starts, Starts), (ends, Ends), (latency_ns, LatencyNs), (fits, Fits),
+                    (schedule, Schedule), (transits, Transits));
 }
 
 }  // namespace

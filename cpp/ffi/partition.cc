@@ -8,6 +8,7 @@
 
 #include "arrays.h"
 #include "names.h"
+#include "records.h"
 #include "search/partition/ideals.h"
 #include "search/partition/orders.h"
 #include "search/partition/refine.h"
@@ -344,55 +345,19 @@ ffi::Arc<PartitionGraphObj> PartitionGraphObj::Make(const NamedValues::Values& a
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = ffi::reflection;
-  const refl::kw_only named(true);
-  refl::ObjectDef<SlicingObj>(refl::init(false))
-      .def_ro("bottleneck", &SlicingObj::bottleneck)
-      .def_ro("ends", &SlicingObj::ends);
-  refl::ObjectDef<GeneticSettingsObj>()
-      .def_ro("objective", &GeneticSettingsObj::objective, named)
-      .def_ro("stages", &GeneticSettingsObj::stages, named)
-      .def_ro("population", &GeneticSettingsObj::population, named)
-      .def_ro("generations", &GeneticSettingsObj::generations, named)
-      .def_ro("seed", &GeneticSettingsObj::seed, named)
-      .def_ro("threads", &GeneticSettingsObj::threads, named)
-      .def_ro("seconds", &GeneticSettingsObj::seconds, named);
-  refl::ObjectDef<RefineSettingsObj>()
-      .def_ro("stages", &RefineSettingsObj::stages, named)
-      .def_ro("seed", &RefineSettingsObj::seed, named)
-      .def_ro("moves", &RefineSettingsObj::moves, named)
-      .def_ro("seconds", &RefineSettingsObj::seconds, named);
-  refl::ObjectDef<IdealSettingsObj>()
-      .def_ro("stages", &IdealSettingsObj::stages, named)
-      .def_ro("most_ideals", &IdealSettingsObj::most_ideals, named)
-      .def_ro("limit", &IdealSettingsObj::limit, named)
-      .def_ro("seconds", &IdealSettingsObj::seconds, named);
-  refl::ObjectDef<IdealPartitionObj>(refl::init(false))
-      .def_ro("ideals", &IdealPartitionObj::ideals)
-      .def_ro("stopped", &IdealPartitionObj::stopped)
-      .def_ro("stages", &IdealPartitionObj::stages);
-  refl::ObjectDef<StageValueSettingsObj>()
-      .def_ro("target", &StageValueSettingsObj::target, named)
-      .def_ro("limit", &StageValueSettingsObj::limit, named)
-      .def_ro("first", &StageValueSettingsObj::first, named)
-      .def_ro("steps", &StageValueSettingsObj::steps, named)
-      .def_ro("most_steps", &StageValueSettingsObj::most_steps, named)
-      .def_ro("seconds", &StageValueSettingsObj::seconds, named);
-  refl::ObjectDef<ValuableStagesObj>(refl::init(false))
-      .def_ro("next", &ValuableStagesObj::next)
-      .def_ro("steps", &ValuableStagesObj::steps)
-      .def_ro("stages", &ValuableStagesObj::stages);
-  refl::ObjectDef<PartitionGraphObj>(refl::init(false))
-      .def_static("make", &PartitionGraphObj::Make)
-      .def("slice", &PartitionGraphObj::Slice)
-      .def("stage_cost", &PartitionGraphObj::StageCost)
-      .def("kahn", &PartitionGraphObj::Kahn)
-      .def("arrangement", &PartitionGraphObj::Arrangement)
-      .def("evolve", &PartitionGraphObj::Evolve)
-      .def("refine", &PartitionGraphObj::Refine)
-      .def("segment_costs", &PartitionGraphObj::SegmentCosts)
-      .def("ideals", &PartitionGraphObj::Ideals)
-      .def("valuable_stages", &PartitionGraphObj::ValuableStages);
+  TVM_SCHED_RESULT(SlicingObj, bottleneck, ends);
+  TVM_SCHED_SETTINGS(GeneticSettingsObj, objective, stages, population, generations, seed, threads,
+                     seconds);
+  TVM_SCHED_SETTINGS(RefineSettingsObj, stages, seed, moves, seconds);
+  TVM_SCHED_SETTINGS(IdealSettingsObj, stages, most_ideals, limit, seconds);
+  TVM_SCHED_RESULT(IdealPartitionObj, ideals, stopped, stages);
+  TVM_SCHED_SETTINGS(StageValueSettingsObj, target, limit, first, steps, most_steps, seconds);
+  TVM_SCHED_RESULT(ValuableStagesObj, next, steps, stages);
+  TVM_SCHED_METHODS(PartitionGraphObj, (slice, Slice), (stage_cost, StageCost), (kahn, Kahn),
+                    (arrangement, Arrangement), (evolve, Evolve), (refine, Refine),
+                    (segment_costs, SegmentCosts), (ideals, Ideals),
+                    (valuable_stages, ValuableStages))
+      .def_static("make", &PartitionGraphObj::Make);
 }
 
 }  // namespace

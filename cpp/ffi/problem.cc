@@ -10,6 +10,7 @@
 #include "names.h"
 #include "partial_schedule.h"
 #include "problem_arrays.h"
+#include "records.h"
 #include "search/annealing.h"
 #include "search/heft.h"
 #include "search/hios.h"
@@ -25,43 +26,18 @@ namespace {
 namespace ffi = tvm::ffi;
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  namespace refl = ffi::reflection;
-  const refl::kw_only named(true);
-  refl::ObjectDef<IosLimitsObj>()
-      .def_ro("groups", &IosLimitsObj::groups, named)
-      .def_ro("group_size", &IosLimitsObj::group_size, named)
-      .def_ro("block", &IosLimitsObj::block, named)
-      .def_ro("states", &IosLimitsObj::states, named);
-  refl::ObjectDef<IosResultObj>(refl::init(false))
-      .def_ro("schedule", &IosResultObj::schedule)
-      .def_ro("too_many_states", &IosResultObj::too_many_states)
-      .def_ro("block_operators", &IosResultObj::block_operators)
-      .def_ro("log2_states", &IosResultObj::log2_states)
-      .def_ro("profiled_stages", &IosResultObj::profiled_stages)
-      .def_ro("profiled_ns", &IosResultObj::profiled_ns);
-  refl::ObjectDef<AnnealingEffortObj>()
-      .def_ro("operators", &AnnealingEffortObj::operators, named)
-      .def_ro("seed", &AnnealingEffortObj::seed, named)
-      .def_ro("goal_ns", &AnnealingEffortObj::goal_ns, named)
-      .def_ro("stage_operators", &AnnealingEffortObj::stage_operators, named);
-  refl::ObjectDef<ConstructedSequenceObj>(refl::init(false))
-      .def_ro("events", &ConstructedSequenceObj::events)
-      .def_ro("latency_ns", &ConstructedSequenceObj::latency_ns);
-  refl::ObjectDef<ProblemObj>(refl::init(false))
-      .def_static("make", &ProblemObj::Make)
-      .def("schedule", &ProblemObj::Schedule)
-      .def("schedule_of_sequence", &ProblemObj::ScheduleOfSequence)
-      .def("least_pair_ratio", &ProblemObj::LeastPairRatio)
-      .def("list_schedule", &ProblemObj::ListSchedule)
-      .def("hios", &ProblemObj::Hios)
-      .def("ios", &ProblemObj::Ios)
-      .def("anneal", &ProblemObj::Anneal)
-      .def("allocate_streams", &ProblemObj::AllocateStreams)
-      .def("count_synchronizations", &ProblemObj::CountSynchronizations)
-      .def("order_launches", &ProblemObj::OrderLaunches)
-      .def("construct", &ProblemObj::Construct)
-      .def("improve", &ProblemObj::Improve)
-      .def("partial_schedule", &ProblemObj::PartialSchedule);
+  TVM_SCHED_SETTINGS(IosLimitsObj, groups, group_size, block, states);
+  TVM_SCHED_RESULT(IosResultObj, schedule, too_many_states, block_operators, log2_states,
+                   profiled_stages, profiled_ns);
+  TVM_SCHED_SETTINGS(AnnealingEffortObj, operators, seed, goal_ns, stage_operators);
+  TVM_SCHED_RESULT(ConstructedSequenceObj, events, latency_ns);
+  TVM_SCHED_METHODS(ProblemObj, (schedule, Schedule), (schedule_of_sequence, ScheduleOfSequence),
+                    (least_pair_ratio, LeastPairRatio), (list_schedule, ListSchedule), (hios, Hios),
+                    (ios, Ios), (anneal, Anneal), (allocate_streams, AllocateStreams),
+                    (count_synchronizations, CountSynchronizations),
+                    (order_launches, OrderLaunches), (construct, Construct), (improve, Improve),
+                    (partial_schedule, PartialSchedule))
+      .def_static("make", &ProblemObj::Make);
 }
 
 /*! \brief Operators in launch order with their devices, each operator once; all on stream 0. */

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "problem.h"
+#include "records.h"
 
 namespace tvm_sched {
 namespace {
@@ -70,11 +71,7 @@ ffi::Tensor ColumnsOf(const Range& range, int64_t rows, Numbers numbers) {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = ffi::reflection;
-  refl::ObjectDef<SimulationObj>(refl::init(false))
-      .def_ro("start_ns", &SimulationObj::start_ns)
-      .def_ro("end_ns", &SimulationObj::end_ns)
-      .def_ro("peak_memory", &SimulationObj::peak_memory)
-      .def_ro("latency_ns", &SimulationObj::latency_ns);
+  TVM_SCHED_RESULT(SimulationObj, start_ns, end_ns, peak_memory, latency_ns);
   refl::ObjectDef<BrokenRuleObj>(refl::init(false))
       .def_ro("rule", &BrokenRuleObj::rule)
       .def_ro("operator", &BrokenRuleObj::op)
@@ -82,14 +79,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_ro("device", &BrokenRuleObj::device)
       .def_ro("other", &BrokenRuleObj::other)
       .def_ro("cycle", &BrokenRuleObj::cycle);
-  refl::ObjectDef<ScheduleObj>(refl::init(false))
-      .def("placements", &ScheduleObj::Placements)
-      .def("transfers", &ScheduleObj::Transfers)
-      .def("simulate", &ScheduleObj::Simulate)
-      .def("violations", &ScheduleObj::Violations)
-      .def("holdings", &ScheduleObj::Holdings)
-      .def("memory_profile", &ScheduleObj::MemoryProfile)
-      .def("threads", &ScheduleObj::Threads);
+  TVM_SCHED_METHODS(ScheduleObj, (placements, Placements), (transfers, Transfers),
+                    (simulate, Simulate), (violations, Violations), (holdings, Holdings),
+                    (memory_profile, MemoryProfile), (threads, Threads));
 }
 
 }  // namespace

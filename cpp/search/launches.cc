@@ -1,6 +1,7 @@
 #include "launches.h"
 
 #include <algorithm>
+#include <deque>
 #include <queue>
 #include <utility>
 
@@ -210,24 +211,15 @@ std::vector<OperatorId> Order(const TaskGraph& graph, Free free) {
   return order;
 }
 
-struct LastFirst {
-  std::vector<OperatorId> stack;
-  void Add(OperatorId o) { stack.push_back(o); }
-  bool Empty() const { return stack.empty(); }
+/*! \brief A queue, or (`last`) a stack. */
+struct ByArrival {
+  bool last;
+  std::deque<OperatorId> waiting = {};
+  void Add(OperatorId o) { waiting.push_back(o); }
+  bool Empty() const { return waiting.empty(); }
   OperatorId Take() {
-    const OperatorId o = stack.back();
-    stack.pop_back();
-    return o;
-  }
-};
-
-struct FirstFirst {
-  std::queue<OperatorId> queue;
-  void Add(OperatorId o) { queue.push(o); }
-  bool Empty() const { return queue.empty(); }
-  OperatorId Take() {
-    const OperatorId o = queue.front();
-    queue.pop();
+    const OperatorId o = last ? waiting.back() : waiting.front();
+    last ? waiting.pop_back() : waiting.pop_front();
     return o;
   }
 };
@@ -325,9 +317,9 @@ std::vector<OperatorId> OrderLaunches(const TaskGraph& graph, LaunchOrder method
                                       std::span<const int64_t> memory_bound) {
   switch (method) {
     case LaunchOrder::kDepthFirst:
-      return Order(graph, LastFirst{});
+      return Order(graph, ByArrival{true});
     case LaunchOrder::kBreadthFirst:
-      return Order(graph, FirstFirst{});
+      return Order(graph, ByArrival{false});
     case LaunchOrder::kCriticalPath: {
       std::vector<double> negated_rank = graph.UpwardRank();
       for (double& rank : negated_rank) rank = -rank;

@@ -26,8 +26,6 @@ def check_constants(declared: Sequence[DeclaredInput], given: Constants | None, 
 
     Parameters
     ----------
-    declared : sequence of DeclaredInput
-    given : mapping, optional
     where : str
         The model, for messages.
 

@@ -56,19 +56,9 @@ def load(
     constants: Constants | None = None,
     name: str | None = None,
 ) -> ImportedModel:
-    """Import a Hugging Face folder with static shapes.
+    """Import a Hugging Face folder, which holds ``config.json`` and the weights, with static shapes.
 
-    Parameters
-    ----------
-    folder : path
-        It holds ``config.json`` and the weights.
-    shapes, constants, name
-        As for `tvm_frontends.load_model`; the symbols are those of `open_folder`.
-
-    Raises
-    ------
-    ModelError
-        As for `open_folder`; or a shape or constant does not fit the model.
+    Parameters and errors are those of `tvm_frontends.load_model`; the symbols of shapes are those of `open_folder`.
 
     Examples
     --------

@@ -127,7 +127,6 @@ def bind_module(model: ImportedModel, shapes: StaticShapes, constants: Values, w
         Its shapes may be symbolic.
     shapes : dict of str to tuple of int
         Of all inputs that are not frozen.
-    constants : dict of str to numpy.ndarray
     where : str
         The model, for messages.
     """

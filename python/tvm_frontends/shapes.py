@@ -94,7 +94,6 @@ def expand_shapes(
 
     Parameters
     ----------
-    declared : sequence of DeclaredInput
     given : mapping, optional
         An input's name to its shape, in which a dimension may be a set of sizes; or a symbol's name to its size or sizes
         (a number or a set; a sequence is always the shape of an input). An input that is not given follows from the

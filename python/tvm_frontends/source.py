@@ -39,14 +39,11 @@ class ModelSource:
     """A model that can be imported with several shapes; what does not depend on them is done once."""
 
     name: str
-    """Of the model."""
     where: str
-    """The same for messages: the file's name, mostly."""
+    """What messages call it: the file's name, mostly."""
     inputs: tuple[DeclaredInput, ...]
     import_with: Importer
-    """See `Importer`."""
     describe: Callable[[], Description]
-    """Returns a `Description`."""
     defaults: Mapping[str, int] = field(default_factory=dict)
     """Sizes of symbols that are not given."""
     loose: bool = False

@@ -6,10 +6,10 @@ file can be read, scheduled and looked at without them, and an artifact runs wit
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ._version import __version__
+from .lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .problem import Problem, Topology, load_topology
@@ -67,10 +67,7 @@ def load_schedule(path: str) -> Schedule:
     return Schedule.load(path)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

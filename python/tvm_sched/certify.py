@@ -61,7 +61,6 @@ def run_method(
         What the method is to return.
     run : callable
         Calls the method's function, its first argument, with the options, its second.
-    progress : callable, optional
 
     Raises
     ------

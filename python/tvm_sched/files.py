@@ -16,13 +16,14 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from .errors import FormatError
 
 T = TypeVar("T")
+DocumentT = TypeVar("DocumentT", bound="Document")
 
 
 def convert(data: Any, kind: type[T], where: str) -> T:
@@ -145,6 +146,44 @@ def content_digest(content: bytes) -> str:
 def write_document(path: str | os.PathLike[str], body: Any, format: str, version: int) -> None:
     """Write a document so that an interrupted write leaves the old file whole."""
     write_atomically(path, encode_document(body, format, version))
+
+
+class Document:
+    """A class, usually a struct, whose objects are kept as versioned JSON documents."""
+
+    __slots__ = ()
+    kept_as: ClassVar[tuple[str, str, int]]
+    """What the object is, for messages; the format and its version."""
+
+    def document_fields(self) -> Any:
+        """Return the fields that are written after ``format`` and ``version``."""
+        return self
+
+    @classmethod
+    def of_fields(cls: type[DocumentT], fields: dict[str, Any], where: str) -> DocumentT:
+        """Make an object of the fields of a document; ``where`` names the document in errors."""
+        return convert(fields, cls, where)
+
+    def to_json(self) -> bytes:
+        """Return the object as a JSON document; ``docs/formats`` describes it."""
+        _, format, version = self.kept_as
+        return encode_document(self.document_fields(), format, version)
+
+    @classmethod
+    def from_json(cls: type[DocumentT], text: bytes | str, where: str = "") -> DocumentT:
+        """Read a document and check its form; ``where`` names it in errors. Nothing is returned unless all is right."""
+        kind, format, version = cls.kept_as
+        where = where or kind
+        return cls.of_fields(decode_document(text, format, version, where), where)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the JSON document; an interrupted write leaves the old file whole."""
+        write_atomically(path, self.to_json())
+
+    @classmethod
+    def load(cls: type[DocumentT], path: str | os.PathLike[str]) -> DocumentT:
+        """Read a JSON document, as `from_json` does."""
+        return cls.from_json(read_bytes(path), os.fspath(path))
 
 
 @contextmanager

@@ -30,17 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["serve"]:
         return _serve(given[1:])
-    if given[:1] == ["generate"]:
-        return _guarded(lambda: _generate(given[1:]))
-    options = _parser().parse_args(given)
-    return _guarded(lambda: _run(options))
-
-
-def _guarded(work: Callable[[], None]) -> int:
-    """Do the work; print what went wrong, and return the exit status."""
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    if given[:1] == ["generate"]:
+        return exit_status(lambda: _generate(given[1:]))
+    options = _parser().parse_args(given)
+    return exit_status(lambda: _run(options))
+
+
+def exit_status(run: Callable[[], None]) -> int:
+    """Run a command; print its error, and return its exit status."""
     try:
-        work()
+        run()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return _BAD_INPUT

@@ -13,18 +13,15 @@ from rich.markup import escape
 from tvm_sched.cli.attached_commands import RESEARCH
 from tvm_sched.cli.inputs import Writes
 from tvm_sched.cli.output import FAILURE, Output
-from tvm_sched.cli.registration import command
+from tvm_sched.cli.registration import command, command_group
 from tvm_sched.errors import InputError
 from tvm_sched.files import write_atomically
 
 if TYPE_CHECKING:
     from . import Case, Result, Standings
 
-app = typer.Typer(
-    name="bench",
-    help="A benchmark of schedulers, partitioners and allocators: instances, equal time, best known solutions.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
+app = command_group(
+    "bench", "A benchmark of schedulers, partitioners and allocators: instances, equal time, best known solutions."
 )
 
 

@@ -54,8 +54,6 @@ def run(
 
     Parameters
     ----------
-    cases : sequence of Case
-    limits : RunLimits
     into : Run
         Folder of results.
     methods : sequence of str

@@ -29,8 +29,6 @@ def score(suite: Suite, folder: Path, method: str = "") -> Iterator[tuple[Case, 
 
     Parameters
     ----------
-    suite : Suite
-    folder : Path
     method : str
         Name of the method; default: the folder's name.
 
@@ -160,8 +158,6 @@ def prove_kept(best: BestKnown, cases: Iterable[Case], iterations: int = 2000) -
 
     Parameters
     ----------
-    best : BestKnown
-    cases : iterable of Case
     iterations : int
         Iterations of searches for bounds that do not end by themselves.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tvm_sched.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .allocators.allocator_registry import get, names, place, register, try_place
@@ -112,8 +113,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: the command line imports this package for its help alone."""
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+__getattr__ = lazy_names(__name__, _WHERE)
+"""The command line imports this package for its help alone."""

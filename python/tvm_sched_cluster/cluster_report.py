@@ -23,18 +23,7 @@ def write_cluster_report(
     title: str = "",
     options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the report of what runs, waits and has failed.
-
-    Parameters
-    ----------
-    path
-        The file, replaced as a whole.
-    state : ClusterState
-    title : str
-        Heading; the cluster's name when empty.
-    options : mapping, optional
-        What the reader should know besides.
-    """
+    """Write the report of what runs, waits and has failed; ``path``, ``title`` and ``options`` are those of `write_page`."""
     cluster = state.cluster
     kinds = ", ".join(kind.name for kind in cluster.kinds)
     size = f"{len(cluster.gpus):,} GPUs ({escape(kinds)}) in {len(cluster.racks)} racks"

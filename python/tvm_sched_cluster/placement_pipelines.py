@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tvm_sched.errors import InputError
 from tvm_sched.pipeline import PipelinePlan
@@ -20,8 +20,7 @@ HOST_BANDWIDTH = 12e9
 """Assumed bytes a second between a GPU and its host's memory (PCIe 3.0 x16), which cluster files do not state."""
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A part of a model between two points at which a single activation is passed on."""
 
     name: str

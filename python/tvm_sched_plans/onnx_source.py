@@ -23,7 +23,6 @@ def read_onnx(path: Path, shapes: Mapping[str, Any] | None = None) -> OperatorMo
 
     Parameters
     ----------
-    path
     shapes : mapping, optional
         An input's name to its shape, or a symbol's to its size.
 

@@ -31,7 +31,7 @@ class Chain:
     problems: tuple[Problem, ...]
     """A problem for each phase, on `Machine.planned`."""
     time_ns: Integers
-    """All phases with their repeats."""
+    """Time of each unit at each place: all phases with their repeats."""
     weight: Integers
     cache: Integers
     peak: Integers

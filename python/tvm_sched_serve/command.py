@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm_sched.errors import InputError, TvmSchedError
+from tvm_sched.errors import InputError
+from tvm_sched.run_artifact import exit_status
 
 if TYPE_CHECKING:
     from .repository import Repository
     from .server import Addresses
 
-_BAD_INPUT, _FAILURE = 2, 1
 _ABOUT = """Serve compiled models on this machine to clients of the Open Inference Protocol (Triton's, KServe's): over HTTP,
 gRPC and shared memory. A folder holds NAME.so, or NAME/VERSION/model.so."""
 
@@ -27,15 +27,7 @@ def main(arguments: Sequence[str], program: str = "tvm-sched serve") -> int:
     options = make_parser(program).parse_args(list(arguments))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    try:
-        _serve(options)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return _BAD_INPUT
-    except TvmSchedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return _FAILURE
-    return 0
+    return exit_status(lambda: _serve(options))
 
 
 def _serve(options: argparse.Namespace) -> None:
@@ -177,27 +169,12 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     limits.add_argument(
         "--max-connections", type=count, default=1024, metavar="N", help="of HTTP, and requests of gRPC at once"
     )
-    limits.add_argument(
-        "--receive-timeout",
-        type=_seconds(1e-3),
-        default=30.0,
-        metavar="SECONDS",
-        help="for headers, for a body, and to take an answer",
-    )
-    limits.add_argument(
-        "--drain-delay",
-        type=_seconds(0),
-        default=0.0,
-        metavar="SECONDS",
-        help="after SIGTERM: not ready, and requests are still accepted",
-    )
-    limits.add_argument(
-        "--drain-timeout",
-        type=_seconds(1e-3),
-        default=30.0,
-        metavar="SECONDS",
-        help="after that: until unanswered requests are given up",
-    )
+    for flag, least, default, text in (
+        ("--receive-timeout", 1e-3, 30.0, "for headers, for a body, and to take an answer"),
+        ("--drain-delay", 0, 0.0, "after SIGTERM: not ready, and requests are still accepted"),
+        ("--drain-timeout", 1e-3, 30.0, "after that: until unanswered requests are given up"),
+    ):
+        limits.add_argument(flag, type=_seconds(least), default=default, metavar="SECONDS", help=text)
     parser.add_argument("--json", action="store_true", help="print the addresses as one JSON line")
     return parser
 

@@ -113,7 +113,6 @@ class ExecutionQueue:
 
         Parameters
         ----------
-        arrays : sequence of numpy.ndarray
         priority : int
             Lower numbers come first; 0 is the default, which is the middle.
         timeout : float

@@ -14,50 +14,39 @@ class RequestError(Exception):
 
     status = 400
 
+    def __init_subclass__(cls, *, status: int) -> None:
+        cls.status = status
 
-class NotFound(RequestError):
+
+class NotFound(RequestError, status=404):
     """A model, version or region that there is not."""
 
-    status = 404
 
-
-class Unauthorized(RequestError):
+class Unauthorized(RequestError, status=401):
     """A request without the token."""
 
-    status = 401
 
-
-class Forbidden(RequestError):
+class Forbidden(RequestError, status=403):
     """Administration where it is not allowed."""
 
-    status = 403
 
-
-class TooLarge(RequestError):
+class TooLarge(RequestError, status=413):
     """A body above the limit."""
 
-    status = 413
 
-
-class TooSlow(RequestError):
+class TooSlow(RequestError, status=408):
     """A body that did not come in time."""
 
-    status = 408
 
-
-class Late(RequestError):
+class Late(RequestError, status=504):
     """The request's time is over."""
 
-    status = 504
 
-
-class Failed(RequestError):
+class Failed(RequestError, status=500):
     """The run failed."""
 
-    status = 500
 
-
-class Busy(RequestError):
+class Busy(RequestError, status=503):
     """All places are taken, or the server drains.
 
     Parameters
@@ -66,8 +55,6 @@ class Busy(RequestError):
     retry_after : int
         Seconds.
     """
-
-    status = 503
 
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)

@@ -25,7 +25,7 @@ from tvm_sched.problem import (
     Tensor,
     Topology,
     Variants,
-)
+)  # fmt: skip
 from tvm_sched.schedule import with_choice
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve

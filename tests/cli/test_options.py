@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import tvm_sched.cli
@@ -17,6 +16,7 @@ from tvm_sched.cli.attached_commands import PANELS
 from tvm_sched.relax.options import CompileOptions
 
 from .conftest import run_command
+from .every_command import every_command
 
 MEANINGS = {
     "--address": "Ray cluster",
@@ -153,16 +153,7 @@ MEANINGS = {
 SHORT = {"-o": "--output", "-t": "--topology", "-s": "--scheduler", "-a": "--allocator", "-k": "--stages"}
 
 
-def commands(group, path=()):
-    for name in group.list_commands(None):
-        command = group.get_command(None, name)
-        if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
-
-
-ALL = dict(commands(typer.main.get_command(app)))
+ALL = every_command()
 
 
 def options(command):

@@ -10,23 +10,24 @@ version = 1
 name = "two cards"
 host_memory = "64 GB"
 peer_access = false
-[[devices]]
-name = "large"
-memory = "24 GB"
-memory_bandwidth = "1 TB/s"
-peak_flops = { float32 = "40 TFLOP/s", float16 = "160 TFLOP/s" }
-bus = "pcie0"
-[[devices]]
-name = "small"
-memory = "12 GB"
-memory_bandwidth = "360 GB/s"
-peak_flops = { float32 = "13 TFLOP/s", float16 = "25 TFLOP/s" }
-bus = "pcie1"
 [[buses]]
 names = ["pcie0", "pcie1"]
 bandwidth = "25 GB/s"
 latency = "10 us"
+""" + "".join(
+    f"""
+[[devices]]
+name = "{name}"
+memory = "{memory} GB"
+memory_bandwidth = "{bandwidth} GB/s"
+peak_flops = {{ float32 = "{single} TFLOP/s", float16 = "{half} TFLOP/s" }}
+bus = "{bus}"
 """
+    for name, memory, bandwidth, single, half, bus in (
+        ("large", 24, 1000, 40, 160, "pcie0"),
+        ("small", 12, 360, 13, 25, "pcie1"),
+    )
+)
 
 
 @pytest.fixture

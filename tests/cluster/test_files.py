@@ -165,10 +165,13 @@ def test_a_graph_of_the_simulator(tmp_path):
     ],
 )
 def test_a_malformed_graph_row_is_refused_with_line_and_field(tmp_path, old, new, line, field):
-    path = tmp_path / "graph.txt"
-    path.write_text(GRAPH.replace(old, new, 1))
-    with pytest.raises(FormatError, match=rf"graph\.txt: line {line}, field {field}: found"):
-        read_graph(path)
+    refuses(read_graph, tmp_path / "graph.txt", GRAPH.replace(old, new, 1), line, field)
+
+
+def refuses(read, path, text, line, field):
+    path.write_text(text)
+    with pytest.raises(FormatError, match=rf"{path.name}: line {line}, field {field}: found"):
+        read(path)
 
 
 def test_models_of_the_simulator(tmp_path):
@@ -186,10 +189,7 @@ def test_models_of_the_simulator(tmp_path):
     [("48.17", "48,17", 3, 4), ("OPE,2", "OPE,3", 3, 4), ("TIME,100", "TIME,soon", 6, 2), (",0.03246", "", 4, 3)],
 )
 def test_a_malformed_model_row_is_refused(tmp_path, old, new, line, field):
-    path = tmp_path / "model1.txt"
-    path.write_text(MODEL.replace(old, new, 1))
-    with pytest.raises(FormatError, match=rf"line {line}, field {field}: found"):
-        read_model(path)
+    refuses(read_model, tmp_path / "model1.txt", MODEL.replace(old, new, 1), line, field)
 
 
 def test_request_sequences_of_the_simulator(tmp_path):

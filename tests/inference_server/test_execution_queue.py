@@ -21,13 +21,19 @@ async def until(condition):
     raise AssertionError("it never happened")
 
 
+async def busy_queue(made, **options):
+    """A queue whose model computes a first request."""
+    queue = ExecutionQueue(made.model, QueueOptions(**options))
+    first = asyncio.create_task(queue.submit(row(0)))
+    await until(lambda: made.module.batches)
+    return queue, first
+
+
 def test_priorities_then_order(blocking):
     made = blocking()
 
     async def work():
-        queue = ExecutionQueue(made.model, QueueOptions())
-        first = asyncio.create_task(queue.submit(row(0)))
-        await until(lambda: made.module.batches)
+        queue, first = await busy_queue(made)
         tasks = [
             asyncio.create_task(queue.submit(row(n), priority)) for n, priority in ((1, 9), (2, 5), (3, 9), (4, 1))
         ]
@@ -44,9 +50,8 @@ def test_requests_join_to_batches_and_each_gets_its_rows(blocking):
     made = blocking()
 
     async def work():
-        queue = ExecutionQueue(made.model, QueueOptions(batch_delay=0.0))
-        tasks = [asyncio.create_task(queue.submit(row(0)))]
-        await until(lambda: made.module.batches)
+        queue, first = await busy_queue(made, batch_delay=0.0)
+        tasks = [first]
         tasks += [asyncio.create_task(queue.submit(row(n, rows))) for n, rows in ((1, 1), (2, 2), (3, 2))]
         await until(lambda: queue.waiting == 3)
         made.module.go.set()
@@ -78,9 +83,8 @@ def test_a_full_queue_refuses_with_a_time_to_come_back(blocking):
     made = blocking()
 
     async def work():
-        queue = ExecutionQueue(made.model, QueueOptions(places=1))
-        tasks = [asyncio.create_task(queue.submit(row(0)))]
-        await until(lambda: made.module.batches)
+        queue, first = await busy_queue(made, places=1)
+        tasks = [first]
         tasks.append(asyncio.create_task(queue.submit(row(1))))
         await until(lambda: queue.waiting == 1)
         with pytest.raises(Busy) as refused:
@@ -97,9 +101,7 @@ def test_late_requests_fail_and_are_not_computed(blocking):
     made = blocking()
 
     async def work():
-        queue = ExecutionQueue(made.model, QueueOptions())
-        first = asyncio.create_task(queue.submit(row(0)))
-        await until(lambda: made.module.batches)
+        queue, first = await busy_queue(made)
         with pytest.raises(Late, match="waiting"):
             await queue.submit(row(1), timeout=0.02)
         assert queue.waiting == 0

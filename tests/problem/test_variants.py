@@ -16,7 +16,7 @@ from tvm_sched.problem import (
     all_alternatives,
     merge_problems,
     problem_of,
-)
+)  # fmt: skip
 from tvm_sched_bench.testing import random_problem, random_variants
 from variant_cases import CHOICE, gated
 

@@ -36,13 +36,19 @@ register_kernels()
 x = np.arange(4, dtype="float32")
 """
 
+LONG_RUN = (
+    PREPARE
+    + """
+module = add_and_double("emulated").module()
+module.configure(emulation_scale=1e9)  # a step takes 1000 s
+"""
+)
+
 
 def test_interrupt_ends_an_emulated_run_and_the_next_one_works():
     result = run_python(
-        PREPARE
+        LONG_RUN
         + """
-module = add_and_double("emulated").module()
-module.configure(emulation_scale=1e9)  # a step takes 1000 s
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 try:
@@ -154,10 +160,8 @@ started.wait(60)
 
 def test_a_process_ends_while_a_run_is_under_way():
     result = run_python(
-        PREPARE
+        LONG_RUN
         + """
-module = add_and_double("emulated").module()
-module.configure(emulation_scale=1e9)  # a step takes 1000 s
 threading.Thread(target=module.run_times, args=(x,), daemon=True).start()
 time.sleep(0.3)
 print("leaving", flush=True)

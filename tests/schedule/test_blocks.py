@@ -23,7 +23,7 @@ from tvm_sched.problem import (
     Problem,
     Tensor,
     Topology,
-)
+)  # fmt: skip
 from tvm_sched.schedule import Placement, Schedule, simulate
 from tvm_sched.schedule.thread_blocks import BlockKernel, knows_blocks, run_blocks, simulate_blocks
 from tvm_sched.streams import choose_launch_order

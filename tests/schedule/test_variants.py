@@ -29,7 +29,7 @@ from tvm_sched.problem import (
     Tensor,
     Topology,
     Variants,
-)
+)  # fmt: skip
 from tvm_sched.schedule import Placement, Schedule, Transfer, resolved, simulate, verify, violations, with_choice
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime import race, scheduler

@@ -3,28 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tvm_sched.problem import FORBIDDEN, HOST, Problem
-
-
-class Run(NamedTuple):
-    """Operator ``operator`` runs on ``device``, with its host tensors there or (``direct``) read over the bus."""
-
-    operator: int
-    device: int
-    direct: bool
-
-
-class Move(NamedTuple):
-    """Tensor ``tensor`` goes from ``source`` (`HOST`: it is loaded) to ``device``."""
-
-    tensor: int
-    source: int
-    device: int
-
-
-Event = Run | Move
+from tvm_sched.schedulers.common.events import Event, Move, Run
 
 
 @dataclass

@@ -1,9 +1,12 @@
-#include "kernels/onednn/integer_convolution.h"
-
+// Convolutions and products of 8-bit integers with exact sums, on any processor.
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <vector>
 
+#include "kernels/integers/functions.h"
+#include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/scratchpad.h"
 #include "threads/pool.h"
 
@@ -35,7 +38,46 @@ void CheckImage(const Operand& operand) {
   Check(operand.within == 0, "an image is the whole tensor");
 }
 
-}  // namespace
+/// An implicit product of matrices: a few lines of the image at a time are widened to 16 bits, with
+/// the padding around them, and the windows are read in place.
+class IntegerConvolution final : public OwnKernel {
+ public:
+  /// docs/formats/kernels.md says what the operands are. Throws std::invalid_argument.
+  IntegerConvolution(const Description& description, int threads);
+
+  void Run(const std::vector<void*>& data) const final;
+
+ private:
+  /// A part of the work: lines `first` to `end` of the result, of all images, and tiles of columns.
+  struct Part {
+    std::int64_t image, first, end;
+    std::int64_t first_panel, end_panel;
+  };
+  struct Call;
+
+  void ReadPost();
+  void Cut();
+  Part PartOf(std::int64_t task) const;
+  void Widen(const Call& call, const Part& part, std::int16_t* lines) const;
+  void Compute(const Call& call, const Part& part) const;
+
+  Description description_;
+  const integers::Functions& functions_;
+  int threads_;
+  bool depthwise_, source_signed_, wide_;
+  std::int64_t images_, channels_, height_, width_;
+  std::int64_t outputs_, out_height_, out_width_;
+  std::int64_t groups_, group_channels_, group_outputs_, panels_;  // of a group
+  /// Of the widened image: its pixels of a line, from which pixel and in which steps they are
+  /// taken.
+  std::int64_t line_pixels_, pixel_step_, line_step_, x_step_, y_step_;
+  std::int64_t pad_top_, pad_left_, window_height_, dilated_y_;
+  std::vector<std::int64_t> segments_;
+  std::int64_t pairs_, segment_weights_;
+  std::int64_t lines_, chunks_, tasks_, panel_groups_;  // lines of the result of a chunk
+  int factor_ = -1, summand_ = -1, table_ = -1;         // operands
+  integers::Epilogue epilogue_;
+};
 
 /// What a call hands on to its tasks.
 struct IntegerConvolution::Call {
@@ -335,6 +377,12 @@ void IntegerConvolution::Run(const std::vector<void*>& data) const {
   spread(factor, factor_, call.epilogue.factor);
   spread(summand, summand_, call.epilogue.summand);
   threads::Loop(threads_, static_cast<int>(tasks_), [&](int task) { Compute(call, PartOf(task)); });
+}
+
+}  // namespace
+
+std::unique_ptr<OwnKernel> MakeIntegerConvolution(const Description& description, int threads) {
+  return std::make_unique<IntegerConvolution>(description, threads);
 }
 
 }  // namespace tvm_sched::onednn

@@ -1,9 +1,11 @@
-#include "kernels/onednn/moments.h"
-
+// Normalisation over groups of channels: computes a factor and a summand for each channel.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <stdexcept>
+#include <vector>
 
+#include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/vector_math.h"
 #include "threads/pool.h"
 
@@ -49,7 +51,110 @@ TVM_SCHED_VERSIONS void OfColumns(const float* values, std::int64_t rows, std::i
   }
 }
 
-}  // namespace
+class Moments final : public OwnKernel {
+ public:
+  /// Operands: a source (batch, groups, channels of a group, places), whose channels or whose
+  /// places lie next to each other; scale and shift, a number for each channel; the result (2,
+  /// batch, channels): scale / sqrt(variance + epsilon), and shift - mean times that. `numbers`
+  /// holds epsilon. Throws std::invalid_argument.
+  Moments(const Description& description, int threads) : threads_(threads) {
+    using Dims = std::vector<std::int64_t>;
+    const std::vector<Operand>& operands = description.operands;
+    const auto check = [](bool holds) {
+      if (!holds) throw std::invalid_argument("the operands of moments do not fit together");
+    };
+    check(operands.size() == 4 && operands[0].dims.size() == 4);
+    const Dims &dims = operands[0].dims, &strides = operands[0].strides;
+    batch_ = dims[0], groups_ = dims[1], each_ = dims[2], places_ = dims[3];
+    const std::int64_t channels = groups_ * each_, whole = channels * places_;
+    last_ = strides != Dims{whole, each_ * places_, places_, 1};
+    check(!last_ || strides == Dims{whole, each_, 1, channels});
+    check(operands[1].dims == Dims{channels} && operands[2].dims == Dims{channels});
+    check(operands[3].dims == Dims{2, batch_, channels});
+    epsilon_ = description.numbers.at(0);
+  }
+
+  void Run(const std::vector<void*>& data) const final {
+    const auto* source = static_cast<const float*>(data[0]);
+    const std::int64_t channels = groups_ * each_;
+    const std::int64_t tasks_wanted = std::clamp(batch_ * channels * places_ / kTaskElements,
+                                                 std::int64_t{1}, std::int64_t{4} * threads_);
+    if (!last_) {
+      std::vector<Moment> found(batch_ * channels);
+      const std::int64_t tasks = std::min(tasks_wanted, batch_ * channels);
+      threads::Loop(threads_, static_cast<int>(tasks), [&](int task) {
+        const std::int64_t all = batch_ * channels;
+        for (std::int64_t row = all * task / tasks; row < all * (task + 1) / tasks; ++row) {
+          for (std::int64_t first = 0; first < places_; first += kBlock) {
+            const std::int64_t count = std::min(kBlock, places_ - first);
+            float mean, squares;
+            OfRow(source + row * places_ + first, count, &mean, &squares);
+            found[row].Add(static_cast<double>(count), mean, squares);
+          }
+        }
+      });
+      return Finish(found, 1, static_cast<const float*>(data[1]),
+                    static_cast<const float*>(data[2]), static_cast<float*>(data[3]));
+    }
+    // Each image is cut into parts, whose moments are joined in the end.
+    const std::int64_t parts =
+        std::clamp((tasks_wanted + batch_ - 1) / batch_, std::int64_t{1}, places_);
+    std::vector<Moment> found(batch_ * parts * channels);
+    threads::Loop(threads_, static_cast<int>(batch_ * parts), [&](int task) {
+      const std::int64_t part = task % parts, image = task / parts;
+      const std::int64_t block = std::max(kBlock / channels, std::int64_t{1});
+      const std::int64_t end = places_ * (part + 1) / parts;
+      std::vector<float> mean(channels), squares(channels);
+      Moment* mine = found.data() + task * channels;
+      for (std::int64_t row = places_ * part / parts; row < end; row += block) {
+        const std::int64_t rows = std::min(block, end - row);
+        OfColumns(source + (image * places_ + row) * channels, rows, channels, mean.data(),
+                  squares.data());
+        for (std::int64_t c = 0; c < channels; ++c) {
+          mine[c].Add(static_cast<double>(rows), mean[c], squares[c]);
+        }
+      }
+    });
+    Finish(found, parts, static_cast<const float*>(data[1]), static_cast<const float*>(data[2]),
+           static_cast<float*>(data[3]));
+  }
+
+ private:
+  /// Of this many numbers: their mean, and the sum of their squared distances from it.
+  struct Moment {
+    double count = 0, mean = 0, squares = 0;
+
+    void Add(double other_count, double other_mean, double other_squares);
+  };
+
+  void Finish(const std::vector<Moment>& found, std::int64_t parts, const float* scale,
+              const float* shift, float* result) const {
+    const std::int64_t channels = groups_ * each_;
+    for (std::int64_t image = 0; image < batch_; ++image) {
+      for (std::int64_t group = 0; group < groups_; ++group) {
+        Moment all;
+        for (std::int64_t part = 0; part < parts; ++part) {
+          const Moment* of = found.data() + (image * parts + part) * channels;
+          for (std::int64_t c = group * each_; c < (group + 1) * each_; ++c) {
+            all.Add(of[c].count, of[c].mean, of[c].squares);
+          }
+        }
+        const double deviation = std::sqrt(all.squares / all.count + epsilon_);
+        for (std::int64_t c = group * each_; c < (group + 1) * each_; ++c) {
+          const double factor = scale[c] / deviation;
+          result[image * channels + c] = static_cast<float>(factor);
+          result[(batch_ + image) * channels + c] =
+              static_cast<float>(shift[c] - all.mean * factor);
+        }
+      }
+    }
+  }
+
+  int threads_;
+  bool last_;  // channels lie next to each other
+  std::int64_t batch_, groups_, each_, places_;
+  double epsilon_;
+};
 
 void Moments::Moment::Add(double other_count, double other_mean, double other_squares) {
   const double total = count + other_count, distance = other_mean - mean;
@@ -58,88 +163,10 @@ void Moments::Moment::Add(double other_count, double other_mean, double other_sq
   count = total;
 }
 
-Moments::Moments(const Description& description, int threads) : threads_(threads) {
-  using Dims = std::vector<std::int64_t>;
-  const std::vector<Operand>& operands = description.operands;
-  const auto check = [](bool holds) {
-    if (!holds) throw std::invalid_argument("the operands of moments do not fit together");
-  };
-  check(operands.size() == 4 && operands[0].dims.size() == 4);
-  const Dims &dims = operands[0].dims, &strides = operands[0].strides;
-  batch_ = dims[0], groups_ = dims[1], each_ = dims[2], places_ = dims[3];
-  const std::int64_t channels = groups_ * each_, whole = channels * places_;
-  last_ = strides != Dims{whole, each_ * places_, places_, 1};
-  check(!last_ || strides == Dims{whole, each_, 1, channels});
-  check(operands[1].dims == Dims{channels} && operands[2].dims == Dims{channels});
-  check(operands[3].dims == Dims{2, batch_, channels});
-  epsilon_ = description.numbers.at(0);
-}
+}  // namespace
 
-void Moments::Run(const std::vector<void*>& data) const {
-  const auto* source = static_cast<const float*>(data[0]);
-  const std::int64_t channels = groups_ * each_;
-  const std::int64_t tasks_wanted = std::clamp(batch_ * channels * places_ / kTaskElements,
-                                               std::int64_t{1}, std::int64_t{4} * threads_);
-  if (!last_) {
-    std::vector<Moment> found(batch_ * channels);
-    const std::int64_t tasks = std::min(tasks_wanted, batch_ * channels);
-    threads::Loop(threads_, static_cast<int>(tasks), [&](int task) {
-      const std::int64_t all = batch_ * channels;
-      for (std::int64_t row = all * task / tasks; row < all * (task + 1) / tasks; ++row) {
-        for (std::int64_t first = 0; first < places_; first += kBlock) {
-          const std::int64_t count = std::min(kBlock, places_ - first);
-          float mean, squares;
-          OfRow(source + row * places_ + first, count, &mean, &squares);
-          found[row].Add(static_cast<double>(count), mean, squares);
-        }
-      }
-    });
-    return Finish(found, 1, static_cast<const float*>(data[1]), static_cast<const float*>(data[2]),
-                  static_cast<float*>(data[3]));
-  }
-  // Each image is cut into parts, whose moments are joined in the end.
-  const std::int64_t parts =
-      std::clamp((tasks_wanted + batch_ - 1) / batch_, std::int64_t{1}, places_);
-  std::vector<Moment> found(batch_ * parts * channels);
-  threads::Loop(threads_, static_cast<int>(batch_ * parts), [&](int task) {
-    const std::int64_t part = task % parts, image = task / parts;
-    const std::int64_t block = std::max(kBlock / channels, std::int64_t{1});
-    const std::int64_t end = places_ * (part + 1) / parts;
-    std::vector<float> mean(channels), squares(channels);
-    Moment* mine = found.data() + task * channels;
-    for (std::int64_t row = places_ * part / parts; row < end; row += block) {
-      const std::int64_t rows = std::min(block, end - row);
-      OfColumns(source + (image * places_ + row) * channels, rows, channels, mean.data(),
-                squares.data());
-      for (std::int64_t c = 0; c < channels; ++c) {
-        mine[c].Add(static_cast<double>(rows), mean[c], squares[c]);
-      }
-    }
-  });
-  Finish(found, parts, static_cast<const float*>(data[1]), static_cast<const float*>(data[2]),
-         static_cast<float*>(data[3]));
-}
-
-void Moments::Finish(const std::vector<Moment>& found, std::int64_t parts, const float* scale,
-                     const float* shift, float* result) const {
-  const std::int64_t channels = groups_ * each_;
-  for (std::int64_t image = 0; image < batch_; ++image) {
-    for (std::int64_t group = 0; group < groups_; ++group) {
-      Moment all;
-      for (std::int64_t part = 0; part < parts; ++part) {
-        const Moment* of = found.data() + (image * parts + part) * channels;
-        for (std::int64_t c = group * each_; c < (group + 1) * each_; ++c) {
-          all.Add(of[c].count, of[c].mean, of[c].squares);
-        }
-      }
-      const double deviation = std::sqrt(all.squares / all.count + epsilon_);
-      for (std::int64_t c = group * each_; c < (group + 1) * each_; ++c) {
-        const double factor = scale[c] / deviation;
-        result[image * channels + c] = static_cast<float>(factor);
-        result[(batch_ + image) * channels + c] = static_cast<float>(shift[c] - all.mean * factor);
-      }
-    }
-  }
+std::unique_ptr<OwnKernel> MakeMoments(const Description& description, int threads) {
+  return std::make_unique<Moments>(description, threads);
 }
 
 }  // namespace tvm_sched::onednn

@@ -3,31 +3,20 @@
 #include <map>
 #include <stdexcept>
 
-#include "kernels/onednn/attention.h"
-#include "kernels/onednn/integer_convolution.h"
-#include "kernels/onednn/max_pool.h"
-#include "kernels/onednn/moments.h"
-#include "kernels/onednn/softmax.h"
-
 namespace tvm_sched::onednn {
 
 namespace {
 
 constexpr const char* kIntegers = "integer_convolution";
 
-template <typename Made>
-std::unique_ptr<OwnKernel> Make(const Description& description, int threads) {
-  return std::make_unique<Made>(description, threads);
-}
-
 using Maker = std::unique_ptr<OwnKernel> (*)(const Description&, int);
 
 const std::map<std::string, Maker>& Makers() {
-  static const std::map<std::string, Maker> makers{{"attention", Make<Attention>},
-                                                   {kIntegers, Make<IntegerConvolution>},
-                                                   {"max_pool", Make<MaxPool>},
-                                                   {"moments", Make<Moments>},
-                                                   {"softmax", Make<Softmax>}};
+  static const std::map<std::string, Maker> makers{{"attention", MakeAttention},
+                                                   {kIntegers, MakeIntegerConvolution},
+                                                   {"max_pool", MakeMaxPool},
+                                                   {"moments", MakeMoments},
+                                                   {"softmax", MakeSoftmax}};
   return makers;
 }
 

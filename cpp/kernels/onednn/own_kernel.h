@@ -27,6 +27,14 @@ bool TakesIntegers(const std::string& primitive);
 /// Throws std::invalid_argument if shapes do not fit, or none of our kernels computes it.
 std::unique_ptr<OwnKernel> MakeOwn(const Description& description, int threads);
 
+// Each is in the file of its name, with its operands. All throw std::invalid_argument if shapes do
+// not fit.
+std::unique_ptr<OwnKernel> MakeAttention(const Description& description, int threads);
+std::unique_ptr<OwnKernel> MakeIntegerConvolution(const Description& description, int threads);
+std::unique_ptr<OwnKernel> MakeMaxPool(const Description& description, int threads);
+std::unique_ptr<OwnKernel> MakeMoments(const Description& description, int threads);
+std::unique_ptr<OwnKernel> MakeSoftmax(const Description& description, int threads);
+
 }  // namespace tvm_sched::onednn
 
 #endif  // TVM_SCHED_KERNELS_ONEDNN_OWN_KERNEL_H_

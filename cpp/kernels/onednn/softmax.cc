@@ -1,10 +1,12 @@
-#include "kernels/onednn/softmax.h"
-
+// Softmax and its logarithm along any dimension, vectorised along memory.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <vector>
 
+#include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/vector_math.h"
 #include "threads/pool.h"
 
@@ -71,44 +73,59 @@ TVM_SCHED_VERSIONS void Columns(const float* source, float* result, std::int64_t
   }
 }
 
+class Softmax final : public OwnKernel {
+ public:
+  /// Operands: a compact source and a result of the same dimensions; `axis`; the algorithm
+  /// "accurate" or "log". Throws std::invalid_argument.
+  Softmax(const Description& description, int threads)
+      : log_(description.algorithm == "log"), threads_(threads) {
+    const Operand& source = description.operands[0];
+    const auto rank = static_cast<int>(source.dims.size());
+    const bool fits = description.operands.size() == 2 &&
+                      source.dims == description.result().dims && description.axis < rank &&
+                      (log_ || description.algorithm == "accurate");
+    if (!fits) throw std::invalid_argument("the operands of softmax do not fit together");
+    for (int d = 0; d < rank; ++d) {
+      if (d < description.axis) outer_ *= source.dims[d];
+      if (d > description.axis) inner_ *= source.dims[d];
+    }
+    count_ = source.dims[description.axis];
+  }
+
+  void Run(const std::vector<void*>& data) const final {
+    const auto* source = static_cast<const float*>(data[0]);
+    auto* result = static_cast<float*>(data[1]);
+    // Rows, or columns by the block: what is cut into tasks.
+    const std::int64_t blocks = inner_ == 1 ? 1 : (inner_ + kColumns - 1) / kColumns;
+    const std::int64_t units = outer_ * blocks;
+    const std::int64_t elements = outer_ * count_ * inner_;
+    const std::int64_t most = std::min(units, elements / kTaskElements);
+    const auto tasks =
+        static_cast<int>(std::clamp(most, std::int64_t{1}, std::int64_t{4} * threads_));
+    threads::Loop(threads_, tasks, [&](int task) {
+      const std::int64_t first = units * task / tasks, end = units * (task + 1) / tasks;
+      if (inner_ == 1) {
+        return Rows(source + first * count_, result + first * count_, end - first, count_, log_);
+      }
+      for (std::int64_t unit = first; unit < end; ++unit) {
+        const std::int64_t column = unit % blocks * kColumns;
+        const std::int64_t offset = unit / blocks * count_ * inner_ + column;
+        Columns(source + offset, result + offset, std::min(kColumns, inner_ - column), count_,
+                inner_, log_);
+      }
+    });
+  }
+
+ private:
+  bool log_;
+  int threads_;
+  std::int64_t outer_ = 1, count_, inner_ = 1;
+};
+
 }  // namespace
 
-Softmax::Softmax(const Description& description, int threads)
-    : log_(description.algorithm == "log"), threads_(threads) {
-  const Operand& source = description.operands[0];
-  const auto rank = static_cast<int>(source.dims.size());
-  const bool fits = description.operands.size() == 2 && source.dims == description.result().dims &&
-                    description.axis < rank && (log_ || description.algorithm == "accurate");
-  if (!fits) throw std::invalid_argument("the operands of softmax do not fit together");
-  for (int d = 0; d < rank; ++d) {
-    if (d < description.axis) outer_ *= source.dims[d];
-    if (d > description.axis) inner_ *= source.dims[d];
-  }
-  count_ = source.dims[description.axis];
-}
-
-void Softmax::Run(const std::vector<void*>& data) const {
-  const auto* source = static_cast<const float*>(data[0]);
-  auto* result = static_cast<float*>(data[1]);
-  // Rows, or columns by the block: what is cut into tasks.
-  const std::int64_t blocks = inner_ == 1 ? 1 : (inner_ + kColumns - 1) / kColumns;
-  const std::int64_t units = outer_ * blocks;
-  const std::int64_t elements = outer_ * count_ * inner_;
-  const std::int64_t most = std::min(units, elements / kTaskElements);
-  const auto tasks =
-      static_cast<int>(std::clamp(most, std::int64_t{1}, std::int64_t{4} * threads_));
-  threads::Loop(threads_, tasks, [&](int task) {
-    const std::int64_t first = units * task / tasks, end = units * (task + 1) / tasks;
-    if (inner_ == 1) {
-      return Rows(source + first * count_, result + first * count_, end - first, count_, log_);
-    }
-    for (std::int64_t unit = first; unit < end; ++unit) {
-      const std::int64_t column = unit % blocks * kColumns;
-      const std::int64_t offset = unit / blocks * count_ * inner_ + column;
-      Columns(source + offset, result + offset, std::min(kColumns, inner_ - column), count_, inner_,
-              log_);
-    }
-  });
+std::unique_ptr<OwnKernel> MakeSoftmax(const Description& description, int threads) {
+  return std::make_unique<Softmax>(description, threads);
 }
 
 }  // namespace tvm_sched::onednn

@@ -33,18 +33,7 @@ def load(
     constants: Constants | None = None,
     name: str | None = None,
 ) -> ImportedModel:
-    """Import an ONNX model with static shapes.
-
-    Parameters
-    ----------
-    model : path or onnx.ModelProto
-    shapes, constants, name
-        As for `tvm_frontends.load_model`.
-
-    Raises
-    ------
-    ModelError
-        The file cannot be read, a shape or constant does not fit the model, or an operator cannot be converted.
+    """Import an ONNX file or model with static shapes; parameters and errors are those of `tvm_frontends.load_model`.
 
     Examples
     --------

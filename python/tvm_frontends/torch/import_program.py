@@ -38,19 +38,9 @@ def load(
     constants: Constants | None = None,
     name: str | None = None,
 ) -> ImportedModel:
-    """Import a torch.export program with static shapes.
+    """Import a torch.export program, or a ``.pt2`` file of ``torch.export.save``, with static shapes.
 
-    Parameters
-    ----------
-    program : path or torch.export.ExportedProgram
-        A path names a ``.pt2`` file of ``torch.export.save``.
-    shapes, constants, name
-        As for `tvm_frontends.load_model`.
-
-    Raises
-    ------
-    ModelError
-        The file cannot be read, a shape or constant does not fit the program, or an operator cannot be converted.
+    Parameters and errors are those of `tvm_frontends.load_model`.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +22,14 @@ SMALL = 16
 """An operator counts as a head only if its largest host tensor is at least 1/16 of the largest one in its alternative."""
 
 
-@dataclass(frozen=True)
-class AlternativeOperator:
+class AlternativeOperator(NamedTuple):
     """An operator of an alternative."""
 
     name: str
     normal: Array
+    """Its time on each device without direct host access."""
     direct: Array
-    """Times in both modes."""
+    """Its time on each device with direct host access."""
     reads: tuple[str, ...]
     """Activations that it reads from outside of the group."""
     own: int
@@ -133,13 +134,13 @@ def reduce_any_form(operators: Sequence[AlternativeOperator]) -> ReducedAlternat
     """Reduce an alternative to the third form; ``operators`` are those that the last one depends on, and itself."""
     tail = operators[-1]
     least = max(each.own for each in operators) / SMALL  # operators that only add a bias are no heads
-    heads = [replace(each, gives=-1 if each is tail else 0) for each in operators if each.own >= max(least, 0)]
+    heads = [each._replace(gives=-1 if each is tail else 0) for each in operators if each.own >= max(least, 0)]
     heads.sort(key=lambda head: (not head.reads, -head.own))
     small = [each for each in operators if each.own < max(least, 0)]
     long = (
         max((each.shortest for each in small), default=0) / SMALL
     )  # operators that only move elements are none either
-    further = [replace(each, gives=-1 if each is tail else 0) for each in small if each.shortest >= long]
+    further = [each._replace(gives=-1 if each is tail else 0) for each in small if each.shortest >= long]
     further.sort(key=lambda head: -head.shortest)
     in_order = sorted(small, key=lambda each: each.shortest < long)  # a reader that is no head takes precedence
     reads = {name: each.name for each in in_order if each is not tail for name in each.reads}

@@ -137,7 +137,6 @@ def several_in_turn(busy: Array, start: Array, after: Array, devices: int) -> De
         Least occupancy times.
     start, after : array, (operators,)
         Heads and tails.
-    devices : int
     """
     best = _NOBODY
     if len(busy) <= devices:

@@ -56,7 +56,6 @@ def delays(problem: Problem, best: Array, source: int) -> list[Delay]:
 
     Parameters
     ----------
-    problem : Problem
     best : array, (operators, devices)
         Least time of each operator on each device, infinite where it cannot run.
     source : int

@@ -38,7 +38,6 @@ def shared_delays(problem: Problem, shortest: Array, busy: Array, source: int) -
 
     Parameters
     ----------
-    problem : Problem
     shortest, busy : array of float, shape (operators,)
         Least time, and least occupancy time, of each operator.
     source : int

@@ -55,8 +55,6 @@ def work_delays(
 
     Parameters
     ----------
-    problem : Problem
-    work : Work
     source : int
         Dominators are those of paths from this operator.
     known : iterable of Delay

@@ -76,10 +76,6 @@ def evidence(problem: Problem) -> Evidence:
     If the bound needs an argument without a rule (regions on more than `MOST_DEVICES` devices), the evidence has the
     strongest argument with one. With variants it holds for every choice, as the bound does.
 
-    Parameters
-    ----------
-    problem : Problem
-
     Raises
     ------
     InputError

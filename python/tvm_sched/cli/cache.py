@@ -9,11 +9,9 @@ from rich.markup import escape
 
 from ..files import cache_directory
 from .output import Output
-from .registration import command
+from .registration import command, command_group
 
-app = typer.Typer(
-    name="cache", help="What was compiled and measured before, on disk.", no_args_is_help=True, rich_markup_mode="rich",
-)  # fmt: skip
+app = command_group("cache", "What was compiled and measured before, on disk.")
 HOME = ".report.disk_cache"
 
 

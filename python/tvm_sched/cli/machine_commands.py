@@ -11,17 +11,12 @@ from rich.markup import escape
 from .attached_commands import RESEARCH
 from .inputs import JSON, Writes
 from .output import Output
-from .registration import app, command
+from .registration import app, command, command_group
 
 if TYPE_CHECKING:
     from ..cost_model.recording import Recording
 
-topology = typer.Typer(
-    name="topology",
-    help="Machines: their devices, buses, links and switches.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+topology = command_group("topology", "Machines: their devices, buses, links and switches.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="Preset or TOML file.")]
 TomlFile = Annotated[Path, typer.Argument(metavar="FILE", help="Topology file (.toml).")]

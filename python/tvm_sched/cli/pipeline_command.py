@@ -13,14 +13,14 @@ from ..errors import InputError
 from ..worker_pool import workers_of
 from .attached_commands import PLAN
 from .evidence import store_pipeline_evidence
-from .inputs import JSON, EvidenceFile, ModelsOrProblems, OptionalTopology, Workers
+from .inputs import ModelsOrProblems, OptionalTopology, Workers
 from .interrupt import interruptible, stoppable
 from .methods import MethodOptions
 from .model_options import COMPILE_OPTIONS, ModelOptions, load_problem, model_warnings
 from .option_groups import FromApi
 from .output import Output
 from .registration import app, command
-from .view_files import ViewOptions, store_trace
+from .view_files import PlanFiles, store_trace
 
 if TYPE_CHECKING:
     from ..pipeline import PipelinePlan
@@ -78,13 +78,9 @@ Throughput = Annotated[
 
 
 @dataclass(frozen=True)
-class PipelineFiles(ViewOptions):
+class PipelineFiles(PlanFiles):
     """Files that `pipeline` writes."""
 
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the plan."), JSON
-    ] = None
-    evidence: EvidenceFile = None
     artifact: Annotated[
         Path | None,
         typer.Option(

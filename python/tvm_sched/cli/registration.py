@@ -78,6 +78,11 @@ class LateCommand(TyperCommand):
             self._params, self.callback, self.no_args_is_help = made.params, made.callback, made.no_args_is_help
 
 
+def command_group(name: str, text: str) -> typer.Typer:
+    """Return a group of commands, which prints its help if no command is named."""
+    return typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode="rich")
+
+
 app = typer.Typer(
     cls=AttachedCommands,
     rich_markup_mode="rich",

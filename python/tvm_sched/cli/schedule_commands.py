@@ -14,7 +14,6 @@ from .attached_commands import PLAN, START
 from .evidence import store_evidence
 from .inputs import (
     JSON,
-    EvidenceFile,
     Models,
     ModelsOrProblems,
     OptionalTopology,
@@ -40,7 +39,7 @@ from .model_options import (
 from .option_groups import FromApi
 from .output import BAD_INPUT, Output
 from .registration import app, command
-from .view_files import ViewOptions
+from .view_files import PlanFiles, ViewOptions
 
 if TYPE_CHECKING:
     from ..problem import Problem, Request
@@ -196,16 +195,6 @@ def _compare_with_alone(
     return latencies
 
 
-@dataclass(frozen=True)
-class ScheduleFiles(ViewOptions):
-    """Files that `schedule` writes."""
-
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule."), JSON
-    ] = None
-    evidence: EvidenceFile = None
-
-
 @command(app, "schedule", ".report.summaries:ScheduledModels", panel=START, apart=True)
 def schedule(
     out: Output,
@@ -217,7 +206,7 @@ def schedule(
     offered: OfferedVariants,
     launch: LaunchSettings,
     several: SeveralModels,
-    files: ScheduleFiles,
+    files: PlanFiles,
 ) -> None:
     """Schedule models or problem files, several of them at once, and say how good the schedule is.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from .inputs import ReportFile, TraceFile
+import typer
+
+from .inputs import JSON, EvidenceFile, ReportFile, TraceFile
 from .output import Output
 
 if TYPE_CHECKING:
@@ -48,3 +50,13 @@ def store_trace(
 
         write_trace(path, timelines, problem, schedule)
         out.wrote(path, "trace")
+
+
+@dataclass(frozen=True)
+class PlanFiles(ViewOptions):
+    """Files of a schedule or pipeline plan, with its evidence."""
+
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the schedule or plan."), JSON
+    ] = None
+    evidence: EvidenceFile = None

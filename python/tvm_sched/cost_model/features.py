@@ -164,7 +164,6 @@ def describe(graph: OpGraph, footprint: npt.ArrayLike | None = None) -> KernelWo
 
     Parameters
     ----------
-    graph : OpGraph
     footprint : array of float, shape (operators,), optional
         Footprint of each operator's model; default: that of the graph.
     """

@@ -61,7 +61,6 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
 
     Parameters
     ----------
-    graph, topology
     kernels : mapping of str to KernelResources, optional
         By operator. Default: the operator's `Demand`, of several launches the one that takes most places; where it has none,
         `estimated_resources`.
@@ -103,7 +102,6 @@ def utilisation(
 
     Parameters
     ----------
-    graph, topology
     operator_ns : array of int64, shape (operators, devices)
     occupancy : array of float, shape (operators, devices)
         Parts of the places for blocks, or of the threads.

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from ..files import Document
 from .copies import Bandwidths
 
 FORMAT, VERSION = "tvm_sched.recording", 1
@@ -52,8 +52,10 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     links: tuple[NvLink, ...] = ()
 
 
-class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Recording(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The recorded hardware of a machine."""
+
+    kept_as = ("recording", FORMAT, VERSION)
 
     processor: str
     numa_cores: tuple[int, ...]
@@ -65,16 +67,6 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where it is from."""
     bandwidths: Bandwidths | None = None
     """Where copies were measured."""
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the recording."""
-        write_atomically(path, encode_document(self, FORMAT, VERSION))
-
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> Recording:
-        """Read and check a recording."""
-        where = os.fspath(path)
-        return convert(decode_document(read_bytes(path), FORMAT, VERSION, where), Recording, where)
 
 
 def record(root: str | os.PathLike[str] = "/", nvml: Any = None) -> Recording:

@@ -50,7 +50,6 @@ def train(
 
     Parameters
     ----------
-    samples : Samples
     seed : int
         Of the choice of samples, of the folds and of the trees.
     progress : callable, optional

@@ -22,8 +22,9 @@ class Useful:
     """A kernel whose measurement would make the latency of a schedule more certain."""
 
     signature: str
+    """Of the kernel, see `signatures`."""
     device: str
-    """The device's model."""
+    """Model of the device."""
     operators: tuple[str, ...]
     """Operators of the schedule that are this kernel."""
     uncertain_ns: int

@@ -45,7 +45,6 @@ def diagnose(
         GPU of each of the artifact's devices.
     seed : int
         Seed of the random inputs.
-    progress : callable, optional
 
     Raises
     ------

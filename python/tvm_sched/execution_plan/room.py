@@ -26,7 +26,6 @@ def wait_for_room(problem: Problem, at: ScheduleIndex, kernels: list[Step]) -> N
 
     Parameters
     ----------
-    problem, at
     kernels : list of Step
         By placement, with what they wait for; waits are added.
     """

@@ -5,9 +5,9 @@ Partitioners and solvers are imported at first use: loading and running an artif
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..lazy_names import lazy_names
 from ..problem.partition_problem import PartitionProblem, StageTensor
 from .compiled import CompiledPipeline, open_pipeline
 from .pipeline_artifact import Manifest, load, load_manifest, load_stage
@@ -54,9 +54,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("anytime_partitioner", "baselines", "slicegraph"):
-        return import_module(f"{__name__}.{name}")
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+__getattr__ = lazy_names(__name__, {**_WHERE, "anytime_partitioner": "", "baselines": "", "slicegraph": ""})

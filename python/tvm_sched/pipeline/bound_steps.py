@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 from ..bounds.partitions.node import node_bound
 from ..bounds.partitions.prices import price_bound
@@ -10,7 +12,7 @@ from ..bounds.partitions.semidefinite import MOST_NODES, PART_NODES, semidefinit
 from ..bounds.partitions.simple import simple_bound
 from ..progress import report_progress
 from ..search_budget import Budget
-from .integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program
+from .integer_programs import ProgramResult, bottleneck_bound, bottleneck_guess_bound, exact_program
 from .partition_state import PartitionState, stopped
 
 LARGE_PROGRAM = 100_000
@@ -137,10 +139,7 @@ class Bottleneck:
     def step(self, state: PartitionState, budget: Budget) -> bool:
         """Solve the program."""
         if can_write(state, 3, budget):
-            with budget.clocked():
-                result = bottleneck_bound(state.problem, state.stages, solver=state.solver, seconds=budget.seconds)
-            budget.too_small = not result.proved
-            state.raise_bound(result.bound, by_solver(self.name, state))
+            solve_program(state, budget, self.name, bottleneck_bound)
         return False
 
 
@@ -153,16 +152,8 @@ class BottleneckGuess:
         """Solve all guesses; large graphs take long to build, so the clock is checked between guesses."""
         if can_write(state, 3, budget):
             end = time.monotonic() + 1.5 * budget.seconds
-            with budget.clocked():
-                result = bottleneck_guess_bound(
-                    state.problem,
-                    state.stages,
-                    solver=state.solver,
-                    seconds=budget.seconds,
-                    stop=lambda: state.proved or time.monotonic() > end,
-                )
-            budget.too_small = not result.proved
-            state.raise_bound(result.bound, by_solver(self.name, state))
+            guess = partial(bottleneck_guess_bound, stop=lambda: state.proved or time.monotonic() > end)
+            solve_program(state, budget, self.name, guess)
         return False
 
 
@@ -179,21 +170,21 @@ class ExactProgram:
         report_progress("integer programs", 3, 4)
         if state.problem.size * state.stages > self._most or not can_write(state, state.stages, budget):
             return False
-        with budget.clocked():
-            result = exact_program(
-                state.problem,
-                state.stages,
-                solver=state.solver,
-                seconds=budget.seconds,
-                threads=max(state.threads - 1, 1),
-                hint=state.stage_of,
-                cutoff=state.cost,
-                least=state.bound,
-            )
-        budget.too_small = not result.proved
-        state.offer_partition(result.stage_of)
-        state.raise_bound(result.bound, by_solver("exact", state))
+        threads = max(state.threads - 1, 1)
+        program = partial(exact_program, threads=threads, hint=state.stage_of, cutoff=state.cost, least=state.bound)
+        state.offer_partition(solve_program(state, budget, "exact", program).stage_of)
         return False
+
+
+def solve_program(
+    state: PartitionState, budget: Budget, name: str, program: Callable[..., ProgramResult]
+) -> ProgramResult:
+    """Solve a program in the budget's time, and take its bound, which gets this name."""
+    with budget.clocked():
+        result = program(state.problem, state.stages, solver=state.solver, seconds=budget.seconds)
+    budget.too_small = not result.proved
+    state.raise_bound(result.bound, by_solver(name, state))
+    return result
 
 
 def can_write(state: PartitionState, blocks: int, budget: Budget) -> bool:

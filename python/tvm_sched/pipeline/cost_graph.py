@@ -32,7 +32,6 @@ def read_cost_graph(path: str | os.PathLike[str], bandwidth: float = 1.0) -> Par
 
     Parameters
     ----------
-    path : path
     bandwidth : float
         Bytes in a unit of ``compute_cost``.
 

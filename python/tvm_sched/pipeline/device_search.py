@@ -13,7 +13,7 @@ from ..errors import ProblemError
 from ..problem import FORBIDDEN, Problem
 from ..problem.partition_problem import Floats, Integers, PartitionProblem
 from .device_annealing import DeviceAnnealing
-from .pipeline_plan import Stage
+from .pipeline_plan import Priced, Stage
 from .segments import Cut, least_bottleneck, least_sum
 from .stage_pricing import Assignment, price
 
@@ -22,20 +22,10 @@ _STEPS = 30
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(Priced):
     """A plan's stages, priced."""
 
     stages: list[Stage]
-
-    @property
-    def cost_ns(self) -> int:
-        """Cost of the bottleneck stage."""
-        return max((stage.cost_ns for stage in self.stages), default=0)
-
-    @property
-    def latency_ns(self) -> int:
-        """Time of all stages in sequence."""
-        return sum(stage.cost_ns for stage in self.stages)
 
 
 @dataclass(frozen=True)

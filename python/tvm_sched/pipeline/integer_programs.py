@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..bounds.partitions.simple import simple_bound
+from ..problem.graph import neighbours
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..worker_pool import distribute, have_workers
 
@@ -55,7 +56,6 @@ def bottleneck_guess_bound(
     *,
     solver: str = "highs",
     seconds: float = 60,
-    threads: int = 1,
     stop: Callable[[], bool] = lambda: False,
 ) -> ProgramResult:
     """Bound by Section 3.3: guess which stage has the simple bound's work; the least bound of all guesses holds.
@@ -64,7 +64,7 @@ def bottleneck_guess_bound(
     each guess has all the time; the bound is the same unless the time ends a guess.
     """
     if have_workers():
-        parts = [(problem, stages, j, solver, seconds, threads) for j in range(stages)]
+        parts = [(problem, stages, j, solver, seconds) for j in range(stages)]
         results = distribute(_solve_guess, parts)
         bound = max(min(result.bound for result in results), simple_bound(problem, stages))
         return ProgramResult(bound, proved=all(result.proved for result in results))
@@ -74,7 +74,7 @@ def bottleneck_guess_bound(
         if stop():
             return ProgramResult(simple_bound(problem, stages))
         started = time.monotonic()
-        result = _solve_guess(problem, stages, j, solver, left / (stages - j), threads)
+        result = _solve_guess(problem, stages, j, solver, left / (stages - j))
         left = max(left - (time.monotonic() - started), 0.0)
         least, proved = min(least, result.bound), proved and result.proved
         if least <= simple_bound(problem, stages):
@@ -82,10 +82,8 @@ def bottleneck_guess_bound(
     return ProgramResult(max(least, simple_bound(problem, stages)), proved=proved)
 
 
-def _solve_guess(
-    problem: PartitionProblem, stages: int, j: int, solver: str, seconds: float, threads: int
-) -> ProgramResult:
-    return _guess(problem, stages, j).solve(solver, seconds, threads)
+def _solve_guess(problem: PartitionProblem, stages: int, j: int, solver: str, seconds: float) -> ProgramResult:
+    return _guess(problem, stages, j).solve(solver, seconds, 1)
 
 
 def _guess(problem: PartitionProblem, stages: int, j: int) -> BlockProgram:
@@ -151,9 +149,7 @@ def stage_ranges(problem: PartitionProblem, stages: int, cutoff: float) -> tuple
     """
     related = np.eye(problem.size, dtype=bool)  # [v, u]: u is v or before it
     order = problem.kahn(np.zeros(problem.size))
-    before: list[list[int]] = [[] for _ in range(problem.size)]
-    for u, v in problem.edges:
-        before[v].append(u)
+    before = neighbours(problem.size, ((v, u) for u, v in problem.edges))
     for v in order:
         for u in before[v]:
             related[v] |= related[u]

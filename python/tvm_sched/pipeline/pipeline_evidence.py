@@ -62,7 +62,6 @@ def evidence(
 
     Parameters
     ----------
-    problem : Problem
     plan : PipelinePlan
         With its certificate.
     stages : int

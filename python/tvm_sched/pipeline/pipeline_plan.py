@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from ..files import Document
 from ..search_budget import Status
 
 FORMAT, VERSION = "tvm_sched.pipeline", 1
@@ -35,6 +35,27 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.input_ns + self.work_ns + self.overflow_ns + self.output_ns
 
 
+class Priced:
+    """What has priced stages."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+
+        @property
+        def stages(self) -> Sequence[Stage]:  # noqa: D102 - a field of those that inherit
+            ...
+
+    @property
+    def cost_ns(self) -> int:
+        """Cost of the bottleneck stage."""
+        return max((stage.cost_ns for stage in self.stages), default=0)
+
+    @property
+    def latency_ns(self) -> int:
+        """Time of a batch alone in the pipeline: all stages in sequence."""
+        return sum(stage.cost_ns for stage in self.stages)
+
+
 class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Cost of a plan, and its lower bound."""
 
@@ -53,8 +74,13 @@ class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
         return 0.0 if self.cost_ns == 0 else 1 - self.lower_bound_ns / self.cost_ns
 
 
-class PipelinePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model cut into stages on devices; tensors go only from earlier to later stages."""
+class PipelinePlan(Priced, Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model cut into stages on devices; tensors go only from earlier to later stages.
+
+    ``docs/formats/pipeline.md`` describes its document, whose form `from_json` checks; `verify` checks the plan itself.
+    """
+
+    kept_as = ("pipeline plan", FORMAT, VERSION)
 
     problem: str
     """`Problem.digest` of its problem."""
@@ -65,31 +91,3 @@ class PipelinePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float = 0.0
     """Partitioner, its options, and the wall-clock time of the search."""
     certificate: PipelineCertificate | None = None
-
-    @property
-    def cost_ns(self) -> int:
-        """Cost of the bottleneck stage."""
-        return max((stage.cost_ns for stage in self.stages), default=0)
-
-    @property
-    def latency_ns(self) -> int:
-        """Time of a batch alone in the pipeline: all stages in sequence."""
-        return sum(stage.cost_ns for stage in self.stages)
-
-    def to_json(self) -> bytes:
-        """Return the plan as a JSON document, see ``docs/formats/pipeline.md``."""
-        return encode_document(self, FORMAT, VERSION)
-
-    @staticmethod
-    def from_json(text: bytes | str, where: str = "pipeline plan") -> PipelinePlan:
-        """Read and check a document's form; `verify` checks it against its problem."""
-        return convert(decode_document(text, FORMAT, VERSION, where), PipelinePlan, where)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan's JSON document; an interrupted write leaves the old file whole."""
-        write_atomically(path, self.to_json())
-
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> PipelinePlan:
-        """Read a plan's JSON document, as `from_json` does."""
-        return PipelinePlan.from_json(read_bytes(path), os.fspath(path))

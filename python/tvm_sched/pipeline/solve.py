@@ -41,7 +41,6 @@ def plan_pipeline(
 
     Parameters
     ----------
-    problem : Problem
     stages : int or "auto"
         At most this many stages, each on a device of its own; "auto": as many as there are devices.
     partitioner, options
@@ -56,7 +55,6 @@ def plan_pipeline(
     place : bool
         Whether stages may be cut again, reordered and put on other devices if devices or links are unequal or a limit is
         given. Otherwise the partitioner's stages go to the devices in order, to compare partitioners.
-    progress : callable, optional
 
     Raises
     ------

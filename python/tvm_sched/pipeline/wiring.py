@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..problem import HOST, Problem
 from .pipeline_plan import PipelinePlan
@@ -11,13 +12,13 @@ from .pipeline_verifier import assignment_of
 from .stage_pricing import is_parameter, readers_elsewhere
 
 
-@dataclass(frozen=True)
-class Hop:
+class Hop(NamedTuple):
     """The transfer from one stage to another for a batch."""
 
     source: int
+    """A stage, or `HOST` for host memory."""
     target: int
-    """Stages; host memory is `HOST` as a source, and the number of stages as a target."""
+    """A stage; the number of stages stands for host memory."""
     tensors: tuple[str, ...]
     duration_ns: int
     """Time of the transfers in sequence, and of the parameters that are streamed to the target for each batch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -248,6 +249,14 @@ class GraphIndex:
             order=_topological_order(graph, predecessors, successors),
             graph_outputs=tuple(dict.fromkeys(tensor_id[n] for n in graph.outputs)),
         )
+
+
+def neighbours(count: int, edges: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Return, for each of ``count`` nodes, the nodes to which its edges lead."""
+    found: list[list[int]] = [[] for _ in range(count)]
+    for u, v in edges:
+        found[u].append(v)
+    return found
 
 
 def _topological_order(graph: OpGraph, predecessors: list[list[int]], successors: list[list[int]]) -> list[int]:

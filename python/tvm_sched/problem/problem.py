@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError, ProblemError
-from ..files import content_digest, convert, decode_document, encode_document, read_bytes, write_atomically
+from ..files import Document, content_digest, convert, encode_document
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
 from .graph import OpGraph, Tensor
@@ -24,10 +23,11 @@ FORMAT, VERSION = "tvm_sched.problem", 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Problem:
+class Problem(Document):
     """Graph, topology, costs and variants that fit together; immutable.
 
-    `derive` skips the checks. The objective of a schedule is in its `Workload`.
+    `derive` skips the checks. The objective of a schedule is in its `Workload`. ``docs/formats/problem.md`` describes the
+    document.
 
     Raises
     ------
@@ -35,6 +35,8 @@ class Problem:
         Shapes differ; an operator runs on no device or fits into none; direct host access is faster than its bus; the
         variants do not fit the graph.
     """
+
+    kept_as = ("problem", FORMAT, VERSION)
 
     graph: OpGraph
     topology: Topology
@@ -249,24 +251,15 @@ class Problem:
             del body["graph"]["models"]
         return encode_document(body, FORMAT, VERSION)
 
-    @staticmethod
-    def from_json(text: bytes | str, where: str = "problem") -> Problem:
-        """Read and check a document; nothing is returned unless all of it is right."""
-        body = convert(decode_document(text, FORMAT, VERSION, where), _ProblemBody, where)
+    @classmethod
+    def of_fields(cls, fields: dict[str, Any], where: str) -> Problem:
+        """Make a problem of a document's fields; nothing is returned unless all of it is right."""
+        body = convert(fields, _ProblemBody, where)
         try:
             variants = Variants(body.variants.groups, body.variants.costs.build()) if body.variants else None
             return Problem(body.graph, body.topology, body.costs.build(), variants)
         except InputError as error:
             raise type(error)(f"{where}: {error}") from None
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the problem's file."""
-        write_atomically(path, self.to_json())
-
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> Problem:
-        """Read and check a problem's file."""
-        return Problem.from_json(read_bytes(path), os.fspath(path))
 
     def __repr__(self) -> str:
         return f"Problem({self.graph.name!r}: {len(self.graph.operators)} operators, {self.topology.name!r})"

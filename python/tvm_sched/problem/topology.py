@@ -78,6 +78,11 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return not self.bus
 
 
+def _check_speed(where: str, joint: Bus | Link | Switch) -> None:
+    require_positive(f"{where}: bandwidth", joint.bandwidth, TopologyError)
+    require_not_negative(f"{where}: latency", joint.latency, TopologyError)
+
+
 class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A path between host memory and one or more devices that carries one copy at a time (each way, when duplex).
 
@@ -91,8 +96,7 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         require_name("a bus", self.name, TopologyError)
-        require_positive(f"bus {self.name!r}: bandwidth", self.bandwidth, TopologyError)
-        require_not_negative(f"bus {self.name!r}: latency", self.latency, TopologyError)
+        _check_speed(f"bus {self.name!r}", self)
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,8 +115,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         where = f"link {self.devices[0]!r}-{self.devices[1]!r}"
         if self.devices[0] == self.devices[1]:
             raise TopologyError(f"{where} joins a device to itself")
-        require_positive(f"{where}: bandwidth", self.bandwidth, TopologyError)
-        require_not_negative(f"{where}: latency", self.latency, TopologyError)
+        _check_speed(where, self)
         require_positive(f"{where}: ways", self.ways, TopologyError)
 
 
@@ -132,8 +135,7 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         require_name("a switch", self.name, TopologyError)
-        require_positive(f"switch {self.name!r}: bandwidth", self.bandwidth, TopologyError)
-        require_not_negative(f"switch {self.name!r}: latency", self.latency, TopologyError)
+        _check_speed(f"switch {self.name!r}", self)
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,6 @@ def format_topology(topology: Topology, comments: Mapping[str, str] | None = Non
 
     Parameters
     ----------
-    topology : Topology
     comments : mapping of str to str, optional
         What to say, in a line, of buses and switches by their name, and of links by their devices' (``"gpu0-gpu1"``).
     """

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..checks import require_positive
 from ..errors import InputError
-from ..files import content_digest, convert, decode_document, encode_document
+from ..files import Document, content_digest
 from .costs import Costs
 from .graph import OpGraph
 from .problem import Problem
@@ -52,7 +52,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         require_positive("the weight of a request", self.weight)
 
 
-class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Workload(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything but the problem that a schedule is judged by or a method may look at. It does not change.
 
     Raises
@@ -60,6 +60,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     InputError
         A lag is below 0, the objective is unknown, or there are weights of models without the objective ``slowdown``.
     """
+
+    kept_as = ("workload", FORMAT, VERSION)
 
     requests: tuple[Request, ...] = ()
     """The kinds of runs. The latency of a schedule is the mean over them by their weights. None: one cold run."""
@@ -124,15 +126,6 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def digest(self) -> str:
         """Identifier of the workload: the digest of its document."""
         return content_digest(self.to_json())
-
-    def to_json(self) -> bytes:
-        """The workload as a JSON document, see ``docs/formats/workload.md``."""
-        return encode_document(msgspec.to_builtins(self), FORMAT, VERSION)
-
-    @staticmethod
-    def from_json(text: bytes | str, where: str = "workload") -> Workload:
-        """Read and check a document."""
-        return convert(decode_document(text, FORMAT, VERSION, where), Workload, where)
 
 
 COLD = Workload()

@@ -126,7 +126,6 @@ def pass_list(
 
     Parameters
     ----------
-    options : CompileOptions
     progress : callable, optional
         Called with the current task, the number of finished parts, and the number of parts.
     stop_after : str, optional

@@ -41,16 +41,12 @@ def write_report(
 
     Parameters
     ----------
-    path
-        The file, replaced as a whole.
     problem : Problem
         Problem of all entries that name no other.
     entries : sequence of Entry, or of tuples with its fields
         The first one is what the speed-ups are over.
-    title : str
-        Heading; the model's and the topology's name when empty.
-    options : dict, optional
-        What the reader should know besides: the command's options, say.
+    path, title, options
+        As in `write_page`.
 
     Raises
     ------

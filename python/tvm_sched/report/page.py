@@ -108,10 +108,6 @@ def write_frame(
 
     Parameters
     ----------
-    path
-        The file, replaced as a whole.
-    title : str
-        Text.
     subtitle, main : str
         HTML.
     details : mapping

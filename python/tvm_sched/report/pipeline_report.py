@@ -31,18 +31,14 @@ def write_pipeline_report(
 
     Parameters
     ----------
-    path
-        The file, replaced as a whole.
     problem, plan
         A plan of the problem that `tvm_sched.pipeline.verify` accepts.
     predicted : PipelineRun
         The plan's simulation.
     others : sequence of PipelineRun
         Runs, emulated or measured, that are drawn below the prediction.
-    title : str
-        Heading; the model's and the topology's name when empty.
-    options : mapping, optional
-        What the reader should know besides.
+    path, title, options
+        As in `write_page`.
 
     Raises
     ------

@@ -74,7 +74,6 @@ def seal(file: Path, parameters: str | None = None) -> None:
 
     Parameters
     ----------
-    file : Path
     parameters : str, optional
         What `write_parameters` returned of the file beside the library: the two belong together (see `parameters_beside`).
 

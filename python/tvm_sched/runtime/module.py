@@ -236,13 +236,7 @@ class ScheduledModule:
             return to_numpy(self._module["get_state"](name))
 
     def set_state(self, name: str, value: Any) -> None:
-        """Set a state for the next run.
-
-        Raises
-        ------
-        InputError
-            The state is unknown, or the value is of another type.
-        """
+        """Set a state for the next run; errors are those of `set_parameter`."""
         with _refused(ValueError):
             self._module["set_state"](name, to_tensor(value))
 

@@ -40,6 +40,11 @@ class Times:
     """Most bytes that each device holds at once. It can be above the device's memory: `verify` judges that."""
 
 
+def _column(table: str, row: int) -> cached_property[list[int]]:
+    """Return an attribute that is a row of a table of `ScheduleIndex`, as a list."""
+    return cached_property(lambda index: _list(getattr(index, table)[row]))
+
+
 class ScheduleIndex:
     """A schedule in the integer indices of its problem, on which simulator, verifier and emitter work. It does not change.
 
@@ -109,50 +114,28 @@ class ScheduleIndex:
         transfers[0], transfers[1], transfers[2], transfers[3] = ScheduleIndex.LOAD, loads, HOST, device
         return ScheduleIndex(problem, placements, transfers)
 
-    @cached_property
-    def operator(self) -> list[int]:
-        """Operators in launch order."""
-        return _list(self.placements[0])
-
-    @cached_property
-    def device(self) -> list[int]:
-        """Device of each placement."""
-        return _list(self.placements[1])
+    operator = _column("placements", 0)
+    """Operators in launch order."""
+    device = _column("placements", 1)
+    """Device of each placement."""
 
     @cached_property
     def direct(self) -> list[bool]:
         """Whether each placement is with direct host access."""
         return [bool(direct) for direct in self.placements[2]]
 
-    @cached_property
-    def stream(self) -> list[int]:
-        """Stream of each placement."""
-        return _list(self.placements[3])
-
-    @cached_property
-    def stage(self) -> list[int]:
-        """Stage of each placement; 0: none."""
-        return _list(self.placements[4])
-
-    @cached_property
-    def transfer_kind(self) -> list[int]:
-        """`LOAD`, `COPY` or `HOST_READ`."""
-        return _list(self.transfers[0])
-
-    @cached_property
-    def transfer_item(self) -> list[int]:
-        """The tensor of a load or copy, the operator of a host_read."""
-        return _list(self.transfers[1])
-
-    @cached_property
-    def transfer_source(self) -> list[int]:
-        """Devices; `HOST` of a load or host_read."""
-        return _list(self.transfers[2])
-
-    @cached_property
-    def transfer_device(self) -> list[int]:
-        """Devices."""
-        return _list(self.transfers[3])
+    stream = _column("placements", 3)
+    """Stream of each placement."""
+    stage = _column("placements", 4)
+    """Stage of each placement; 0: none."""
+    transfer_kind = _column("transfers", 0)
+    """`LOAD`, `COPY` or `HOST_READ`."""
+    transfer_item = _column("transfers", 1)
+    """The tensor of a load or copy, the operator of a host_read."""
+    transfer_source = _column("transfers", 2)
+    """Devices; `HOST` of a load or host_read."""
+    transfer_device = _column("transfers", 3)
+    """Devices."""
 
     @cached_property
     def evicted(self) -> frozenset[tuple[int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal
@@ -11,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import ScheduleError
-from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from ..files import Document
 from ..problem import Request
 from ..search_budget import Status
 
@@ -137,8 +136,13 @@ ENDED, INTERRUPTED = Certificate.unchecked("no better found"), Certificate.unche
 """What a method hands to `solve` that came to its end by itself, or that Ctrl-C ended."""
 
 
-class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A schedule of a problem."""
+class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """A schedule of a problem.
+
+    ``docs/formats/schedule.md`` describes its document, whose form `from_json` checks; `verify` checks the schedule itself.
+    """
+
+    kept_as = ("schedule", FORMAT, VERSION)
 
     problem: str
     """`Problem.digest` of the problem that it was made for."""
@@ -159,6 +163,12 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     workload: str = ""
     """`Workload.digest` of the workload that it was made for; empty if nobody solved for one."""
 
+    def _repr_html_(self) -> str:
+        """Return the table that notebooks show."""
+        from .notebook_views import schedule_html
+
+        return schedule_html(self)
+
     def replace(self, **changes: Any) -> Schedule:
         """The schedule with other fields; its index (`ScheduleIndex.of`) stays where placements and transfers stay."""
         changed = msgspec.structs.replace(self, **changes)
@@ -166,26 +176,12 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             changed.__dict__.update(self.__dict__)
         return changed
 
-    def to_json(self) -> bytes:
-        """The schedule as a JSON document, see ``docs/formats/schedule.md``."""
-        body = msgspec.to_builtins(self)
+    def document_fields(self) -> dict[str, Any]:
+        """Return the document's fields; what is empty is left out."""
+        body: dict[str, Any] = msgspec.to_builtins(self)
         for name in ("choice", "workload"):
             if not body[name]:
                 del body[name]
         if self.certificate is not None and not self.certificate.requests:
             del body["certificate"]["requests"]
-        return encode_document(body, FORMAT, VERSION)
-
-    @staticmethod
-    def from_json(text: bytes | str, where: str = "schedule") -> Schedule:
-        """Read and check a document's form; `verify` checks it against its problem."""
-        return convert(decode_document(text, FORMAT, VERSION, where), Schedule, where)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the schedule's JSON document; an interrupted write leaves the old file whole."""
-        write_atomically(path, self.to_json())
-
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> Schedule:
-        """Read a schedule's JSON document, as `from_json` does."""
-        return Schedule.from_json(read_bytes(path), os.fspath(path))
+        return body

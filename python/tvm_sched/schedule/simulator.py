@@ -22,7 +22,6 @@ def simulate(
 
     Parameters
     ----------
-    problem, schedule
     resident : float or collection of str, optional
         Parameters that are on the devices when the run begins: a part of the bytes of those that the schedule moves,
         or names; by default none. Their transfers take no time and are not in the timeline.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import msgspec
 
 from ..errors import FormatError
-from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
+from ..files import Document
 
 FORMAT, VERSION = "tvm_sched.timeline", 1
 
@@ -42,8 +41,10 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.end_ns - self.start_ns
 
 
-class Timeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Events of one run, planned or real."""
+class Timeline(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Events of one run, planned or real; ``docs/formats/timeline.md`` describes its document."""
+
+    kept_as = ("timeline", FORMAT, VERSION)
 
     source: Literal["simulated", "emulated", "measured"]
     problem: str
@@ -58,25 +59,13 @@ class Timeline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Seconds."""
         return self.latency_ns / 1e9
 
+    def _repr_html_(self) -> str:
+        """Return the picture that notebooks show."""
+        from .notebook_views import timeline_html
+
+        return timeline_html(self)
+
     @property
     def lanes(self) -> tuple[str, ...]:
         """Names of all lanes in use, in order of first appearance."""
         return tuple(dict.fromkeys(lane for event in self.events for lane in event.lanes))
-
-    def to_json(self) -> bytes:
-        """The timeline as a JSON document, see ``docs/formats/timeline.md``."""
-        return encode_document(self, FORMAT, VERSION)
-
-    @staticmethod
-    def from_json(text: bytes | str, where: str = "timeline") -> Timeline:
-        """Read and check a document; ``where`` names it in errors."""
-        return convert(decode_document(text, FORMAT, VERSION, where), Timeline, where)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the timeline's JSON document; an interrupted write leaves the old file whole."""
-        write_atomically(path, self.to_json())
-
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> Timeline:
-        """Read a timeline's JSON document, as `from_json` does."""
-        return Timeline.from_json(read_bytes(path), os.fspath(path))

@@ -10,12 +10,13 @@ from itertools import accumulate
 
 import msgspec
 
-from ..errors import InfeasibleError, InputError
+from ..errors import InfeasibleError
 from ..problem import FORBIDDEN, HOST, Problem, Scenario, Workload
 from ..progress import report_progress
 from ..schedule import ENDED, INTERRUPTED, Schedule
 from .common.events import Move, Run
 from .common.merging import LIMITLESS, PricedSchedule
+from .common.one_device import device_names
 from .common.partial import PartialSchedule
 from .scheduler_registry import register
 
@@ -63,9 +64,7 @@ def deepplan(problem: Problem, workload: Workload, options: DeepPlanOptions) -> 
         There is no such device.
     """
     scenario = workload.scenario(problem)
-    names = [device.name for device in scenario.topology.devices]
-    if options.device and options.device not in names:
-        raise InputError(f"scheduler 'deepplan' has no device {options.device!r}; there are {', '.join(names)}")
+    names = device_names(scenario, "deepplan", options.device)
     devices = [d for d, name in enumerate(names) if options.device in ("", name)]
     plans = _plans_without_direct_reads(scenario, devices, options)
     best, status = plans[0][0], ENDED

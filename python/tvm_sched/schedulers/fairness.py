@@ -139,7 +139,6 @@ def slowdown_bound(
         Of several models.
     alone_ns : sequence of int
         By model: what its slowdown is measured by.
-    weights : sequence of float
     requests : sequence of Request
         The runs over which latencies are means.
     """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from ..errors import InfeasibleError, InputError
+from ..errors import InfeasibleError
 from ..problem import FORBIDDEN, Problem, Scenario, Workload
 from ..schedule import Schedule, ScheduleIndex
+from .common.one_device import device_names
 from .scheduler_registry import register
 
 
@@ -37,9 +38,7 @@ def single(problem: Problem, workload: Workload, options: SingleOptions) -> Sche
         There is no such device.
     """
     scenario = workload.scenario(problem)
-    names = [device.name for device in scenario.topology.devices]
-    if options.device and options.device not in names:
-        raise InputError(f"scheduler 'single' has no device {options.device!r}; there are {', '.join(names)}")
+    names = device_names(scenario, "single", options.device)
     best: tuple[int, int, ScheduleIndex] | None = None
     refusals: list[tuple[int, str]] = []
     for d, name in enumerate(names):

@@ -84,8 +84,6 @@ def certificate(problem: Problem, schedule: Schedule, workload: Workload | None 
 
     Parameters
     ----------
-    problem : Problem
-    schedule : Schedule
     workload : Workload, optional
         The requests that it is to speak of; by default those of its own certificate.
 

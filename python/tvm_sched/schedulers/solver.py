@@ -30,7 +30,6 @@ def solve(
 
     Parameters
     ----------
-    problem : Problem
     workload : Workload, optional
         The runs to schedule for, the objective, and submodels for methods that solve submodels. With requests the schedule
         is the best that is found for them, by the mean of their latencies, and no worse than that of `single`. Without a
@@ -41,7 +40,6 @@ def solve(
         Options of the method; strings are converted, so that command-line values can be given as they are.
     budget : SearchLimits, optional
         Time and work; they replace the limits among the options. Methods without limits end by themselves.
-    progress : callable, optional
 
     Raises
     ------

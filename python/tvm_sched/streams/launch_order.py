@@ -25,7 +25,6 @@ def order_launches(
 
     Parameters
     ----------
-    problem : Problem
     schedule : Schedule
         Without stages. Devices and streams stay.
     method : str

@@ -22,7 +22,6 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
 
     Parameters
     ----------
-    problem : Problem
     schedule : Schedule
         Without stages, its launch order topological.
     method : str

@@ -25,23 +25,15 @@ Prompt = str | Several[int]
 
 @dataclass(frozen=True)
 class Token:
-    """A generated token.
-
-    Attributes
-    ----------
-    sequence : Sequence
-    id : int
-    text : str
-        New text; "" where a character is incomplete, and without a tokenizer.
-    finished : str
-        Why the sequence ends with this token: ``"stop"`` (a stop token), ``"length"`` (``max_tokens``), ``"context"`` (the
-        artifact's context is full); "" if it goes on.
-    """
+    """A generated token."""
 
     sequence: Sequence
     id: int
     text: str
+    """New text; "" where a character is incomplete, and without a tokenizer."""
     finished: str
+    """Why the sequence ends with this token: ``"stop"`` (a stop token), ``"length"`` (``max_tokens``), ``"context"``
+    (the artifact's context is full); "" if it goes on."""
 
 
 @dataclass(eq=False)
@@ -74,26 +66,17 @@ class Sequence:
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """The result for a prompt.
-
-    Attributes
-    ----------
-    text : str
-        "" without a tokenizer.
-    tokens : list of int
-    prompt_tokens : int
-    finished : str
-        As `Token.finished`.
-    prompt_seconds, seconds : float
-        From the call to the first token, and to the last.
-    """
+    """The result for a prompt."""
 
     text: str
+    """"" without a tokenizer."""
     tokens: list[int]
     prompt_tokens: int
     finished: str
+    """As `Token.finished`."""
     prompt_seconds: float
     seconds: float
+    """From the call to the first token, and to the last."""
 
 
 class Generator:

@@ -32,7 +32,6 @@ def reorder_loads(
 
     Parameters
     ----------
-    problem, schedule
     order : callable
         Gets the loads of a bus, a list for each device in the schedule's order, and returns them all: `in_turns`, or
         ``itertools.chain.from_iterable`` for one device after the other.

@@ -31,7 +31,6 @@ def random_problem(
     ----------
     seed : int
         The same seed and sizes give the same problem.
-    operators, devices : int
     memory : {"tight", "generous"}, optional
         ``"generous"``: more than all tensors together. ``"tight"``: just what one random schedule needs, which
         therefore is feasible, while most others are not. Drawn where not given, mostly generous.

@@ -188,7 +188,6 @@ def task_graph(family: str, seed: int = 0, parameters: bool = True) -> OpGraph:
 
     Parameters
     ----------
-    family : str
     seed : int
         Of the sizes; of the structure, too, where that is random.
     parameters : bool

@@ -24,7 +24,6 @@ def random_topology(
 
     Parameters
     ----------
-    devices : int
     style : {"bus", "shared", "mixed"}, optional
         Devices on PCIe buses, devices that share host memory, or some of each; drawn where not given.
     memory : int

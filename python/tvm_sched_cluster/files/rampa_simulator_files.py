@@ -96,11 +96,7 @@ def read_model(path: str | os.PathLike[str]) -> Service:
     """A service of a model file: rows ``ID``, ``OPE``, ``FLOPs``, ``MEM``, ``OUT``, ``TIME`` and ``THROUGH``.
 
     FLOPs are in units of 10^9, memory in GB, outputs in MB, the time in milliseconds, the throughput is inputs a second.
-
-    Raises
-    ------
-    FormatError
-        A row that is missing, unknown or malformed; the message names line and field.
+    Errors are those of `read_graph`.
     """
     where = os.fspath(path)
     rows = _rows(where)

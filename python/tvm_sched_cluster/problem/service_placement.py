@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
-
 import msgspec
 
-from tvm_sched.files import convert, decode_document, encode_document, read_bytes, write_atomically
+from tvm_sched.files import Document
 from tvm_sched.search_budget import Status
 
 from .service import ServiceRequest
@@ -75,8 +72,13 @@ class ServicePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(hop for circuit in self.circuits for hop in circuit.hops)
 
 
-class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The services that run on a cluster."""
+class Allocation(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The services that run on a cluster.
+
+    ``docs/formats/cluster.md`` describes its document, whose form `from_json` checks; `verify` checks the allocation itself.
+    """
+
+    kept_as = ("allocation", FORMAT, VERSION)
 
     cluster: str
     """`Cluster.digest`."""
@@ -85,22 +87,3 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """GPUs and links that have failed and hold nothing."""
     waiting: tuple[ServiceRequest, ...] = ()
     """Services that a failure ended and that have found no place since."""
-
-    def to_json(self) -> bytes:
-        """The allocation as a JSON document, see ``docs/formats/cluster.md``."""
-        return encode_document(self, FORMAT, VERSION)
-
-    @staticmethod
-    def from_json(text: bytes | str, where: str = "allocation") -> Allocation:
-        """Read and check a document's form; `verify` checks it against its cluster and services."""
-        data: dict[str, Any] = decode_document(text, FORMAT, VERSION, where)
-        return convert(data, Allocation, where)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the JSON document; an interrupted write leaves the old file whole."""
-        write_atomically(path, self.to_json())
-
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> Allocation:
-        """Read a JSON document, as `from_json` does."""
-        return Allocation.from_json(read_bytes(path), os.fspath(path))

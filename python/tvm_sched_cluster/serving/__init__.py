@@ -6,10 +6,10 @@ Modules here that import Ray are imported on first use, so that the command line
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tvm_sched.errors import InputError
+from tvm_sched.lazy_names import lazy_names
 
 from .deployment import Deployment, StagePlacement, load_deployment
 
@@ -60,10 +60,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+        return lazy_names(__name__, _WHERE)(name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "ray":
             raise

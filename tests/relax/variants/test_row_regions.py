@@ -2,23 +2,13 @@
 
 import numpy as np
 import pytest
-import tvm
-from tvm import relax
 
-from parallel_models import decoder, forced, given, pictures
+from parallel_models import decoder, estimated, forced, given, offering, pictures, run_placed
 from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.ir.attributes import get_problem
-from tvm_sched.relax.passes import (
-    EmitExecutor,
-    EstimateLatencies,
-    LowerToKernels,
-    OfferVariants,
-    Place,
-    PrepareKernels,
-    build_rest,
-)
+from tvm_sched.relax.passes import Place
 from tvm_sched.relax.problem.operator_graph import extract_variants
 from tvm_sched.relax.variants import row_regions
 from tvm_sched.schedule import verify
@@ -32,19 +22,13 @@ def small_regions(monkeypatch):
 
 
 def lowered(mod, pieces=(2,), rows=True):
-    passes = [
-        LowerToKernels(libraries=(), after_fusion=[OfferVariants(pieces, rows=rows)]),
-        PrepareKernels(),
-        EstimateLatencies("cpu3", "roofline"),
-    ]
-    return tvm.transform.Sequential(passes)(mod)
+    return estimated(mod, "cpu3", offering(pieces, rows=rows))
 
 
 def result_of(mod, way, value):
     problem = get_problem(mod)
     made = Place(schedule=forced(problem, way))(mod) if way else Place("single")(mod)
-    executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(made)), "llvm", relax_pipeline=None)
-    return relax.VirtualMachine(executable.jit(), tvm.cpu())["main"](tvm.runtime.tensor(value)).numpy()
+    return run_placed(made, value).numpy()
 
 
 @pytest.mark.parametrize(("batch", "height", "way"), [(5, 5, "batch/2"), (1, 15, "rows/2"), (1, 16, "rows/3")])
@@ -68,7 +52,7 @@ def test_a_batch_stays_in_parts_from_the_first_convolution_to_the_last(small_reg
 
 def test_rows_end_where_too_many_would_overlap(small_regions):
     """Of 40 rows in 8 parts of 5 each convolution would add 14."""
-    lower = {n: LowerToKernels(libraries=(), after_fusion=[OfferVariants((n,), rows=True)]) for n in (2, 8)}
+    lower = {n: offering((n,), rows=True) for n in (2, 8)}
     two, eight = (extract_variants(lower[n](pictures(1, 40))).groups for n in (2, 8))
     assert [len(group.operators) for group in two] == [5]
     assert {len(group.operators) for group in eight} == {1}
@@ -94,9 +78,7 @@ def test_cold_starts_are_offered_rows_of_large_batches_alone(small_regions):
     offered = {
         (batch, rows): any(
             "batch/2" in group.alternative_names
-            for group in extract_variants(
-                LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,), rows=rows)])(pictures(batch, 5))
-            ).groups
+            for group in extract_variants(offering((2,), rows=rows)(pictures(batch, 5))).groups
         )
         for batch in (2, 200)
         for rows in (False, True)

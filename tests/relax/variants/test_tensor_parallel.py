@@ -2,23 +2,14 @@
 
 import numpy as np
 import pytest
-import tvm
 from tvm import relax
 
-from parallel_models import CONFIG, decoder, forced, given, two_convolutions
+from parallel_models import CONFIG, decoder, estimated, forced, given, offering, run_placed, two_convolutions
 from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_module
 from tvm_sched.relax.ir.attributes import get_problem
-from tvm_sched.relax.passes import (
-    EmitExecutor,
-    EstimateLatencies,
-    LowerToKernels,
-    OfferVariants,
-    Place,
-    PrepareKernels,
-    build_rest,
-)
+from tvm_sched.relax.passes import Place
 from tvm_sched.relax.problem.operator_graph import extract_variants
 from tvm_sched.relax.variants import cut_products
 from tvm_sched.schedule import verify, with_choice
@@ -32,7 +23,7 @@ def small_weights(monkeypatch):
 
 
 def groups_of(mod, pieces=(2, 4)):
-    return extract_variants(LowerToKernels(libraries=(), after_fusion=[OfferVariants(pieces)])(mod)).groups
+    return extract_variants(offering(pieces)(mod)).groups
 
 
 def test_a_block_is_two_regions_attention_by_heads_and_the_feed_forward_network():
@@ -84,7 +75,7 @@ def test_uneven_heads_compute_the_same():
 def test_what_others_read_stays_whole():
     """The keys and values that a prefill returns are outputs, so heads are cut after them."""
     mod = decoder_module(CONFIG, 1, 5, phase="prefill")
-    lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,), unbound=True)])
+    lower = offering((2,), unbound=True)
     found = extract_variants(lower(mod))
     inside = {name for group in found.groups for name in group.operators[:-1]}
     made = {name for operator in found.graph.operators if operator.name in inside for name in operator.outputs}
@@ -125,13 +116,9 @@ def test_convolutions_on_emulated_gpus():
 def test_cores_compute_the_same(make, ways):
     results = []
     for chosen in ways:
-        lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,))])
-        passes = [lower, PrepareKernels(), EstimateLatencies("cpu2", "roofline")]
-        mod = tvm.transform.Sequential(passes)(make())
+        mod = estimated(make(), "cpu2", offering((2,)))
         mod = Place(schedule=forced(get_problem(mod), chosen))(mod)
-        executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(mod)), "llvm", relax_pipeline=None)
-        machine = relax.VirtualMachine(executable.jit(), tvm.cpu())
-        results.append(machine["main"](tvm.runtime.tensor(given(make))).numpy())
+        results.append(run_placed(mod, given(make)).numpy())
     for way, result in zip(ways[1:], results[1:], strict=True):
         np.testing.assert_allclose(result, results[0], rtol=1e-3, atol=1e-4, err_msg=way)
 
@@ -152,17 +139,13 @@ def test_pieces_of_equal_shapes_are_put_together_along_axes_of_their_own():
     image = rng.standard_normal((1, 4, 4, 4)).astype("float32")
     results = []
     for ways in ((), ("channels/2", "columns/2")):
-        lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,))])
-        passes = [lower, PrepareKernels(), EstimateLatencies("cpu2", "roofline")]
-        made = tvm.transform.Sequential(passes)(mod)
+        made = estimated(mod, "cpu2", offering((2,)))
         problem = get_problem(made)
         choice = {
             group.name: way for group in problem.variants.groups for way in ways if way in group.alternative_names
         }
         assert sorted(choice.values()) == sorted(ways)
         made = Place(schedule=with_choice(problem, solve(problem.resolve(choice), method="heft"), choice))(made)
-        executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(made)), "llvm", relax_pipeline=None)
-        found = relax.VirtualMachine(executable.jit(), tvm.cpu())["main"](tvm.runtime.tensor(image))
-        results.append([value.numpy() for value in found])
+        results.append([value.numpy() for value in run_placed(made, image)])
     for value, expected in zip(*results, strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)

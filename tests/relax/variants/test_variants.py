@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-import tvm
 from tvm import relax
 
-from parallel_models import forced
+from parallel_models import estimated, forced, offering, run_placed
 from tvm_sched.cost_model import get_cost_model
 from tvm_sched.errors import InputError
 from tvm_sched.problem import load_topology, problem_of
@@ -14,15 +13,7 @@ from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.emit import executor
 from tvm_sched.relax.ir.attributes import get_problem, get_schedule
-from tvm_sched.relax.passes import (
-    EmitExecutor,
-    EstimateLatencies,
-    LowerToKernels,
-    OfferVariants,
-    Place,
-    PrepareKernels,
-    build_rest,
-)
+from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels, Place
 from tvm_sched.relax.problem.operator_graph import extract, extract_variants
 from tvm_sched.relax.variants import cut_products
 from tvm_sched.schedule import verify
@@ -61,7 +52,7 @@ def small_products(monkeypatch):
 
 
 def test_the_end_of_a_fused_kernel_that_waits_for_another_product_is_offered_apart():
-    lowered = LowerToKernels(libraries=(), after_fusion=[OfferVariants()])(gated_module())
+    lowered = offering()(gated_module())
     found = extract_variants(lowered)
     (group,) = found.groups
     (apart,) = group.alternatives
@@ -84,7 +75,7 @@ def test_a_sum_with_what_the_product_needs_is_not_offered():
             second = builder.emit(relax.op.matmul(first, relax.const(weights()[1])))
             result = builder.emit_output(relax.op.add(second, first))
         builder.emit_func_output(result)
-    assert not extract_variants(LowerToKernels(libraries=(), after_fusion=[OfferVariants()])(builder.get())).groups
+    assert not extract_variants(offering()(builder.get())).groups
 
 
 def test_a_decoder_offers_its_gates():
@@ -150,15 +141,11 @@ def test_each_device_loads_its_columns_alone(small_products):
 
 @pytest.mark.parametrize("way", ["apart", "columns/2"])
 def test_cores_compute_the_same_whatever_is_chosen(way, small_products):
-    lower = LowerToKernels(libraries=(), after_fusion=[OfferVariants((2, 4))])
-    passes = [lower, PrepareKernels(), EstimateLatencies("cpu2", "roofline")]
-    mod = tvm.transform.Sequential(passes)(gated_module())
+    mod = estimated(gated_module(), "cpu2", offering((2, 4)))
     mod = Place(schedule=forced(get_problem(mod), way))(mod)
     assert get_schedule(mod).problem == get_problem(mod).digest
-    executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(mod)), "llvm", relax_pipeline=None)
     x = np.random.default_rng(1).standard_normal((SIZE, SIZE)).astype("float32")
-    result = relax.VirtualMachine(executable.jit(), tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
-    np.testing.assert_allclose(result, expected(x), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(run_placed(mod, x).numpy(), expected(x), rtol=1e-4, atol=1e-4)
 
 
 def test_only_the_kernels_that_were_chosen_are_compiled(small_products, monkeypatch):
@@ -184,10 +171,7 @@ def test_weights_without_values_are_cut_for_scheduling_alone(small_products):
         with builder.dataflow():
             result = builder.emit_output(relax.op.matmul(x, weights_))
         builder.emit_func_output(result)
-    lower = {
-        unbound: LowerToKernels(libraries=(), after_fusion=[OfferVariants((2,), unbound=unbound)])
-        for unbound in (False, True)
-    }
+    lower = {unbound: offering((2,), unbound=unbound) for unbound in (False, True)}
     assert not extract_variants(lower[False](builder.get())).groups
     mod = EstimateLatencies("v100-server", "roofline")(lower[True](builder.get()))
     with pytest.raises(InputError, match="cuts parameter 'w', which has no value"):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from ...problem.graph import neighbours
 from ...problem.partition_problem import Floats, Integers, PartitionProblem
 
 _LEAST_VIOLATION = 0.02
@@ -122,9 +123,7 @@ def paths(problem: PartitionProblem) -> npt.NDArray[np.bool_]:
     """Return an array (nodes, nodes): at ``[u, v]``, whether a path leads from node u to another node v."""
     n = problem.size
     before = np.zeros((n, n), dtype=bool)
-    readers: list[list[int]] = [[] for _ in range(n)]
-    for u, v in problem.edges:
-        readers[u].append(v)
+    readers = neighbours(n, problem.edges)
     for u in reversed(problem.kahn(np.zeros(n))):
         for v in readers[u]:
             before[u] |= before[v]

@@ -42,7 +42,6 @@ def partition_evidence(
 
     Parameters
     ----------
-    problem : PartitionProblem
     stages : int
         Largest number of stages.
     cost : float

@@ -30,7 +30,6 @@ def decoder_module(
 
     Parameters
     ----------
-    config : DecoderConfig
     batch, tokens : int
         Number of sequences, and tokens of each: computed tokens, or in the phase ``decode`` cached tokens.
     phase : {"full", "prefill", "decode"}

@@ -9,8 +9,9 @@ from typing import Any
 
 from ...errors import InputError
 from ...files import folder_beside
-from ...runtime import write_parameters
+from ...runtime import ScheduledModule, write_parameters
 from ...runtime.artifact import move_artifact, seal
+from ...runtime.module import scheduled_modules
 
 EMBED_LIMIT = 16 << 20
 """Parameters of at most this many bytes in all are embedded by default."""
@@ -19,7 +20,8 @@ EMBED_LIMIT = 16 << 20
 def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLike[str]) -> list[Path]:
     """Write an executable, and its external parameters to a ``.safetensors`` file of the same stem beside it.
 
-    Both are written to a temporary folder and moved when they are complete, so a failure leaves the old files.
+    Both are written to a temporary folder and moved when they are complete, so a failure leaves the old files. Return the
+    files written, the library first.
 
     Parameters
     ----------
@@ -28,11 +30,6 @@ def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLi
         Values that the executable needs but does not hold.
     path
         Ends in ``.so``.
-
-    Returns
-    -------
-    list of Path
-        The files written, the library first.
 
     Raises
     ------
@@ -49,7 +46,19 @@ def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLi
             library = folder / target.name
             executable.export_library(str(library))
             beside = library.with_suffix(".safetensors") if parameters else None
-            seal(library, write_parameters(beside, parameters) if beside else None)
+            seal(library, write_parameters(beside, parameters, _in_order(executable)) if beside else None)
             return move_artifact(library, beside, target)
     except OSError as error:
         raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None
+
+
+def _in_order(executable: Any) -> list[str]:
+    """Return the parameters in the order in which the first plan's steps load them, those of each queue together."""
+    queues: dict[int, list[str]] = {}
+    plan = ScheduledModule(scheduled_modules(executable)[0]).plans()[0]
+    for step in plan["steps"]:
+        for buffer in step["inputs"]:
+            source = plan["buffers"][buffer]["source"]
+            if source["kind"] == "parameter":
+                queues.setdefault(step["queue"], []).append(plan["parameters"][source["index"]]["name"])
+    return list(dict.fromkeys(name for names in queues.values() for name in names))

@@ -23,7 +23,6 @@ class KernelTable:
 
         Parameters
         ----------
-        mod : tvm.IRModule
         functions : mapping of str to str
             Requested name in the artifact of each function.
         claimed : collection of str

@@ -12,8 +12,23 @@ from ...streams import BEST, choose_launch_order, choose_streams
 from ..ir.attributes import SCHEDULE, get_problem, get_schedule, leave
 
 
+class _Rescheduling:
+    """Replace the module's schedule by the one that ``choose`` makes of it with a method."""
+
+    choose: Callable[[Problem, Schedule, str], Schedule]
+
+    def __init__(self, method: str = BEST) -> None:
+        self.method = method
+
+    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        """Transform a module."""
+        schedule = get_schedule(mod)
+        chosen = self.choose(get_problem(mod), schedule, self.method)
+        return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)
+
+
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.AllocateStreams")
-class AllocateStreams:
+class AllocateStreams(_Rescheduling):
     """Give each operator a stream of its device.
 
     Reads ``tvm_sched.problem``, reads and writes ``tvm_sched.schedule``.
@@ -32,16 +47,11 @@ class AllocateStreams:
         With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
     """
 
-    def __init__(self, method: str = BEST) -> None:
-        self.method = method
-
-    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Transform a module."""
-        return _reschedule(mod, choose_streams, self.method)
+    choose = staticmethod(choose_streams)
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.OrderLaunches")
-class OrderLaunches:
+class OrderLaunches(_Rescheduling):
     """Order the launches of each device.
 
     Reads ``tvm_sched.problem``, reads and writes ``tvm_sched.schedule``.
@@ -53,24 +63,7 @@ class OrderLaunches:
         ``"opara"`` or ``"opara-program"``. If a device has several streams, ``"best"`` takes the best of these and of the
         scheduler's order by prediction (`tvm_sched.streams.best_launch_order`).
 
-    Raises
-    ------
-    InputError
-        Unknown method; or one is named and the schedule has stages, which fix the order.
-    tvm_sched.errors.ScheduleError
-        In this order the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
+    Errors are those of `AllocateStreams`; stages fix the launch order, too.
     """
 
-    def __init__(self, method: str = BEST) -> None:
-        self.method = method
-
-    def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        """Transform a module."""
-        return _reschedule(mod, choose_launch_order, self.method)
-
-
-def _reschedule(mod: tvm.IRModule, choose: Callable[[Problem, Schedule, str], Schedule], method: str) -> tvm.IRModule:
-    """Replace the module's schedule by the one that ``choose`` makes of it."""
-    schedule = get_schedule(mod)
-    chosen = choose(get_problem(mod), schedule, method)
-    return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)
+    choose = staticmethod(choose_launch_order)

@@ -57,7 +57,6 @@ def with_demands(
         The model, lowered to kernels.
     calls : Extraction
         The operators of the graph and of all alternatives.
-    topology : Topology
     compile_image : callable, optional
         Compiles the kernels to find their registers and static shared memory
         (`tvm_sched.relax.codegen.cuda.compile_image`, which keeps the code for the artifact). Default: the launches of the

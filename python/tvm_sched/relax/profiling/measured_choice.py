@@ -117,7 +117,6 @@ def choose_fastest(
         With problem and schedule in its attributes; its topology is of CPUs.
     seconds : float, optional
         Time of one comparison of two schedules. Default: `SECONDS`, and less for a fast model.
-    progress : callable, optional
     streams, launch_order : str, optional
         As in `tvm_sched.streams.choose_streams` and `choose_launch_order`. If a method of streams is named, nothing is
         compared: its streams are taken, with the launch order, on one device with all cores.

@@ -43,7 +43,6 @@ def compare(first: Turn, second: Turn, seconds: float) -> Comparison:
 
     Parameters
     ----------
-    first, second : callable
     seconds : float
         Time of all turns, if none is repeated or left out.
     """
@@ -80,7 +79,6 @@ def settle(chosen: str, held: str, looks: Mapping[str, tuple[float, float]]) -> 
 
     Parameters
     ----------
-    chosen, held : str
     looks : mapping of str to (float, float)
         For each schedule that was compared twice, both ratios of its time to that of the chosen one.
     """

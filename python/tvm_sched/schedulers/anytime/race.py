@@ -41,7 +41,6 @@ def race(
     ----------
     racers : sequence of Racer
         The most promising first, one at least.
-    budget : Budget
     turns : callable
         The improvers of a racer's search with so much work, in a round from 0 on; in round -1 it goes on alone.
 

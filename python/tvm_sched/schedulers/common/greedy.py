@@ -28,7 +28,6 @@ def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[i
     ----------
     state : PartialSchedule
         All predecessors of ``operators`` are in it or among them.
-    operators : iterable of int
     rank : list of int
         Priority of each operator of the problem.
     frugal : bool

@@ -172,7 +172,6 @@ def contiguous(
 
     Parameters
     ----------
-    nodes, edges, subgraphs
     within : mapping of (node, subgraph)
         1 if the node is in the subgraph.
     leads : mapping of (node, subgraph)
@@ -197,7 +196,6 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
     ----------
     program : mathopt.Model
         With its objective, to be minimised.
-    effort : Effort
     start : mapping of variable to float
         A known solution as a hint for the solver; it may leave variables out.
 

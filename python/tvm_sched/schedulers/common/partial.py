@@ -28,6 +28,15 @@ class Extension(NamedTuple):
     run: Run
 
 
+def _native_numbers(method: str) -> property:
+    """Return a property of `PartialSchedule`: the numbers that a method of the C++ object returns, as a list."""
+
+    def numbers(schedule: PartialSchedule) -> list[int]:
+        return _numbers(getattr(schedule._native, method)())
+
+    return property(numbers)
+
+
 class PartialSchedule:
     """A schedule under construction: times, places and memory after the events so far.
 
@@ -49,20 +58,14 @@ class PartialSchedule:
         """End of the last kernel so far, in nanoseconds."""
         return self._native.latency_ns()
 
-    @property
-    def device_free(self) -> list[int]:
-        """When each device has finished its events, in nanoseconds."""
-        return _numbers(self._native.device_free())
+    device_free = _native_numbers("device_free")
+    """When each device has finished its events, in nanoseconds."""
 
-    @property
-    def channel_free(self) -> list[int]:
-        """When each channel has finished its events, in nanoseconds."""
-        return _numbers(self._native.channel_free())
+    channel_free = _native_numbers("channel_free")
+    """When each channel has finished its events, in nanoseconds."""
 
-    @property
-    def placed(self) -> list[int]:
-        """Device of each operator, -1 while it has none."""
-        return _numbers(self._native.placed())
+    placed = _native_numbers("placed")
+    """Device of each operator, -1 while it has none."""
 
     @property
     def events(self) -> list[Event]:
@@ -75,15 +78,11 @@ class PartialSchedule:
         rows: Array = np.asarray(np.from_dlpack(self._native.events()), dtype=np.int64)
         return rows
 
-    @property
-    def starts(self) -> list[int]:
-        """When each event begins, in nanoseconds."""
-        return _numbers(self._native.starts())
+    starts = _native_numbers("starts")
+    """When each event begins, in nanoseconds."""
 
-    @property
-    def ends(self) -> list[int]:
-        """When each event ends, in nanoseconds."""
-        return _numbers(self._native.ends())
+    ends = _native_numbers("ends")
+    """When each event ends, in nanoseconds."""
 
     def at(self, tensor: int, device: int) -> int | None:
         """When a tensor arrives on a device, in nanoseconds; None if it was not moved there."""

@@ -70,7 +70,6 @@ def schedule_for_requests(
 
     Parameters
     ----------
-    problem : Problem
     workload : Workload
         With one request or more.
     methods : callable

@@ -46,7 +46,6 @@ class Searches:
 
         Parameters
         ----------
-        choices : sequence of PlacementChoice
         choice : sequence of int, (operators,)
             Position in ``choices`` for each operator.
         memory_scale : float

@@ -18,14 +18,12 @@ def anneal(
 
     Parameters
     ----------
-    instance : Instance
     groups : list of list of int
         Operators that must move together; each is in one.
     start : list of int
         By operator, its subgraph; an allowed placement.
     evaluations : int
         Placements to look at: a limit that does not depend on the machine.
-    random : Random
     hot : float
         First temperature, as a part of the latency at the start; it falls with the square of what is left.
     """

@@ -29,12 +29,10 @@ def best_placement(
 
     Parameters
     ----------
-    instance : Instance
     rounds : int
         Topological orders to cut into stretches; each gives a placement.
     evaluations : int
         Placements to evaluate while the best are improved.
-    seed : int
     deadline : float
         `time.monotonic` after which no further order, walk or improvement is begun.
     annealing : int

@@ -14,6 +14,7 @@ from functools import cached_property
 from math import inf
 
 from ...errors import InputError
+from ...problem.graph import neighbours
 
 
 @dataclass(frozen=True)
@@ -74,18 +75,12 @@ class Instance:
     @cached_property
     def before(self) -> list[list[int]]:
         """By operator, those that it reads."""
-        before: list[list[int]] = [[] for _ in self.operators]
-        for u, v in self.edges:
-            before[v].append(u)
-        return before
+        return neighbours(len(self.operators), ((v, u) for u, v in self.edges))
 
     @cached_property
     def after(self) -> list[list[int]]:
         """By operator, those that read it."""
-        after: list[list[int]] = [[] for _ in self.operators]
-        for u, v in self.edges:
-            after[u].append(v)
-        return after
+        return neighbours(len(self.operators), self.edges)
 
     @cached_property
     def order(self) -> list[int]:
@@ -134,7 +129,6 @@ def evaluate(instance: Instance, subgraph: Sequence[int]) -> PlacementTimes | No
 
     Parameters
     ----------
-    instance : Instance
     subgraph : sequence of int
         By operator, its subgraph, 0 for a CPU. O(operators + edges + subgraphs).
     """

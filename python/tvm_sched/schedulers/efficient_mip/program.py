@@ -52,7 +52,6 @@ def place(
 
     Parameters
     ----------
-    instance : Instance
     effort : Effort or None
         Effort of the solver, without the heuristic's time; None: no solver.
     rounds, evaluations, seed : int

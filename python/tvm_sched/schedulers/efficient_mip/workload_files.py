@@ -41,7 +41,6 @@ def read_workload(path: str | os.PathLike[str], q: int = 1) -> Instance:
 
     Parameters
     ----------
-    path : path
     q : int
         Contiguous subgraphs of an accelerator; the file does not say.
 

@@ -32,10 +32,8 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
 
     Parameters
     ----------
-    s : Submodel
     start : list of int
         An assignment for which `evaluate` gives times: the solver's hint, and a bound on the objective.
-    effort : Effort
     strengthened : bool
         With the inequalities of `strengthening`, which change no solution, and of `symmetry`, which leave one of solutions
         that differ only in which of equal buses is which.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
+from ...problem.graph import neighbours
+
 
 @dataclass(frozen=True)
 class Submodel:
@@ -87,18 +89,12 @@ class Submodel:
     @cached_property
     def readers(self) -> list[list[int]]:
         """By node, the nodes that read it."""
-        readers: list[list[int]] = [[] for _ in self.nodes]
-        for u, v in self.edges:
-            readers[u].append(v)
-        return readers
+        return neighbours(len(self.nodes), self.edges)
 
     @cached_property
     def read(self) -> list[list[int]]:
         """By node, the nodes that it reads."""
-        read: list[list[int]] = [[] for _ in self.nodes]
-        for u, v in self.edges:
-            read[v].append(u)
-        return read
+        return neighbours(len(self.nodes), ((v, u) for u, v in self.edges))
 
     @cached_property
     def base(self) -> float:
@@ -146,7 +142,6 @@ def evaluate(s: Submodel, subgraph: Sequence[int]) -> Times | None:
 
     Parameters
     ----------
-    s : Submodel
     subgraph : sequence of int
         By node, its subgraph. O(subgraphs + edges).
     """

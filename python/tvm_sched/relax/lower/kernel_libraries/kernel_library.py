@@ -102,7 +102,6 @@ class KernelSet:
             Name of the operator, such as ``"conv2d_bias_relu"``.
         kernel : mapping
             The library's own description.
-        arguments : list of relax.Expr
         ty : TensorType
             Type of the result.
         flops : int
@@ -163,7 +162,6 @@ def make_modules(mod: tvm.IRModule, functions: Mapping[str, str], cores: Cores) 
 
     Parameters
     ----------
-    mod : tvm.IRModule
     functions : mapping of str to str
         Name in the artifact of each function.
     cores : mapping of str to (int, int)

@@ -21,19 +21,10 @@ from .variables import Variables
 
 
 def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = True) -> ProgramResult:
-    """As `tvm_sched.schedulers.sortinghat.program.solve`, by CP-SAT.
+    """Solve the program by CP-SAT; parameters are those of `tvm_sched.schedulers.sortinghat.program.solve`.
 
-    Objective and bound are of durations rounded down to nanoseconds.
-
-    Parameters
-    ----------
-    s : Submodel
-    start : list of int
-        An assignment for which `evaluate` gives times: the solver's hint, and a bound on the objective.
-    effort : Effort
-        Its solver and limit of nodes mean nothing here.
-    strengthened : bool
-        Without it the program has no orders on devices and no order of equal buses.
+    Objective and bound are of durations rounded down to nanoseconds. The effort's solver and limit of nodes are not used.
+    If not ``strengthened``, the program has no orders on devices and no order of equal buses.
     """
     whole = in_nanoseconds(s)
     start = relabelled(s, start) if strengthened else start

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isfinite, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import relax
 
@@ -20,8 +19,7 @@ _THREADS = 256
 _MOST_ROWS = (1 << 31) - 1
 
 
-@dataclass(frozen=True)
-class Norm:
+class Norm(NamedTuple):
     """A normalisation of the last axis."""
 
     kind: str

@@ -6,9 +6,8 @@ activations and residual additions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....ir.tensor_types import static_shape
 from ..rewrite import Rewriter, is_float32, operation
@@ -16,8 +15,7 @@ from ..rewrite import Rewriter, is_float32, operation
 OPERATORS = ("nn.group_norm", "nn.instance_norm")
 
 
-@dataclass(frozen=True)
-class Normalization:
+class Normalization(NamedTuple):
     """Normalisation over groups of channels of (N, C, ...)."""
 
     source: Any

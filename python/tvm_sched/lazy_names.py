@@ -1,0 +1,19 @@
+"""Public names of a package that are imported when they are first used, so that importing the package stays cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package: ``where`` has the module of each public name, empty for modules."""
+
+    def attribute(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(f"{package}.{where[name] or name}")
+        return getattr(module, name) if where[name] else module
+
+    return attribute
