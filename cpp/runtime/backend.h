@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "runtime/units.h"
 
@@ -27,6 +28,8 @@ struct RunContext {
   std::atomic<bool> stopped{false};
   /// Whether a backend on real devices has to read the clock for each step.
   bool timed = true;
+  /// By step, whether it is left out; or empty.
+  std::vector<bool> skipped{};
 
   Nanoseconds Now() const { return Clock::now() - began; }
 };

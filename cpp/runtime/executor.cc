@@ -32,6 +32,7 @@ struct Executor::ActiveRun {
   ActiveRun(Backend& on, const Bindings& with, const RunSettings& as)
       : backend(on), bindings(with), settings(as), streams(on.streams()) {
     context.timed = as.timed;
+    context.skipped = as.skipped;
   }
 
   Backend& backend;
@@ -541,8 +542,13 @@ std::function<void()> Executor::Capture(Backend& backend, const Bindings& bindin
   settings.skipped = skipped;
   settings.timed = false;
   ActiveRun run(backend, bindings, settings);
-  run.streams->BeginCapture();
   int step = 0;
+  try {
+    run.streams->BeginCapture();
+  } catch (...) {
+    run.streams->AbandonCapture();  // it may have begun
+    throw;
+  }
   try {
     std::vector<std::size_t> position(items_.size());
     for (int next : CaptureOrder()) {

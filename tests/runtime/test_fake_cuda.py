@@ -73,7 +73,14 @@ CASES = {
         ("memory_that_cannot_be_registered_is_allocated", 1, 1),
         ("a_module_goes_before_its_parameters_are_read", 1, 1),
         ("preparation_opens_the_gpu_and_stages_say_so", 1, 1),
+        ("small_loads_become_one_copy", 1, 1),
         ("a_fork_reads_anew", 1, 1),
+    ],
+    "fake_cuda_failures": [
+        ("a_capture_that_fails_anywhere_is_ended", 4, 1),
+        ("outputs_are_taken_again_once_nobody_holds_them", 1, 1),
+        ("inputs_may_begin_anywhere", 1, 1),
+        ("large_inputs_and_outputs_are_copied_whole", 1, 1),
     ],
     "fake_cuda_doctor": [
         ("artifacts_are_healthy", 4, 1),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -53,6 +55,21 @@ def test_every_dtype(tmp_path, writer):
     for name, result in zip(values, module.run(), strict=True):
         np.testing.assert_array_equal(result, values[name])
         assert result.dtype == values[name].dtype
+
+
+def test_order_and_alignment(tmp_path):
+    """Multiples of 256 bytes first, then of 64; each in the order that was given, others by name."""
+    sizes = {"e": 256, "d": 512, "c": 256, "b": 64, "a": 192, "odd": 3, "z": 128, "x": 1024}
+    write_parameters(
+        tmp_path / "p.safetensors", {k: np.zeros(n, "uint8") for k, n in sizes.items()}, ["d", "odd", "x", "z"]
+    )
+    data = (tmp_path / "p.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    offsets = {name: 8 + length + entry["data_offsets"][0] for name, entry in header.items() if name != "__metadata__"}
+    assert sorted(offsets, key=offsets.__getitem__) == ["d", "x", "c", "e", "z", "a", "b", "odd"]
+    assert [offsets[name] % 256 for name in ("d", "x", "c", "e")] == [0] * 4
+    assert [offsets[name] % 64 for name in ("z", "a", "b")] == [0] * 3
 
 
 def test_bfloat16(tmp_path):

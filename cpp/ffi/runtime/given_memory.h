@@ -48,8 +48,9 @@ class GivenMemory {
   /// The memory of an argument or output.
   std::byte* At(const Source& source, const Places& places);
 
-  /// Tensors for the outputs of a run, in the memory where the caller gets them.
-  Tensors Allocate(const Places& places) const;
+  /// Tensors for the outputs of a run, in the memory where the caller gets them. On the host, the
+  /// memory of outputs of earlier runs that nobody holds any more is taken again.
+  Tensors Allocate(const Places& places);
   /// Fill the memory on the host from arguments on the host.
   void Fill(const Tensors& arguments, const Places& places);
   /// What the calling thread's streams have to copy for arguments and outputs on GPUs.
@@ -59,6 +60,8 @@ class GivenMemory {
   void Collect(const Tensors& outputs, const Places& places);
 
  private:
+  /// Memory for an output on the host.
+  std::shared_ptr<std::byte> TakeFromPool(std::size_t output);
   bool AllReach(SourceKind kind, int index, int gpu) const;
   Bytes SizeOf(const Source& source) const;
 
@@ -67,6 +70,8 @@ class GivenMemory {
   std::vector<int> device_of_step_;
   // By list, index and place.
   std::map<std::tuple<SourceKind, int, int>, std::shared_ptr<std::byte>> memory_;
+  // Of each output: memory on the host that callers got; free where only the pool holds it.
+  std::vector<std::vector<std::shared_ptr<std::byte>>> pool_;
 };
 
 }  // namespace tvm_sched::runtime

@@ -29,8 +29,12 @@ void MakeReady(std::vector<Tensor>* arguments, bool gpus = false) {
   for (std::size_t i = 0; i < arguments->size(); ++i) {
     Tensor& argument = (*arguments)[i];
     const std::string what = "argument " + std::to_string(i);
-    if (!gpus || !OnGpu(argument)) {
+    if (!gpus) {
       argument = ReadyForKernel(argument, what);
+    } else if (!OnGpu(argument)) {
+      // It is copied into pinned memory in any case, from wherever it begins.
+      if (!argument.IsContiguous()) argument = ReadyForKernel(argument, what);
+      CheckOnHost(argument, what);
     } else if (!argument.IsContiguous()) {
       TVM_FFI_THROW(ValueError) << what
                                 << " is strided and lies on a GPU: make it contiguous first";
@@ -81,7 +85,7 @@ void Instance::Prepare(const Request& request, const Elsewhere& elsewhere,
     const StageTimer timer("streams");
     runnable.cuda = std::make_unique<CudaBackend>(plan, devices_);
   }
-  runnable.cuda->UseParameters(&runnable.bound->pinned());
+  runnable.cuda->UseParameters(&runnable.bound->pinned(), &runnable.bound->bindings().buffers);
   runnable.cuda->TakeTurns(request.options.in_turn ? turns_ : nullptr);
 }
 

@@ -78,12 +78,16 @@ TensorSpec SpecOf(const Tensor& tensor, std::string name) {
 
 bool OnGpu(const Tensor& tensor) { return tensor.device().device_type == kDLCUDA; }
 
-Tensor ReadyForKernel(const Tensor& tensor, const std::string& what) {
+void CheckOnHost(const Tensor& tensor, const std::string& what) {
   const DLDeviceType device = tensor.device().device_type;
-  if (device != kDLCPU && device != kDLCUDAHost) {
-    TVM_FFI_THROW(ValueError) << what << " is on a device of DLPack type " << device
-                              << ", expected a tensor in the CPU's memory";
-  }
+  if (device == kDLCPU || device == kDLCUDAHost) return;
+  TVM_FFI_THROW(ValueError) << what << " is on a device of DLPack type " << device
+                            << ", expected a tensor in the CPU's memory";
+}
+
+Tensor ReadyForKernel(const Tensor& tensor, const std::string& what) {
+  CheckOnHost(tensor, what);
+  const DLDeviceType device = tensor.device().device_type;
   const bool compact = tensor.IsContiguous();
   if (compact && device == kDLCPU && tensor.byte_offset() == 0 && IsAligned(tensor.data_ptr())) {
     return tensor;

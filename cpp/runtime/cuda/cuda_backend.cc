@@ -3,9 +3,11 @@
 #include <dlpack/dlpack.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "runtime/cores.h"
 #include "runtime/cuda/stream_ends.h"
@@ -56,6 +58,7 @@ CudaBackend::CudaBackend(std::shared_ptr<const Plan> plan,
     ends_.push_back(cuda::MakeEvent(cuda::kEventDisableTiming));
   }
   MakeStagedCopies();
+  FindNextLoads();
 }
 
 CudaBackend::~CudaBackend() {
@@ -99,6 +102,55 @@ void CudaBackend::MakeStagedCopies() {
   }
 }
 
+void CudaBackend::FindNextLoads() {
+  next_load_.assign(plan_->steps.size(), -1);
+  loaded_.assign(plan_->steps.size(), 0);
+  const auto loads = [&](int index) {
+    const Step& step = plan_->steps[index];
+    return step.kind == StepKind::kCopy &&
+           plan_->buffers[step.inputs[0]].source.kind == SourceKind::kParameter &&
+           plan_->buffers[step.outputs[0]].source.kind == SourceKind::kArena;
+  };
+  for (const std::vector<int>& steps : plan_->StepsOfQueues()) {
+    for (std::size_t k = 1; k < steps.size(); ++k) {
+      const int before = steps[k - 1];
+      if (!loads(before) || !loads(steps[k])) continue;
+      const Step& step = plan_->steps[steps[k]];
+      const Buffer& first = plan_->buffers[plan_->steps[before].outputs[0]];
+      const Buffer& second = plan_->buffers[step.outputs[0]];
+      constexpr auto kStep = static_cast<std::int64_t>(kAlignment);
+      // Nothing else begins between the end of the first and the next multiple of the alignment.
+      const std::int64_t end = first.source.offset.count + first.spec.size().count;
+      const bool behind = first.source.index == second.source.index &&
+                          second.source.offset.count == (end + kStep - 1) / kStep * kStep;
+      const bool free = std::all_of(step.waits.begin(), step.waits.end(), [&](int wait) {
+        return plan_->steps[wait].queue == step.queue;
+      });
+      if (behind && free) next_load_[before] = steps[k];
+    }
+  }
+}
+
+Bytes CudaBackend::TakeNextLoads(int step, const std::byte* to, const std::byte* from, Bytes size,
+                                 const RunContext& run) {
+  // A copy takes some microseconds whatever its size. What a kernel waits for must not grow much.
+  constexpr std::int64_t kLargest = 256 << 10, kTogether = 1 << 20;
+  if (run.timed || size.count > kLargest) return size;
+  const cuda::PinnedParameters* memory = PinnedOf(step).memory.get();
+  for (int next = next_load_[step]; next >= 0; next = next_load_[next]) {
+    const cuda::PinnedParameter& parameter = PinnedOf(next);
+    if (!run.skipped.empty() && run.skipped[next]) break;
+    if (parameter.size.count > kLargest || parameter.memory.get() != memory) break;
+    const std::byte* target = (*buffers_)[plan_->steps[next].outputs[0]];
+    const Bytes together{target - to + parameter.size.count};
+    if (parameter.data - from != target - to || together.count > kTogether) break;
+    if (!memory->InOnePiece(from, together)) break;
+    size = together;
+    loaded_[next] = 1;
+  }
+  return size;
+}
+
 void CudaBackend::MakeTimers() {
   if (!starts_.empty()) return;
   std::vector<cuda::EventHandle> starts, ends;  // all or none
@@ -122,6 +174,11 @@ void CudaBackend::MakeTimers() {
   anchors_ = std::move(anchors);
 }
 
+const cuda::PinnedParameter& CudaBackend::PinnedOf(int step) const {
+  static const cuda::PinnedParameter kNone;
+  return pinned_ == nullptr ? kNone : (*pinned_)[plan_->steps[step].inputs[0]];
+}
+
 void CudaBackend::PrepareSteps(const std::vector<Kernel>& preparations) {
   for (std::size_t step = 0; step < preparations.size(); ++step) {
     if (!preparations[step]) continue;
@@ -137,6 +194,7 @@ void CudaBackend::Begin(const RunContext& run) {
   began_ = run.began;
   timed_ = run.timed;
   last_stream_.assign(last_stream_.size(), -1);
+  loaded_.assign(loaded_.size(), 0);
   if (turns_) AwaitTurn();
   for (cuda::Event arrived : callers_.Arrive()) {
     for (const StreamOfQueue& stream : streams_) {
@@ -259,8 +317,7 @@ Interval CudaBackend::Launch(const Kernel& kernel, const Timing& timing, const R
 Interval CudaBackend::Copy(void* to, const void* from, Bytes size, const Timing& timing,
                            const RunContext& run) {
   const StepRoute& route = routes_.steps[timing.step];
-  const std::vector<int>& inputs = plan_->steps[timing.step].inputs;
-  if (!AwaitParameters(inputs, run)) return {};
+  if (!AwaitParameters(plan_->steps[timing.step].inputs, run)) return {};
   const cuda::Stream stream = Enter(timing.step);
   if (size.count == 0 || to == from) return {};
   const auto target = reinterpret_cast<DevicePointer>(to);
@@ -277,10 +334,12 @@ Interval CudaBackend::Copy(void* to, const void* from, Bytes size, const Timing&
                                static_cast<std::size_t>(count), stream),
             "the copy was refused");
     };
-    if (pinned_ == nullptr || !(*pinned_)[inputs[0]].memory) {
+    if (const cuda::PinnedParameter& parameter = PinnedOf(timing.step); !parameter.memory) {
       part(0, size.count);
-    } else {
-      (*pinned_)[inputs[0]].memory->ForEachPart(from, size, part);
+    } else if (!std::exchange(loaded_[timing.step], 0)) {
+      size = TakeNextLoads(timing.step, static_cast<const std::byte*>(to),
+                           static_cast<const std::byte*>(from), size, run);
+      parameter.memory->ForEachPart(from, size, part);
     }
   }
   return {};
@@ -364,6 +423,7 @@ Interval CudaBackend::TimesOf(int step) {
 void CudaBackend::BeginCapture() {
   timed_ = false;
   last_stream_.assign(last_stream_.size(), -1);
+  loaded_.assign(loaded_.size(), 0);
   const StreamOfQueue& origin = streams_.front();
   devices_->Enter(origin.device);
   // Relaxed: libraries may make what they need at a kernel's first call.

@@ -33,7 +33,11 @@ class CudaBackend final : public Backend, public Streams {
   /// Of each buffer: the parameter in pinned memory that it is. A step that reads one waits until
   /// it is read and pinned.
   using PinnedBuffers = std::vector<cuda::PinnedParameter>;
-  void UseParameters(const PinnedBuffers* pinned) { pinned_ = pinned; }
+  /// `buffers` are the memory of all buffers, as steps get it.
+  void UseParameters(const PinnedBuffers* pinned, const std::vector<std::byte*>* buffers) {
+    pinned_ = pinned;
+    buffers_ = buffers;
+  }
   /// Do what steps can do before they are issued, each on its stream; empty where there is nothing.
   void PrepareSteps(const std::vector<Kernel>& preparations);
   /// What the next run takes from streams of its caller and leaves there.
@@ -83,6 +87,13 @@ class CudaBackend final : public Backend, public Streams {
   /// False where the run was stopped meanwhile. `buffers` are those of a step.
   bool AwaitParameters(const std::vector<int>& buffers, const RunContext& run) const;
 
+  /// The parameter that a copy reads, or an empty one.
+  const cuda::PinnedParameter& PinnedOf(int step) const;
+  void FindNextLoads();
+  /// The bytes that a load brings together with those after it, see next_load_.
+  Bytes TakeNextLoads(int step, const std::byte* to, const std::byte* from, Bytes size,
+                      const RunContext& run);
+
   void MakeStreams();
   void MakeStagedCopies();
   void MakeTimers();
@@ -103,6 +114,12 @@ class CudaBackend final : public Backend, public Streams {
   std::map<std::pair<int, int>, std::unique_ptr<cuda::StagedCopy>> staged_;  // by stream, sender
 
   const PinnedBuffers* pinned_ = nullptr;
+  const std::vector<std::byte*>* buffers_ = nullptr;
+  // Of each load of a parameter: the load that follows it at once in its queue, waits for no other
+  // queue and writes the bytes behind it, or -1. Small ones become one copy where they lie behind
+  // each other on the host, too.
+  std::vector<int> next_load_;
+  std::vector<char> loaded_;  // by step: that an earlier copy of this run has brought it
 
   std::shared_ptr<cuda::Turns> turns_;
   std::shared_ptr<cuda::Turns> taken_;  // by the run that issues its steps

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/cores.h"
 #include "runtime/cuda/handles.h"
 #include "runtime/stages.h"
 
@@ -184,7 +185,18 @@ std::shared_ptr<std::byte> Devices::AllocateHost(Bytes size) const {
 void CopyOnHost(std::byte* to, const std::byte* from, Bytes size) {
   const auto count = static_cast<std::size_t>(size.count);
   NoteHostAccesses({{from, count, 0}, {to, count, 1}});
-  std::copy_n(from, count, to);
+  constexpr std::int64_t kPart = 2 << 20, kMostThreads = 8;
+  static const std::int64_t most = std::min<std::int64_t>(Cores(), kMostThreads);
+  const std::int64_t parts = std::clamp<std::int64_t>(size.count / kPart, 1, most);
+  const std::int64_t each = (size.count + parts - 1) / parts;
+  const auto copy = [=](std::int64_t part) {
+    const std::int64_t begin = std::min(part * each, size.count);
+    std::copy_n(from + begin, std::min(each, size.count - begin), to + begin);
+  };
+  std::vector<std::thread> threads;
+  for (std::int64_t part = 1; part < parts; ++part) threads.emplace_back(copy, part);
+  copy(0);
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace tvm_sched::runtime::cuda

@@ -22,7 +22,9 @@ namespace {
 
 constexpr const char* kVariable = "TVM_SCHED_PINNING";
 constexpr std::int64_t kHugePage = 2 << 20;
-constexpr std::int64_t kBetween = 256;  // sources in the slab start at multiples of it
+// Sources in the slab start at multiples of it, as buffers in arenas do, so that several in a row
+// can be one copy.
+constexpr auto kBetween = static_cast<std::int64_t>(kAlignment);
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -366,6 +368,13 @@ bool PinnedParameters::Await(const void* begin, Bytes size,
 void PinnedParameters::Await(const void* begin, Bytes size) const {
   const std::atomic<bool> never{false};
   Await(begin, size, never);
+}
+
+bool PinnedParameters::InOnePiece(const void* begin, Bytes size) const {
+  const auto* address = static_cast<const std::byte*>(begin);
+  const Region& region = RegionOf(address);
+  const std::int64_t first = address - region.base, last = first + size.count - 1;
+  return last < region.size && first / pinning_.piece == last / pinning_.piece;
 }
 
 void PinnedParameters::ForEachPart(

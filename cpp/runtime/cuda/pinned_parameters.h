@@ -65,6 +65,8 @@ class PinnedParameters {
   /// wrong.
   bool Await(const void* begin, Bytes size, const std::atomic<bool>& stopped) const;
   void Await(const void* begin, Bytes size) const;
+  /// Whether a range lies in one pinned piece, so that one copy may read it.
+  bool InOnePiece(const void* begin, Bytes size) const;
   /// Call `part` for each part of a range that lies in one pinned piece: a copy may not cross from
   /// one to the next.
   void ForEachPart(const void* begin, Bytes size,

@@ -13,7 +13,8 @@ import numpy as np
 
 from ..errors import InputError
 
-_ALIGNMENT = 64
+_ALIGNMENTS = (256, 64)
+"""Bytes: the first is what GPUs' libraries like best, the second what all kernels need."""
 _MARK = "tvm_sched.content"
 MARK_SIZE = 32
 """Characters of the digest in a file's header, see `write_parameters`."""
@@ -24,12 +25,22 @@ _NAMES = {
 }  # fmt: skip
 
 
-def write_parameters(path: str | os.PathLike[str], parameters: Mapping[str, np.ndarray[Any, Any]]) -> str:
+def write_parameters(
+    path: str | os.PathLike[str], parameters: Mapping[str, np.ndarray[Any, Any]], first: Sequence[str] = ()
+) -> str:
     """Write a safetensors file whose tensors the executor can map rather than copy.
 
-    The format allows no holes between tensors, so those whose size is a multiple of 64 bytes come first, after a
-    header that is padded to end at such an offset; only the few others are copied when the file is loaded. The file
-    is written one tensor at a time, beside its place, and moved there when it is whole.
+    The format allows no holes between tensors, so those whose size is a multiple of 256 bytes come first, after a
+    header that is padded to end at such an offset, and then those of multiples of 64 bytes; only the few others are
+    copied when the file is loaded. The file is written one tensor at a time, beside its place, and moved there when it
+    is whole.
+
+    Parameters
+    ----------
+    path
+    parameters : mapping of str to numpy.ndarray
+    first : sequence of str
+        Names in the order in which a run needs them; they come before others of the same alignment.
 
     Returns
     -------
@@ -43,7 +54,13 @@ def write_parameters(path: str | os.PathLike[str], parameters: Mapping[str, np.n
     """
     from ..files import folder_beside  # its parsers take 10 ms to import, which loading an artifact need not wait for
 
-    order = sorted(parameters, key=lambda name: (parameters[name].nbytes % _ALIGNMENT != 0, name))
+    place = {name: k for k, name in enumerate(first)}
+
+    def order_of(name: str) -> tuple[list[bool], int, str]:
+        size = parameters[name].nbytes
+        return [size % alignment != 0 for alignment in _ALIGNMENTS], place.get(name, len(place)), name
+
+    order = sorted(parameters, key=order_of)
     target = Path(path)
     header, mark = _header(order, parameters)
     with folder_beside(target) as folder:
@@ -113,5 +130,5 @@ def _header(order: list[str], parameters: Mapping[str, np.ndarray[Any, Any]]) ->
     content.update(listed.encode())
     mark = content.hexdigest()
     text = _beginning(mark) + (f'"}},{listed[1:]}' if entries else '"}}').encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    text += b" " * (-(8 + len(text)) % _ALIGNMENTS[0])
     return len(text).to_bytes(8, "little") + text, mark

@@ -6,7 +6,7 @@ import typer
 
 from tvm_sched.cli.attached_commands import SERVE
 
-from . import allocation_changes, placing, replaying, service_deployment  # noqa: F401 - they register the commands of `cluster`
+from . import allocation_changes, control_commands, placing, replaying, service_deployment  # noqa: F401 - they register the commands of `cluster`
 from .cluster_options import cluster
 from .deployment_commands import deployments
 

@@ -21,6 +21,10 @@ from .cluster_options import (
     cluster,
     write_state,
 )
+from .control_commands import HOME as CONTROL
+from .control_commands import mark_part
+
+CHANGED = f"{CONTROL}:Changed"
 
 
 @command(cluster, "verify", f"{HOME}:CheckedAllocation")
@@ -62,7 +66,7 @@ def release(
     out.result(Recovered.of(state, replaced=recovery.replaced))
 
 
-@command(cluster, "fail", f"{HOME}:Recovered")
+@command(cluster, "fail", (f"{HOME}:Recovered", CHANGED))
 def fail(
     out: Output,
     on: RunningOptions,
@@ -72,10 +76,16 @@ def fail(
 ) -> None:
     """Mark a part of the cluster as failed, and place its services again on the remaining parts.
 
+    If ALLOCATION is the store of a controller (.db), the controller places them.
+
     $ tvm-sched cluster fail rampa-base allocation.json rack0-server1
     """
     from .. import fail as fail_part
     from ..cluster_summaries import Recovered
+
+    if on.allocation.suffix == ".db":
+        mark_part(out, on.allocation, part, failed=True)
+        return
 
     with on.change(out, output) as state:
         recovery = fail_part(state, part, allocator)
@@ -84,7 +94,7 @@ def fail(
     out.result(Recovered.of(state, replaced=recovery.replaced))
 
 
-@command(cluster, "repair", f"{HOME}:Recovered")
+@command(cluster, "repair", (f"{HOME}:Recovered", CHANGED))
 def repair(
     out: Output,
     on: RunningOptions,
@@ -94,11 +104,16 @@ def repair(
 ) -> None:
     """Put a part of the cluster back into service, and place services there that wait since a failure.
 
+    If ALLOCATION is the store of a controller (.db), the part may also have been drained, and the controller places them.
+
     $ tvm-sched cluster repair rampa-base allocation.json rack0-server1
     """
     from .. import recover
     from ..cluster_summaries import Recovered
 
+    if on.allocation.suffix == ".db":
+        mark_part(out, on.allocation, part, failed=False)
+        return
     with on.change(out, output) as state:
         if not set(state.parts(part)).intersection(state.failed):
             raise InputError(f"{part!r} has not failed; what has: {', '.join(state.failed) or 'nothing'}")

@@ -269,6 +269,24 @@ class ClusterState:
                 self.fibres[link] = 0
         return affected
 
+    def cordon(self, name: str) -> None:
+        """Give no free GPUs or fibres of a GPU, server, rack or link to services any more; services there run on.
+
+        `repair` undoes it.
+        """
+        for part in set(self.parts(name)) - self._failed:
+            self._failed.add(part)
+            if part in self.cluster.gpu_id:
+                g = self.cluster.gpu_id[part]
+                pool = self.cluster.gpus[g].pool
+                if g in self._free[pool]:
+                    self._free[pool].remove(g)
+                    self.gpus[pool] -= 1
+            else:
+                link = self.cluster.link_id[part]
+                self._open[link].clear()
+                self.fibres[link] = 0
+
     def repair(self, name: str) -> None:
         """Put a GPU, server, rack or link back into service; parts of it that had not failed are unchanged."""
         back = self._failed.intersection(self.parts(name))

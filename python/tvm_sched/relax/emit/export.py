@@ -9,8 +9,9 @@ from typing import Any
 
 from ...errors import InputError
 from ...files import folder_beside
-from ...runtime import write_parameters
+from ...runtime import ScheduledModule, write_parameters
 from ...runtime.artifact import move_artifact, seal
+from ...runtime.module import scheduled_modules
 
 EMBED_LIMIT = 16 << 20
 """Parameters of at most this many bytes in all are embedded by default."""
@@ -45,7 +46,19 @@ def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLi
             library = folder / target.name
             executable.export_library(str(library))
             beside = library.with_suffix(".safetensors") if parameters else None
-            seal(library, write_parameters(beside, parameters) if beside else None)
+            seal(library, write_parameters(beside, parameters, _in_order(executable)) if beside else None)
             return move_artifact(library, beside, target)
     except OSError as error:
         raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None
+
+
+def _in_order(executable: Any) -> list[str]:
+    """Return the parameters in the order in which the first plan's steps load them, those of each queue together."""
+    queues: dict[int, list[str]] = {}
+    plan = ScheduledModule(scheduled_modules(executable)[0]).plans()[0]
+    for step in plan["steps"]:
+        for buffer in step["inputs"]:
+            source = plan["buffers"][buffer]["source"]
+            if source["kind"] == "parameter":
+                queues.setdefault(step["queue"], []).append(plan["parameters"][source["index"]]["name"])
+    return list(dict.fromkeys(name for names in queues.values() for name in names))
