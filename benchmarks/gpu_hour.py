@@ -9,9 +9,14 @@ only itself, and a later run continues.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 import importlib
 import importlib.util
+import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -21,25 +26,37 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from gpu_steps.record import ARCHIVE, NotAvailable, Step, append, rows  # noqa: E402
+from gpu_steps.record import (  # noqa: E402
+    ARCHIVE,
+    CURRENT,
+    HUNG,
+    TOO_LONG,
+    UNPACKED,
+    NotAvailable,
+    Step,
+    append,
+    rows,
+    working_folder,
+)
 
 STEPS = {
-    "environment": ("gpu_steps.machine", "environment", 45),
-    "values": ("gpu_steps.running", "values", 90),
-    "copies": ("gpu_steps.machine", "copies", 45),
-    "cold_start": ("gpu_steps.cold_start", "cold_start", 130),
-    "networks": ("gpu_steps.running", "networks", 200),
-    "direct": ("gpu_steps.running", "direct", 40),
-    "kernels": ("gpu_steps.running", "kernels", 120),
-    "sanitizer": ("gpu_steps.machine", "sanitizer", 60),
-    "compiled": ("gpu_steps.running", "compiled", 200),
+    "environment": ("gpu_steps.machine", "environment", 60, 15),
+    "values": ("gpu_steps.running", "values", 60, 15),
+    "networks": ("gpu_steps.running", "networks", 200, 90),
+    "sanitizer": ("gpu_steps.machine", "sanitizer", 60, 45),
+    "cold_start": ("gpu_steps.cold_start", "cold_start", 150, 60),
+    "kernels": ("gpu_steps.running", "kernels", 120, 40),
+    "compiled": ("gpu_steps.running", "compiled", 120, 60),
+    "direct": ("gpu_steps.running", "direct", 30, 12),
+    "copies": ("gpu_steps.machine", "copies", 45, 12),
 }
-"""Steps in the order in which they run: module, function, and seconds at most."""
+"""Steps in the order in which they run: module, function, seconds at most, and seconds that steps before it leave."""
+CUDA_LIBRARIES = (("TVM_SCHED_CUDNN", "libcudnn.so.9"), ("TVM_SCHED_CUBLASLT", "libcublasLt.so.1?"))
 
 
 def site(folder: Path) -> Path:
     """Install the carried wheels below the folder, each by itself so that one that fails costs only itself."""
-    place = Path(os.environ.get("GPU_HOUR_WORK", "/tmp/gpu_hour")) / "site"
+    place = working_folder() / "site"
     wheels = sorted((folder / "wheels").glob("*.whl"))
     if not place.exists() and wheels:
         for wheel in wheels:
@@ -68,17 +85,24 @@ def environment_of_steps(folder: Path) -> dict[str, str]:
     wheels = importlib.util.find_spec("nvidia")
     for place in wheels.submodule_search_locations or () if wheels else ():
         # Those of PyTorch, so that both have the same.
-        for variable, pattern in (("TVM_SCHED_CUDNN", "libcudnn.so.9"), ("TVM_SCHED_CUBLASLT", "libcublasLt.so.1?")):
+        for variable, pattern in CUDA_LIBRARIES:
             for file in sorted(Path(place).glob(f"*/lib/{pattern}")):
                 found.setdefault(variable, str(file))
     return found
 
 
 def unpack(folder: Path) -> None:
-    """Unpack the artifacts where they are not unpacked yet."""
-    if not (folder / "artifacts").exists():
-        with tarfile.open(folder / ARCHIVE) as archive:
-            archive.extractall(folder, filter="data")
+    """Unpack the artifacts, unless those of this archive are unpacked."""
+    archive, unpacked = folder / ARCHIVE, folder / UNPACKED
+    if not archive.exists():
+        return
+    made = hashlib.sha1(archive.read_bytes()).hexdigest()
+    if not unpacked.exists() or unpacked.read_text() != made:
+        for name in ("artifacts", "python"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        with tarfile.open(archive) as opened:
+            opened.extractall(folder, filter="data")
+        unpacked.write_text(made)
 
 
 def run_all(options: argparse.Namespace) -> int:
@@ -90,43 +114,19 @@ def run_all(options: argparse.Namespace) -> int:
     append(
         options.record, {"step": "run", "case": "begin", "at": time.time(), "steps": names, "budget": options.budget}
     )
-    for name in names:
-        left = options.budget - (time.monotonic() - began)
-        limit = min(STEPS[name][2] * options.scale, left - 4)
-        if limit < 6:
-            append(options.record, {"step": name, "case": "step", "status": "no time left"})
-            print(f"{name}: no time left", flush=True)
-            continue
-        command = [
-            sys.executable,
-            __file__,
-            "step",
-            name,
-            "--folder",
-            str(options.folder),
-            "--record",
-            str(options.record),
-        ]
-        command += ["--seconds", f"{limit - 2:.1f}", *(["--quick"] if options.quick else [])]
-        command += [f"--before={file}" for file in options.before]
-        started = time.monotonic()
-        process = subprocess.Popen(command, env=environment, start_new_session=True)
-        try:
-            status = process.wait(timeout=limit + 2)
-            told = "done" if status == 0 else f"ended with status {status}"
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.wait()
-            told = "ran past its limit and was ended"
-        row = {
-            "step": name,
-            "case": "step",
-            "status": told,
-            "seconds": round(time.monotonic() - started, 2),
-            "limit": limit,
-        }
-        append(options.record, row)
-        print(f"== {name}: {told} after {row['seconds']} s", flush=True)
+    end = began + options.budget - 4
+    for position, name in enumerate(names):
+        kept = sum(STEPS[other][3] for other in names[position + 1 :])
+        while True:
+            least = STEPS[name][3]
+            limit = min(STEPS[name][2] * options.scale, max(end - time.monotonic() - kept, least))
+            limit = min(limit, end - time.monotonic())
+            if limit < 6:
+                append(options.record, {"step": name, "case": "step", "status": "no time left"})
+                print(f"{name}: no time left", flush=True)
+                break
+            if not run_process(options, name, limit, environment):
+                break
     fine = (None, "done", "not available", "no time left")
     failed = [row for row in rows(options.record) if row.get("status") not in fine]
     for row in failed:
@@ -134,14 +134,46 @@ def run_all(options: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
+def run_process(options: argparse.Namespace, name: str, limit: float, environment: dict[str, str]) -> bool:
+    """Run a step's process; return whether it has to be started again, without a case that took too long."""
+    command = [sys.executable, __file__, "step", name, "--folder", str(options.folder), "--record", str(options.record)]
+    command += ["--seconds", f"{limit - 2:.1f}", *(["--quick"] if options.quick else [])]
+    command += [f"--before={file}" for file in options.before]
+    running = working_folder() / CURRENT
+    running.unlink(missing_ok=True)
+    started = time.monotonic()
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        status = process.wait(timeout=limit + 2)
+        told = "done" if status == 0 else f"ended with status {status}"
+    except subprocess.TimeoutExpired:
+        told = "ran past its limit and was ended"
+    with contextlib.suppress(ProcessLookupError):  # also what it started
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    seconds = round(time.monotonic() - started, 2)
+    again = False
+    if running.exists():
+        case = json.loads(running.read_text())
+        trace = (running.parent / HUNG).read_text()
+        case |= {"status": "failed", "made": TOO_LONG, "traceback": trace[-3000:]}
+        append(options.record, {**case, "error": f"the process ended ({told}) in this case, after {seconds} s"})
+        again = limit - seconds > 10
+    row = {"step": name, "case": "step", "status": told, "seconds": seconds, "limit": limit}
+    append(options.record, row)
+    print(f"== {name}: {told} after {seconds} s", flush=True)
+    return again
+
+
 def run_step(options: argparse.Namespace) -> None:
     """Be the process of one step."""
-    module, function, _ = STEPS[options.name]
+    module, function, *_ = STEPS[options.name]
     known = {
-        row["case"]
+        (row["case"], row.get("made"))
         for file in (options.record, *options.before)
         for row in rows(file)
-        if row["step"] == options.name and row.get("status") == "done"
+        if row["step"] == options.name
+        and (row.get("status") == "done" or (row.get("made") == TOO_LONG and file == options.record))
     }
     step = Step(options.name, options.folder, options.record, time.monotonic() + options.seconds, options.quick, known)
     try:
@@ -175,6 +207,11 @@ def parsed() -> argparse.Namespace:
     run.add_argument("--budget", type=float, default=3000, metavar="SECONDS", help="of all steps together")
     run.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="of the limits of the steps")
     run.add_argument("--quick", action="store_true", help="a rehearsal: times mean nothing")
+    page = commands.add_parser("page", help="write the result pages of one or several records")
+    page.add_argument(
+        "--record", type=Path, nargs="+", required=True, metavar="FILE", help="the last figure of a case counts"
+    )
+    page.add_argument("--to", type=Path, default=HERE.parent / "docs" / "results", metavar="FOLDER")
     step = commands.add_parser("step", parents=[folder])
     step.add_argument("name", choices=STEPS)
     step.add_argument("--record", type=Path, required=True)
@@ -196,6 +233,10 @@ def main() -> None:
     elif options.command == "run":
         options.record.parent.mkdir(parents=True, exist_ok=True)
         sys.exit(run_all(options))
+    elif options.command == "page":
+        from gpu_steps.pages import pages
+
+        pages(options.record, options.to)
     elif options.command == "step":
         run_step(options)
     else:

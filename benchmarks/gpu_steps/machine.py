@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import ctypes.util
 import json
 import os
 import platform
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .artifacts import load, network_tensors, write_parameters
-from .record import NotAvailable, Step
+from .record import NotAvailable, Step, torch_with_cuda
 
 DEVICE_PROPERTIES, DEVICE_ID, HANDLE, SERIALISED = 38, 2700, 2701, 2702
 """Of cuDNN's backend: the descriptor CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR and its attributes."""
@@ -41,6 +41,7 @@ def environment(step: Step) -> None:
     step.measure("topology", lambda: {"matrix": output("nvidia-smi", "topo", "-m")[:2000]})
     step.measure("processor", processor)
     step.measure("libraries", libraries)
+    step.measure("opening the GPU", opening, least=8)
     step.measure("cudnn device properties", lambda: cudnn_properties(step), least=2)
     step.measure("disk", lambda: disk(step))
 
@@ -87,6 +88,38 @@ def libraries() -> dict[str, Any]:
     return found
 
 
+SANITIZED = (
+    *(("memcheck", name) for name in ("layer float16", "picture schedule 0", "branches schedule 1")),
+    *(("racecheck", name) for name in ("layer float16", "branches schedule 0, TVM kernels")),
+    *(("memcheck", f"{name} schedule 0, TVM kernels") for name in ("branches", "layer", "picture")),
+)
+"""Checks of compute-sanitizer and artifacts of ``values``."""
+OPENING = """
+import ctypes, json, time
+driver, times = ctypes.CDLL("libcuda.so.1"), [time.perf_counter()]
+context = ctypes.c_void_p()
+assert driver.cuInit(0) == 0
+times.append(time.perf_counter())
+assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+times.append(time.perf_counter())
+print(json.dumps([times[1] - times[0], times[2] - times[1]]))
+"""
+
+
+def opening() -> dict[str, Any]:
+    """Seconds of ``cuInit`` and of opening the primary context in a process of its own, by how modules are loaded."""
+    found: dict[str, Any] = {}
+    for loading in (None, "LAZY", "EAGER") * 2:
+        environment = {**os.environ, **({"CUDA_MODULE_LOADING": loading} if loading else {})}
+        done = subprocess.run(
+            [sys.executable, "-c", OPENING], capture_output=True, text=True, timeout=20, check=False, env=environment
+        )
+        if done.returncode:
+            raise NotAvailable(done.stderr[-200:])
+        found.setdefault(loading or "as it is", []).append(json.loads(done.stdout))
+    return {"init_and_context_s": found}
+
+
 def opened(*words: str) -> list[str]:
     """Return the libraries that this process has open."""
     maps = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
@@ -101,9 +134,12 @@ def cudnn_properties(step: Step) -> dict[str, Any]:
         create = cudnn.cudnnBackendCreateDescriptor
     except (OSError, AttributeError) as error:
         raise NotAvailable(str(error)) from None
-    context = ctypes.c_void_p()
+    context, handle = ctypes.c_void_p(), ctypes.c_void_p()
     if driver.cuInit(0) or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) or driver.cuCtxSetCurrent(context):
         raise NotAvailable("there is no GPU")
+    with contextlib.suppress(NotAvailable):  # cuDNN wants CUDA's runtime initialised
+        torch_with_cuda().zeros(1, device="cuda")
+    cudnn.cudnnCreate(ctypes.byref(handle))
     descriptor = ctypes.c_void_p()
 
     def must(status: int, what: str) -> None:
@@ -196,8 +232,10 @@ def sanitizer(step: Step) -> None:
         step.write("compute-sanitizer", status="not available", reason="compute-sanitizer is not there")
         return
     here = Path(__file__).resolve().parents[1] / "gpu_hour.py"
-    for check in ("memcheck", "racecheck"):
-        for file, about in step.artifacts("values"):
+    prepared = {about["name"]: file for file, about in step.artifacts("values")}
+    for check, name in SANITIZED:
+        if name in prepared:
+            file = prepared[name]
 
             def run(check: str = check, file: Path = file) -> dict[str, Any]:
                 command = [tool, "--tool", check, "--error-exitcode", "9", sys.executable, str(here), "once", str(file)]
@@ -205,7 +243,7 @@ def sanitizer(step: Step) -> None:
                 said = done.stdout + done.stderr
                 return {"exit": done.returncode, "said": said[-600:]}
 
-            step.measure(f"{check}: {about['name']}", run, least=15)
+            step.measure(f"{check}: {name}", run, least=12, of=(file,))
 
 
 def once(step: Step, file: Path) -> None:

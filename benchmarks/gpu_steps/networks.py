@@ -147,19 +147,26 @@ SMALL = {
 }
 """Of a few kilobytes, for random schedules, compute-sanitizer and the rehearsal."""
 LARGE = {
+    "squeezenet1_1": vision("squeezenet1_1", types=("float32",)),
     "resnet50": vision("resnet50"),
-    "bert-base-128": Network(Encoder, (1, 128, 768), types=("float32", "float16")),
     "googlenet": vision("googlenet", **_PLAIN),
+    "inception_v3": vision("inception_v3", 299, **_PLAIN),
     "mobilenet_v3_large": vision("mobilenet_v3_large"),
     "vit_b_16": vision("vit_b_16"),
-    "squeezenet1_1": vision("squeezenet1_1", types=("float32",)),
-    "inception_v3": vision("inception_v3", 299, ("float32",), **_PLAIN),
+    "bert-base-128": Network(Encoder, (1, 128, 768), types=("float32", "float16")),
     "gpt2-512": Network(_gpt2, (1, 512), 50257, ("float32", "float16")),
     "llama-2-layers-512": Network(_llama, (1, 512), 1024, ("float16",)),
     "convnext_tiny": vision("convnext_tiny", types=("float32",)),
     "efficientnet_b0": vision("efficientnet_b0", types=("float32",)),
 }
 NETWORKS = {**SMALL, **LARGE}
+BRANCHED = ("squeezenet1_1", "resnet50", "googlenet", "inception_v3")
+"""Networks whose kernels several streams may run side by side."""
+
+
+def by_worth() -> list[tuple[str, str]]:
+    """Return networks and their types in the order in which they are measured."""
+    return [(name, dtype) for dtype in ("float32", "float16") for name in LARGE if dtype in LARGE[name].types]
 
 
 def build(name: str, dtype: str) -> tuple[nn.Module, np.ndarray[Any, Any]]:

@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,7 +24,7 @@ from _result_page import version_and_date
 
 from . import networks, weights
 from .cases import COLD, KernelCase, cold_weight, kernel_cases
-from .record import ARCHIVE
+from .record import ARCHIVE, ORDER
 
 HERE = Path(__file__).resolve().parent
 LIBRARIES = "handwritten_cuda,nvidia"
@@ -89,9 +90,16 @@ def compiled_network(name: str, dtype: str, target: Any, *, split: int | None = 
     found, others = weights.recipes(made.parameters, tensors)
     about = {
         "network": name, "dtype": dtype, "recipes": found, "largest": float(np.abs(exact).max()),
-        "predicted": predicted(made),
+        "predicted": predicted(made), "functions": functions(made),
     }  # fmt: skip
     return made, about, {"expected": weights.sample(exact), **{f"value:{k}": v for k, v in others.items()}}
+
+
+def functions(made: Any) -> dict[str, int]:
+    """Count an artifact's kernels by the library that they are of, ``""`` for TVM's."""
+    names = [step["function"] for step in made.module.plans()[0]["steps"] if step["kind"] == "kernel"]
+    found = Counter(next((word for word in LIBRARIES.split(",") if word in name), "") for name in names)
+    return dict(found)
 
 
 @lru_cache(maxsize=1)
@@ -126,11 +134,11 @@ def predicted(made: Any) -> dict[str, Any]:
 
 
 def networks_wanted() -> Iterator[Artifact]:
-    """The networks that run beside PyTorch, float32 first, with one stream, Opara's, and the best by prediction."""
-    for turn in (0, 1):
-        for name, network in networks.LARGE.items():
-            for dtype in network.types[turn : turn + 1]:
-                for streams, options in STREAMS.items():
+    """The networks that run beside PyTorch with one stream, and those with branches also with Opara's and the best."""
+    for some in (["one"], [name for name in STREAMS if name != "one"]):
+        for name, dtype in networks.by_worth():
+            for streams, options in STREAMS.items():
+                if streams in some and (streams == "one" or name in networks.BRANCHED):
                     yield Artifact(
                         "network",
                         f"{name} {dtype} {streams}",
@@ -216,7 +224,7 @@ def cold_wanted() -> Iterator[Artifact]:
             x = np.maximum(x @ value, 0)
         about = {
             "recipes": found, "width": width, "layers": layers, "rows": rows, "largest": float(np.abs(x).max()),
-            "predicted": predicted(made),
+            "predicted": predicted(made), "functions": functions(made),
         }  # fmt: skip
         return made, about, {"expected": weights.sample(x), **{f"value:{k}": v for k, v in others.items()}}
 
@@ -280,7 +288,7 @@ def direct_wanted() -> Iterator[Artifact]:
         exact = weights.numbers("x0", (rows, width)).astype(np.float64) @ weight
         about = {
             "recipes": found, "width": width, "rows": rows, "largest": float(np.abs(exact).max()),
-            "predicted": predicted(made), "direct": direct, "libraries": libraries,
+            "predicted": predicted(made), "functions": functions(made), "direct": direct, "libraries": libraries,
         }  # fmt: skip
         return made, about, {"expected": weights.sample(exact), **{f"value:{k}": v for k, v in others.items()}}
 
@@ -311,9 +319,12 @@ def prepare(folder: Path, only: list[str], again: bool, rehearsal: bool, limit: 
     place = folder / "artifacts"
     place.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TVM_SCHED_CUDA_ARCHS", "sm_90")
+    os.environ["TVM_SCHED_KERNEL_LIBRARIES"] = LIBRARIES  # the libraries need not be on this machine
     pack_runtime(folder, rehearsal)
     failures = {}
-    for position, artifact in enumerate(wanted(rehearsal)):
+    asked = wanted(rehearsal)
+    (place / ORDER).write_text(json.dumps([artifact.file for artifact in asked]))
+    for artifact in asked:
         title = f"{artifact.kind} {artifact.name}"
         about_file = place / f"{artifact.file}.json"
         if (only and not any(word in title for word in only)) or (about_file.exists() and not again):
@@ -336,26 +347,25 @@ def prepare(folder: Path, only: list[str], again: bool, rehearsal: bool, limit: 
             print(f"{title}: {failures[title]}", flush=True)
             continue
         np.savez_compressed(place / f"{artifact.file}.npz", **_storable(arrays))
-        about |= {
-            "kind": artifact.kind, "name": artifact.name, "file": artifact.file, "position": position, **artifact.about
-        }  # fmt: skip
+        about |= {"kind": artifact.kind, "name": artifact.name, "file": artifact.file, **artifact.about}
         about_file.write_text(json.dumps(about, default=float))
         print(f"{title}: {time.monotonic() - started:.0f} s", flush=True)
     (folder / "artifacts" / "prepared.txt").write_text(version_and_date())
     for title, reason in failures.items():
         print(f"failed: {title}: {reason}")
-    pack_artifacts(folder)
+    pack_artifacts(folder, {artifact.file for artifact in asked})
     print(how_to_run(folder))
 
 
-def pack_artifacts(folder: Path) -> None:
-    """Put all artifacts, which have much in common, and the Python package into one archive."""
+def pack_artifacts(folder: Path, asked: set[str]) -> None:
+    """Put the artifacts that were asked for, which have much in common, and the Python package into one archive."""
     import tvm_sched
 
     package = Path(tvm_sched.__file__).parent
     with tarfile.open(folder / "new.tar.xz", "w:xz", preset=6) as archive:
         for file in sorted((folder / "artifacts").iterdir()):
-            archive.add(file, f"artifacts/{file.name}")
+            if file.stem in asked or file.name in (ORDER, "prepared.txt"):
+                archive.add(file, f"artifacts/{file.name}")
         for file in sorted(package.rglob("*.py")):  # of the version of the libraries
             archive.add(file, f"python/tvm_sched/{file.relative_to(package)}")
         for file in sorted((package / "problem" / "presets").glob("*.toml")):
@@ -387,9 +397,9 @@ def pack_runtime(folder: Path, rehearsal: bool) -> None:
         subprocess.run(["strip", "-o", libraries / source.name, source], check=True)
     if not rehearsal:
         _download(folder / "wheels")
-        nvcc = shutil.which("nvcc")
-        if nvcc:
-            command = [nvcc, "-O2", "-std=c++17", "-arch=sm_90", "-o", folder / "copies", HERE / "copies.cu"]
+        nvcc, source, program = shutil.which("nvcc"), HERE / "copies.cu", folder / "copies"
+        if nvcc and not (program.exists() and program.stat().st_mtime > source.stat().st_mtime):
+            command = [nvcc, "-O2", "-std=c++17", "-arch=sm_90", "-o", program, source]
             subprocess.run([*command, "-Xcompiler", "-pthread"], check=True)
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import faulthandler
+import hashlib
 import json
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-ARCHIVE = "artifacts.tar.xz"
-"""Of the prepared folder: what is carried of its artifacts."""
+ARCHIVE, UNPACKED = "artifacts.tar.xz", "unpacked.txt"
+"""Of the prepared folder: what is carried of its artifacts, and the digest of the archive that was unpacked."""
+CURRENT, HUNG, TOO_LONG = "current.json", "hung.txt", "took too long"
+"""Of the working folder: the running case, and where it was when its time was over; and the digest of such a case."""
+ORDER = "order.json"
+"""Beside the artifacts: their files in the order in which they were asked for."""
 
 
 def rows(file: Path) -> Iterator[dict[str, Any]]:
@@ -35,6 +41,13 @@ def append(file: Path, row: dict[str, Any]) -> None:
         os.fsync(opened.fileno())
 
 
+def working_folder() -> Path:
+    """Return a folder for files of this machine."""
+    place = Path(os.environ.get("GPU_HOUR_WORK", "/tmp/gpu_hour"))
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
 class NotAvailable(Exception):
     """What a step or a case needs is not on this machine."""
 
@@ -54,8 +67,8 @@ class Step:
         When the step has to be over, by `time.monotonic`.
     quick : bool
         Whether this is a rehearsal: every case once, no time measured with care.
-    known : set of str
-        Cases that an earlier run recorded.
+    known : set of (str, str or None)
+        Cases that an earlier run recorded, with the digest of what was measured.
     over : bool
         Whether a case was left out because the time was over.
     """
@@ -65,7 +78,7 @@ class Step:
     record: Path
     end: float
     quick: bool = False
-    known: set[str] = field(default_factory=set)
+    known: set[tuple[str, str | None]] = field(default_factory=set)
     over: bool = False
 
     @property
@@ -76,42 +89,75 @@ class Step:
     @cached_property
     def work(self) -> Path:
         """A folder for files of this machine."""
-        place = Path(os.environ.get("GPU_HOUR_WORK", "/tmp/gpu_hour"))
-        place.mkdir(parents=True, exist_ok=True)
-        return place
+        return working_folder()
 
     def write(self, case: str, **found: Any) -> None:
         """Append what a case found."""
         append(self.record, {"step": self.name, "case": case, "at": round(time.time(), 3), **found})
         print(f"{self.name}: {case}: {short(found)}", flush=True)
 
-    def measure(self, case: str, run: Callable[[], dict[str, Any]], least: float = 5.0) -> dict[str, Any] | None:
-        """Run a case that the record lacks, if ``least`` seconds are left; a failure is recorded, too."""
-        if case in self.known:
-            return None
+    def measure(
+        self,
+        case: str,
+        run: Callable[[], dict[str, Any]],
+        least: float = 5.0,
+        most: float = float("inf"),
+        of: Iterable[Path] = (),
+    ) -> None:
+        """Run a case that the record lacks, if ``least`` seconds are left; a failure is recorded, too.
+
+        A case that takes longer than ``most`` seconds, or than the step has, ends the process; `run_all` records where that
+        was, and starts the step again without it. ``of`` are the files that are measured: with others, or another version of
+        our library, a known case is measured again.
+        """
+        made = self.digest(of)
+        if {(case, made), (case, TOO_LONG)} & self.known:
+            return
         if self.left < least:
             if not self.over:
                 self.write(case, status="no time left")
             self.over = True
-            return None
+            return
         begin = time.monotonic()
+        (self.work / CURRENT).write_text(json.dumps({"step": self.name, "case": case}))
+        with (self.work / HUNG).open("w") as trace:
+            faulthandler.dump_traceback_later(min(most, max(self.left, 0) + 1), exit=True, file=trace)
+            try:
+                self._measure(case, run, begin, made)
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+                (self.work / CURRENT).unlink()
+
+    def _measure(self, case: str, run: Callable[[], dict[str, Any]], begin: float, made: str | None) -> None:
         try:
             found = run()
         except NotAvailable as reason:
             self.write(case, status="not available", reason=str(reason))
-            return None
+            return
         except Exception as error:  # the next case may still say something
             told = "".join(traceback.format_exception(error))[-1500:]
             self.write(case, status="failed", error=f"{type(error).__name__}: {error}"[:600], traceback=told)
+            return
+        self.write(case, status="done", seconds=round(time.monotonic() - begin, 3), made=made, **found)
+
+    def digest(self, files: Iterable[Path]) -> str | None:
+        """Return a digest of artifacts and of our library, ``None`` without artifacts."""
+        found = list(files)
+        if not found:
             return None
-        self.write(case, status="done", seconds=round(time.monotonic() - begin, 3), **found)
-        return found
+        library = os.environ.get("TVM_SCHED_LIBRARY")
+        made = hashlib.sha1()
+        for file in [*found, *([Path(library)] if library else [])]:
+            made.update(file.read_bytes())
+        return made.hexdigest()[:12]
 
     def artifacts(self, kind: str) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Return the prepared artifacts of a kind, in the order in which they were asked for, with their descriptions."""
-        found = [json.loads(file.read_text()) for file in (self.folder / "artifacts").glob("*.json")]
-        for about in sorted((each for each in found if each["kind"] == kind), key=lambda each: each["position"]):
-            yield self.folder / "artifacts" / f"{about['file']}.so", about
+        place = self.folder / "artifacts"
+        for name in json.loads((place / ORDER).read_text()):
+            file = place / f"{name}.json"
+            if file.exists() and (about := json.loads(file.read_text()))["kind"] == kind:
+                yield file.with_suffix(".so"), about
 
 
 def short(found: dict[str, Any]) -> str:

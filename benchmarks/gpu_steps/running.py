@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +15,8 @@ from .machine import opened
 from .record import NotAvailable, Step, torch_with_cuda
 
 CALLS, REPLAYS = 20, 15
+COMPILED = ("resnet50 float16", "bert-base-128 float16", "resnet50 float32", "gpt2-512 float16")
+"""Networks for ``torch.compile``, which takes half a minute for each."""
 Run = Callable[[], Any]
 
 
@@ -46,7 +46,7 @@ def values(step: Step) -> None:
                 )
             return {"error": worst, "tolerance": about["tolerance"], "steps": sorted(steps)}
 
-        step.measure(about["name"], run)
+        step.measure(about["name"], run, most=20, of=(file,))
 
 
 def load_other(x: Any) -> Any:
@@ -83,7 +83,7 @@ def grouped(step: Step) -> Iterator[tuple[str, list[tuple[Path, dict[str, Any]]]
 def networks(step: Step) -> None:
     """Time networks beside PyTorch, all runs in turns: inputs and parameters on the GPU, outputs left there."""
     for title, group in grouped(step):
-        step.measure(title, lambda group=group: network(step, group), least=8)
+        step.measure(title, lambda group=group: network(step, group), 8, 40, [file for file, _ in group])
 
 
 def network(step: Step, group: list[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
@@ -109,11 +109,13 @@ def network(step: Step, group: list[tuple[Path, dict[str, Any]]]) -> dict[str, A
     row["torch_ready_s"] = round(time.monotonic() - begin, 2)
     for file, about in group:
         name = f"ours, {about['streams']}"
+        row["functions"] = about["functions"]
         try:
-            # Artifacts that differ in streams alone may share their parameters' file.
-            told = hashlib.sha1(json.dumps(about["recipes"], sort_keys=True).encode()).hexdigest()[:12]
-            key = f"{about['network']}-{about['dtype']}-{told}"
-            parameters = write_parameters(step, file, about, tensor, key)
+            if "nvidia" not in about["functions"]:
+                raise ValueError(
+                    "no kernel is of cuBLASLt or cuDNN: compiled without them, which says nothing about ours"
+                )
+            parameters = write_parameters(step, file, about, tensor, f"{about['network']}-{about['dtype']}")
             loaded = load(file, parameters, resident=1.0, graph=True)
             for _ in range(4):
                 (found,) = loaded.run(given)
@@ -165,12 +167,13 @@ def torch_runs(
 
 
 def compiled(step: Step) -> None:
-    """Time networks by ``torch.compile(mode="max-autotune-no-cudagraphs")`` within CUDA graphs, the smaller ones first."""
+    """Time a few networks by ``torch.compile(mode="reduce-overhead")``, which makes CUDA graphs of its own."""
     torch = torch_with_cuda()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    for title, group in grouped(step):
+    prepared = dict(grouped(step))
+    for title in (name for name in COMPILED if name in prepared):
 
-        def run(about: Mapping[str, Any] = group[0][1]) -> dict[str, Any]:
+        def run(about: Mapping[str, Any] = prepared[title][0][1]) -> dict[str, Any]:
             from .networks import to_torch
 
             module, _, x = network_tensors(about)
@@ -190,7 +193,7 @@ def compiled(step: Step) -> None:
 
                 return {"compile_s": round(seconds, 1), "times": medians({"torch.compile, reduce-overhead": call}, 1.0)}
 
-        step.measure(title, run, least=40)
+        step.measure(title, run, 25, 80)
 
 
 def kernels(step: Step) -> None:
@@ -199,7 +202,7 @@ def kernels(step: Step) -> None:
 
     cases = {case.title: case for case in kernel_cases()}
     for file, about in step.artifacts("kernel"):
-        step.measure(about["name"], lambda f=file, a=about: kernel(step, f, a, cases[a["name"]]), least=2)
+        step.measure(about["name"], lambda f=file, a=about: kernel(step, f, a, cases[a["name"]]), 2, 12, (file,))
 
 
 def kernel(step: Step, file: Path, about: Mapping[str, Any], case: Any) -> dict[str, Any]:
@@ -283,7 +286,7 @@ def direct(step: Step) -> None:
             ]
             return row
 
-        step.measure(about["name"], run, least=3)
+        step.measure(about["name"], run, 3, 20, (file,))
 
 
 def microseconds(torch: Any, run: Run) -> float:

@@ -19,6 +19,7 @@ from ..toolchain.compile_target import BFLOAT16, TF32
 from . import comparisons, half, max_pools
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
+from .half_convolutions import prepare_half_convolutions
 from .kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
 from .operators_without_kernel import simplify
 from .scans import widen_scans
@@ -98,13 +99,16 @@ class LowerToKernels:
             needed = {BFLOAT16: "onednn", TF32: "nvidia"}.get(precision)
             if needed is not None and needed not in libraries:
                 raise InputError(f"precision {precision!r} takes the kernel library {needed!r}, which is not used here")
+            transposed: list[object] = []
+            if self.device_kind == "cuda" and "nvidia" in libraries:
+                mod, transposed = prepare_half_convolutions(mod, names)
             mod, claimed = _claim(mod, libraries, names, self.archs)
             report_progress("folding parameters again", 0, 0)
             mod, laid_out = fold_parameters(mod, names)  # libraries also change the layout of other operators
             report_progress("fusing operators", 0, 0)
             mod = self._legalize_and_fuse(mod)
         mod, constants = _lift(mod, names)
-        del kept, laid_out
+        del kept, transposed, laid_out
         documents = dict(mod.attrs[KERNELS]) if KERNELS in mod.attrs else {}
         documents |= {name: text for kernels in claimed for name, text in kernels.documents.items()}
         mod = mod.with_attr(KERNELS, documents) if documents else mod

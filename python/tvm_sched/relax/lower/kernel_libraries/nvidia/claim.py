@@ -25,6 +25,9 @@ RESULTS = {
 }  # fmt: skip
 """Result types of a product, by the type of its operands."""
 
+LAYOUTS = (("NCHW", "OIHW", "NCHW"), ("NHWC", "OHWI", "NHWC"))
+"""Layouts of input, weights and output of a convolution."""
+
 
 @dataclass
 class Epilogue:
@@ -39,10 +42,10 @@ class Epilogue:
 
 
 class Claimer(ViewRewriter):
-    """Replaces products and convolutions (NCHW) in float32, float16 and bfloat16 by calls of kernels, with sums in float32.
+    """Replaces products and convolutions in float32, float16 and bfloat16 by calls of kernels, with sums in float32.
 
     A factor for each channel is folded into constant weights, and a constant summand becomes the bias. The call takes the
-    place of the last fused operator. Transposed operands of products are read in place.
+    place of the last fused operator. Convolutions are in NCHW or NHWC. Transposed operands of products are read in place.
     """
 
     types = TYPES
@@ -97,11 +100,12 @@ class Claimer(ViewRewriter):
 
     def _epilogue(self, start: Any, call: Any) -> Epilogue:
         result = Epilogue(start)
-        axis = 1 if operation(call) == "nn.conv2d" else len(static_shape(call) or ()) - 1
+        last = operation(call) == "matmul" or str(call.attrs.data_layout) == "NHWC"
+        axis = len(static_shape(call) or ()) - 1 if last else 1
         weights = constant_value(self.resolve(call.args[1]))
         while not result.activation:
             users = self.uses[result.end]
-            if len(users) != 1 or users[0] is None or users[0] in self.ends:
+            if len(users) != 1 or users[0] is None or users[0] in self.ends or users[0] in self.inside:
                 break
             if not self._take(result, self.definitions[users[0]], operation(call), axis, weights):
                 break
@@ -121,16 +125,20 @@ class Claimer(ViewRewriter):
                 return False
             result.activation = ACTIVATIONS[product][name]
             return True
-        if name not in ("add", "multiply"):
+        if name not in ("add", "subtract", "multiply", "divide"):
             return False
         left = self.resolve(user.args[0]).same_as(self.resolve(result.end))
         other = self.resolve(user.args[1 if left else 0])
         vector = _per_channel(constant_value(other), static_shape(user) or (), axis)
         if vector is None:
             return name == "add" and product == "nn.conv2d" and self._add_tensor(result, other)
-        if result.residual is not None:
+        if result.residual is not None or (name in ("subtract", "divide") and not left):
             return False
-        if product == "nn.conv2d" and weights is not None and weights.shape[1] == 1:
+        if name in ("subtract", "divide"):
+            if name == "divide" and not vector.all():
+                return False
+            name, vector = ("add", -vector) if name == "subtract" else ("multiply", 1 / vector)
+        if product == "nn.conv2d" and weights is not None and weights.shape[1 if axis == 1 else 3] == 1:
             return False  # cuDNN 9 has no kernel for both: 48 us where the convolution takes 20, on an H100
         if name == "add":
             result.bias = vector if result.bias is None else result.bias + vector
@@ -153,17 +161,20 @@ class Claimer(ViewRewriter):
     def _describe_convolution(self, call: Any) -> tuple[dict[str, Any], list[Any]] | None:
         attrs = call.attrs
         layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout) or "NCHW")
-        if layouts != ("NCHW", "OIHW", "NCHW") or not is_tensor_of(call, TYPES) or not _have_one_type(*call.args, call):
+        layout = layouts[0]
+        if layouts not in LAYOUTS or not is_tensor_of(call, TYPES) or not _have_one_type(*call.args, call):
             return None
         top, left, bottom, right = (int(p) for p in attrs.padding)
         if (top, left) != (bottom, right):
             return None  # cuDNN pads both ends by the same amount
-        shapes = [static_shape(expr) for expr in (call.args[0], call.args[1], call)]
+        shapes = [static_shape(expr) or () for expr in (call.args[0], call.args[1], call)]
+        if layout == "NHWC":
+            shapes = [(shape[0], shape[3], *shape[1:3]) for shape in shapes]
         kernel = {
             "kind": "conv2d",
             **self._types(call.args[0]),
-            "layout": "NCHW",
-            **dict(zip(("input", "weights", "output"), (list(shape or ()) for shape in shapes), strict=True)),
+            "layout": layout,
+            **dict(zip(("input", "weights", "output"), map(list, shapes), strict=True)),
             "padding": [top, left],
             "strides": [int(s) for s in attrs.strides],
             "dilation": [int(d) for d in attrs.dilation],
