@@ -74,6 +74,8 @@ CASES = {
         ("a_module_goes_before_its_parameters_are_read", 1, 1),
         ("preparation_opens_the_gpu_and_stages_say_so", 1, 1),
         ("small_loads_become_one_copy", 1, 1),
+        ("few_streams_need_no_more_connections", 1, 1),
+        ("many_streams_have_a_connection_each", 1, 1),
         ("a_fork_reads_anew", 1, 1),
     ],
     "fake_cuda_failures": [
