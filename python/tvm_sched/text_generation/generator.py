@@ -279,9 +279,9 @@ class Generator:
 
     def _read_piece(self, sequence: Sequence) -> list[Token]:
         left = sequence.length - sequence.read
-        # The largest piece that is full, unless the next larger one is at least half full.
+        # The largest piece that is full, unless three quarters of the next larger one are.
         full = [piece for piece in self._pieces if piece <= left]
-        larger = [piece for piece in self._pieces if piece > left and (2 * left >= piece or full in ([], [1]))]
+        larger = [piece for piece in self._pieces if piece > left and (4 * left >= 3 * piece or full in ([], [1]))]
         size = larger[0] if larger else full[-1]
         count = min(left, size)
         rows = [(sequence, position) for position in range(sequence.read, sequence.read + count)]
