@@ -40,7 +40,7 @@ def can_compile():
 @pytest.mark.parametrize(("window", "stride", "groups"), [(1, 1, 1), (3, 1, 1), (3, 2, 1), (3, 1, 4)])
 def test_convolutions(plans, dtype, fused, window, stride, groups):
     weights = constant(32, 32 // groups, window, window, dtype=dtype)
-    bias = constant(32, 1, 1, dtype=dtype)
+    bias = constant(1, 32, 1, 1, dtype=dtype)
     extent = (14 - 1) // stride + 1
 
     def layer(emit, x, y):
