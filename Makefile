@@ -44,7 +44,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: mutants test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels test-aarch64 clean
+.PHONY: mutants test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels release-check test-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -194,6 +194,10 @@ wheels: $(STAMPS)/library $(STAMPS)/wheel-tools ## Put the wheels of all seven d
 
 test-wheels: wheels ## Install the wheels into empty environments: compile, check, run, and place services there
 	$(PY) distributions/check_wheels.py $(WHEELS_ARGS)
+
+release-check: wheels ## Dry run of a release: bills of materials, an index on this machine, an installation from there
+	$(PY) distributions/sbom.py
+	$(PY) distributions/check_index.py
 
 # Without oneDNN and TBB, of which PyPI has no packages for aarch64: kernels and threads are TVM's own there.
 AARCH64 := build/aarch64

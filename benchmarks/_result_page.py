@@ -87,12 +87,22 @@ class Page:
         Whether the page says that latencies on GPUs are predicted.
     notes : str
         Lines below those which say what made the page.
+    made : list of str or None
+        What made the page, where it was not this machine.
     """
 
-    def __init__(self, title: str, path: Path | None = None, *, predicted: bool = False, notes: str = "") -> None:
+    def __init__(
+        self,
+        title: str,
+        path: Path | None = None,
+        *,
+        predicted: bool = False,
+        notes: str = "",
+        made: Sequence[str] | None = None,
+    ) -> None:
         self.path, self.lines = path, list[str]()
         self.text(f"# {title}")
-        self.text(*circumstances(predicted), *notes.splitlines())
+        self.text(*(circumstances(predicted) if made is None else made), *notes.splitlines())
 
     @property
     def markdown(self) -> str:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import importlib
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +31,7 @@ from gpu_steps.record import (  # noqa: E402
     CURRENT,
     HUNG,
     TOO_LONG,
+    UNPACKED,
     NotAvailable,
     Step,
     append,
@@ -89,10 +92,17 @@ def environment_of_steps(folder: Path) -> dict[str, str]:
 
 
 def unpack(folder: Path) -> None:
-    """Unpack the artifacts where they are not unpacked yet."""
-    if not (folder / "artifacts").exists():
-        with tarfile.open(folder / ARCHIVE) as archive:
-            archive.extractall(folder, filter="data")
+    """Unpack the artifacts, unless those of this archive are unpacked."""
+    archive, unpacked = folder / ARCHIVE, folder / UNPACKED
+    if not archive.exists():
+        return
+    made = hashlib.sha1(archive.read_bytes()).hexdigest()
+    if not unpacked.exists() or unpacked.read_text() != made:
+        for name in ("artifacts", "python"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        with tarfile.open(archive) as opened:
+            opened.extractall(folder, filter="data")
+        unpacked.write_text(made)
 
 
 def run_all(options: argparse.Namespace) -> int:
@@ -197,6 +207,11 @@ def parsed() -> argparse.Namespace:
     run.add_argument("--budget", type=float, default=3000, metavar="SECONDS", help="of all steps together")
     run.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="of the limits of the steps")
     run.add_argument("--quick", action="store_true", help="a rehearsal: times mean nothing")
+    page = commands.add_parser("page", help="write the result pages of one or several records")
+    page.add_argument(
+        "--record", type=Path, nargs="+", required=True, metavar="FILE", help="the last figure of a case counts"
+    )
+    page.add_argument("--to", type=Path, default=HERE.parent / "docs" / "results", metavar="FOLDER")
     step = commands.add_parser("step", parents=[folder])
     step.add_argument("name", choices=STEPS)
     step.add_argument("--record", type=Path, required=True)
@@ -218,6 +233,10 @@ def main() -> None:
     elif options.command == "run":
         options.record.parent.mkdir(parents=True, exist_ok=True)
         sys.exit(run_all(options))
+    elif options.command == "page":
+        from gpu_steps.pages import pages
+
+        pages(options.record, options.to)
     elif options.command == "step":
         run_step(options)
     else:

@@ -162,6 +162,15 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=3, help="turns of each engine")
     arguments.add_argument("--prompt", type=int, default=128, help="tokens of the prompt")
     arguments.add_argument("--steps", type=int, default=32, help="decode steps")
+    arguments.add_argument("--formats", nargs="+", default=list(FORMATS), choices=FORMATS, help="formats of weights")
+    arguments.add_argument(
+        "--llama", nargs="*", default=list(GGUF), choices=list(GGUF), help="those that llama.cpp runs, too"
+    )
+    arguments.add_argument(
+        "--transformers", nargs="*", default=["float32", "bfloat16"], choices=["float32", "bfloat16"],
+        help="those that transformers runs, too",
+    )  # fmt: skip
+    arguments.add_argument("--text", type=int, default=512, help="tokens of the text for perplexity")
     arguments.add_argument(
         "--work", type=Path, help="folder for artifacts and GGUF files, kept; default: a temporary one"
     )
@@ -172,24 +181,24 @@ def main() -> None:
 
 def _run(given: Any, work: Path) -> None:
     work.mkdir(exist_ok=True)
-    formats = ("float32", "int4") if given.quick else FORMATS
+    formats = ("float32", "int4") if given.quick else tuple(given.formats)
     artifacts = {kind: work / f"{kind}.so" for kind in formats}
     if missing := tuple(kind for kind, path in artifacts.items() if not path.exists()):
         compile_formats(given.folder, missing, work)
     engines = {("tvm_sched", kind): str(path) for kind, path in artifacts.items()}
-    for kind in ("float32",) if given.quick else ("float32", "bfloat16"):
+    for kind in given.transformers:
         engines["transformers", kind] = f"{given.folder}:{kind}"
     left_out = []
     if given.gguf and importlib.util.find_spec("xllamacpp") and importlib.util.find_spec("gguf"):
-        for kind in formats:
-            if kind in GGUF:
+        for kind in given.llama:
+            if kind in formats:
                 path = work / f"{GGUF[kind]}.gguf"
                 if not path.exists():
                     write_gguf(given.gguf, path, GGUF[kind])
                 engines["llama.cpp", kind] = str(path)
     else:
         left_out.append("llama.cpp (packages xllamacpp and gguf, and --gguf)")
-    tokens = _tokens(given.folder, 1 + max(given.prompt, 64 if given.quick else 512))
+    tokens = _tokens(given.folder, 1 + max(given.prompt, given.text))
     page = Page(
         "Language models on CPUs",
         given.markdown,
@@ -212,6 +221,7 @@ def _run(given: Any, work: Path) -> None:
                 }
             )  # fmt: skip
             print(rows[-1], flush=True)
+    tokens = tokens[: given.text + 1]
     reference = reference_losses(given.folder, tokens)
     quality = []
     for kind, path in artifacts.items():

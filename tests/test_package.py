@@ -36,3 +36,13 @@ def test_a_problem_is_loaded_solved_simulated_and_verified(tmp_path):
     again = tvm_sched.load_schedule(tmp_path / "schedule.json")
     tvm_sched.verify(problem, again)
     assert tvm_sched.simulate(problem, again).latency == schedule.certificate.latency
+
+
+def test_help_loads_no_arrays():
+    """Commands of attached distributions are listed without what they run."""
+    code = (
+        "import sys\nfrom tvm_sched.cli import main\nsys.argv = ['tvm-sched', '--help']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\nprint([m for m in ('numpy', 'scipy', 'ray') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.rstrip().endswith("[]")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,11 @@ def arrays(file: Path) -> dict[str, Any]:
 def write_parameters(
     step: Step, file: Path, about: Mapping[str, Any], tensor: Callable[[str], Any], name: str | None = None
 ) -> Path:
-    """Write an artifact's parameters to a file of this machine, and return it."""
+    """Write an artifact's parameters to a file of this machine, and return it; artifacts of a name may share the file."""
     stored = arrays(file)
     values = {k.removeprefix("value:"): v for k, v in stored.items() if k.startswith("value:")}
-    target = step.work / f"{name or about['file']}.safetensors"
+    told = hashlib.sha1(json.dumps(about["recipes"], sort_keys=True).encode()).hexdigest()[:12]
+    target = step.work / f"{name or about['file']}-{told}.safetensors"
     if not target.exists():
         weights.write(target, about["recipes"], tensor, values)
     return target

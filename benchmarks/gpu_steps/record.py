@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-ARCHIVE = "artifacts.tar.xz"
-"""Of the prepared folder: what is carried of its artifacts."""
+ARCHIVE, UNPACKED = "artifacts.tar.xz", "unpacked.txt"
+"""Of the prepared folder: what is carried of its artifacts, and the digest of the archive that was unpacked."""
 CURRENT, HUNG, TOO_LONG = "current.json", "hung.txt", "took too long"
 """Of the working folder: the running case, and where it was when its time was over; and the digest of such a case."""
 ORDER = "order.json"

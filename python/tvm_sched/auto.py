@@ -29,16 +29,10 @@ ONNXRUNTIME = "ONNX Runtime"
 
 @dataclass(frozen=True)
 class Plan:
-    """A compilation to try.
-
-    Attributes
-    ----------
-    name : str
-        For people.
-    options : CompileOptions
-    """
+    """A compilation to try."""
 
     name: str
+    """For people."""
     options: CompileOptions
 
 

@@ -80,6 +80,43 @@ def test_replay_compares_policies_on_the_same_requests(run, fails, tmp_path):
         assert message in " ".join(fails(2, "cluster", "replay", "rampa-base", *arguments).split())
 
 
+def test_a_controller_brings_the_cluster_to_what_is_wanted(run, fails, tmp_path):
+    store = tmp_path / "s.db"
+    control = ("cluster", "controller", "rampa-base", "--store", store)
+    assert "there is no such store" in fails(2, *control, "--dry-run")
+    assert run(*control, "--once", "--json").json["actions"] == []
+    run("cluster", "submit", store, "service5", "--name", "chat", "--lifetime", "1000")
+    said = run("cluster", "submit", store, "service3", "--name", "see", "--json").json
+    assert [each["name"] for each in said["wanted"]] == ["chat", "see"]
+    planned = run(*control, "--dry-run", "--json").json
+    assert [each["what"] for each in planned["actions"]] == ["start", "start"]
+    assert not planned["placed"]
+    placed = run(*control, "--once", "--json").json["placed"]
+    server = placed[0]["placement"]["stages"][0]["gpu"].rsplit("-", 1)[0]
+    assert run("cluster", "drain", store, server, "--json").json["parts"] == {server: "drained"}
+    assert {each["what"] for each in run(*control, "--once", "--json").json["actions"]} == {"move"}
+    assert not run("cluster", "repair", "rampa-base", store, server, "--json").json["parts"]
+    assert run("cluster", "fail", "rampa-base", store, "rack0", "--json").json["parts"] == {"rack0": "failed"}
+    said = run("cluster", "submit", store, "service1", "--name", "many", "--replicas", "3", "--json").json
+    assert [each["name"] for each in said["wanted"]][2:] == ["many-0", "many-1", "many-2"]
+    run("cluster", "renew", store, "chat", "--lifetime", "5")
+    run("cluster", "withdraw", store, "see")
+    assert "withdraw" in [each["what"] for each in run("cluster", "events", store, "--json").json["events"]]
+    assert "chat" in run("cluster", "events", store).stdout
+    for arguments, message in (
+        (("submit", store, "none", "--name", "x"), "there is no service 'none'"),
+        (("submit", store, "service1", "--name", "a b"), "name is 'a b'"),
+        (("withdraw", store, "none"), "no service 'none' is wanted"),
+        (("drain", store, "rack99"), "no GPU, server, rack or link 'rack99'"),
+        (("controller", "rampa-large", "--store", store), "the store of 'rampa-base', another cluster"),
+        (
+            ("controller", "rampa-base", "--store", store, "--http", "127.0.0.1:1"),
+            "--http and --tokens belong together",
+        ),
+    ):
+        assert message in " ".join(fails(2, "cluster", *arguments).split())
+
+
 def test_bound_list_and_show(run):
     said = run("cluster", "bound", "rampa-base", "--demand", "huge-model", "--count", "300", "--json").json
     assert 100 < said["bound"] < 300

@@ -106,3 +106,38 @@ def test_others_are_tried_when_one_cannot_start_and_strangers_are_left_alone(nod
         serving.follow(other, [msgspec.structs.replace(mine, cluster="other")])
     assert serving.Client("b").run(*batches(1))
     assert serving.follow(four_racks(), []).ended == ("b",)
+
+
+@pytest.mark.thorough
+def test_a_controller_deploys_and_moves_what_is_drained(servers, nodes, compiled, tmp_path):
+    """The second place serves before the first one ends, under a name of its own; a withdrawn service ends."""
+    model, cluster, services = tmp_path / "layers.onnx", tmp_path / "four.toml", tmp_path / "services.toml"
+    store = tmp_path / "state.db"
+    onnx.save(layers_model(), model)
+    write_cluster(cluster, four_racks())
+    limits = ("--throughput-floor", 1, "--latency-ceiling", 10, "--backend", "cpu")
+    run("cluster", "service", model, *limits, "-o", services)
+    control = ("cluster", "controller", cluster, "--services", services, "--store", store, "--once", "--pin")
+
+    def reconcile():
+        said = run(*control, "--artifacts", tmp_path / "built", "--backend", "cpu")
+        return [(each["what"], each["name"]) for each in said["actions"]], said["placed"]
+
+    reconcile()
+    run("cluster", "submit", store, "layers", "--name", "chat")
+    done, (first,) = reconcile()
+    assert done == [("start", "chat")]
+    assert serving.deployments() == ["chat.1"]
+    used = first["placement"]["stages"][0]["gpu"].removesuffix("-gpu0")
+    run("cluster", "drain", store, used)
+    done, (second,) = reconcile()
+    assert done == [("move", "chat")]
+    assert serving.deployments() == ["chat.2"]
+    assert used not in {stage["gpu"].removesuffix("-gpu0") for stage in second["placement"]["stages"]}
+    log = run("cluster", "events", store)["events"]
+    assert [each["detail"] for each in log if each["what"] in ("serves", "ended")] == ["chat.1", "chat.2", "chat.1"]
+    (batch,) = batches(1)
+    assert len(serving.Client("chat.2").run(batch))
+    run("cluster", "withdraw", store, "chat")
+    assert reconcile()[0] == [("end", "chat")]
+    assert serving.deployments() == []

@@ -18,17 +18,6 @@ PIECES = (16, 128)
 class GenerationOptions:
     """How a language model is compiled.
 
-    Parameters
-    ----------
-    context : int, optional
-        Most tokens of a sequence, prompt and text together. Default: the model's positions, at most `LONGEST`.
-    sequences : int
-        Sequences that are generated at once.
-    pieces : tuple of int
-        Lengths of the plans for prompts. A prompt is read in pieces of these lengths.
-    weights : str
-        Format of the weights of products, one of `FORMATS`.
-
     Raises
     ------
     InputError
@@ -36,9 +25,13 @@ class GenerationOptions:
     """
 
     context: int | None = None
+    """Most tokens of a sequence, prompt and text together. Default: the model's positions, at most `LONGEST`."""
     sequences: int = 1
+    """Sequences that are generated at once."""
     pieces: tuple[int, ...] = PIECES
+    """Lengths of the plans for prompts. A prompt is read in pieces of these lengths."""
     weights: str = "float32"
+    """Format of the weights of products, one of `FORMATS`."""
 
     def __post_init__(self) -> None:
         if self.context is not None and self.context < 2:

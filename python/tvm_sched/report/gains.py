@@ -8,24 +8,16 @@ from .units import format_time
 
 
 class Rival(msgspec.Struct, frozen=True, kw_only=True):
-    """Another way to run the model, measured in turns with the artifact.
-
-    Parameters
-    ----------
-    name : str
-    seconds, ours : float
-        Median latency of the rival and of the artifact, in the same turns.
-    quiet : bool
-        Whether no other process kept the machine busy meanwhile.
-    difference : float, optional
-        Largest difference between the outputs of both, divided by the largest value.
-    """
+    """Another way to run the model, measured in turns with the artifact."""
 
     name: str
     seconds: float
     ours: float
+    """Median latency of the rival and of the artifact, in the same turns."""
     quiet: bool
+    """Whether no other process kept the machine busy meanwhile."""
     difference: float | None = None
+    """Largest difference between the outputs of both, divided by the largest value."""
 
     def sentence(self) -> str:
         """Return how much faster the artifact is."""
@@ -38,30 +30,20 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gains(msgspec.Struct, frozen=True, kw_only=True):
-    """What `tvm-sched auto` made of a model on this machine.
-
-    Parameters
-    ----------
-    model, machine : str
-    schedule : str
-        Name of the schedule that the artifact runs.
-    seconds : float
-        Median latency.
-    one_device : Rival, optional
-        None: one device is fastest.
-    others : list of str
-        Schedules over several devices or streams that were measured, or planned, and were not faster.
-    onnxruntime : Rival, optional
-        None: `onnxruntime_absent` says why it was not measured.
-    """
+    """What `tvm-sched auto` made of a model on this machine."""
 
     model: str
     machine: str
     schedule: str
+    """Name of the schedule that the artifact runs."""
     seconds: float
+    """Median latency."""
     one_device: Rival | None
+    """None: one device is fastest."""
     others: list[str]
+    """Schedules over several devices or streams that were measured, or planned, and were not faster."""
     onnxruntime: Rival | None
+    """None: `onnxruntime_absent` says why it was not measured."""
     onnxruntime_absent: str = ""
 
     def lines(self) -> list[str]:

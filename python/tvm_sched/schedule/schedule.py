@@ -163,6 +163,12 @@ class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     workload: str = ""
     """`Workload.digest` of the workload that it was made for; empty if nobody solved for one."""
 
+    def _repr_html_(self) -> str:
+        """Return the table that notebooks show."""
+        from .notebook_views import schedule_html
+
+        return schedule_html(self)
+
     def replace(self, **changes: Any) -> Schedule:
         """The schedule with other fields; its index (`ScheduleIndex.of`) stays where placements and transfers stay."""
         changed = msgspec.structs.replace(self, **changes)

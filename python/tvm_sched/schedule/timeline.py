@@ -59,6 +59,12 @@ class Timeline(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
         """Seconds."""
         return self.latency_ns / 1e9
 
+    def _repr_html_(self) -> str:
+        """Return the picture that notebooks show."""
+        from .notebook_views import timeline_html
+
+        return timeline_html(self)
+
     @property
     def lanes(self) -> tuple[str, ...]:
         """Names of all lanes in use, in order of first appearance."""

@@ -17,32 +17,22 @@ from .sampling import Sampling
 
 @dataclass(frozen=True)
 class Request:
-    """Prompts, and how their texts are generated.
-
-    Parameters
-    ----------
-    prompts : sequence of str
-        Texts; with ``tokens`` numbers of tokens with commas between, and "-" is what standard input holds.
-    max_tokens : int
-        Most tokens of each text.
-    temperature, top_k, top_p : optional
-        As for `Sampling`. Default: those of the model's ``generation_config.json``, else the most likely token.
-    seed : int, optional
-        Equal seeds give equal texts.
-    chat : bool
-        Whether each prompt is a message, around which the model's chat template is put.
-    tokens : bool
-        Whether prompts and texts are numbers of tokens.
-    """
+    """Prompts, and how their texts are generated."""
 
     prompts: Sequence[str]
+    """Texts; with ``tokens`` numbers of tokens with commas between, and "-" is what standard input holds."""
     max_tokens: int = MAX_TOKENS
+    """Most tokens of each text."""
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    """As for `Sampling`. Default: those of the model's ``generation_config.json``, else the most likely token."""
     seed: int | None = None
+    """Equal seeds give equal texts."""
     chat: bool = False
+    """Whether each prompt is a message, around which the model's chat template is put."""
     tokens: bool = False
+    """Whether prompts and texts are numbers of tokens."""
 
     def sampling(self, generator: Generator) -> Sampling:
         """Return the sampling: the model's, with what is given in its place."""
@@ -65,15 +55,10 @@ class Request:
 
 @dataclass(frozen=True)
 class GenerationSummary:
-    """What ``--json`` prints.
-
-    Attributes
-    ----------
-    texts : list of GeneratedText
-        In the order of the prompts.
-    """
+    """What ``--json`` prints."""
 
     texts: list[GeneratedText]
+    """In the order of the prompts."""
 
 
 def generate_texts(generator: Generator, request: Request, write: Callable[[str], None] | None) -> GenerationSummary:

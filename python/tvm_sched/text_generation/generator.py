@@ -25,23 +25,15 @@ Prompt = str | Several[int]
 
 @dataclass(frozen=True)
 class Token:
-    """A generated token.
-
-    Attributes
-    ----------
-    sequence : Sequence
-    id : int
-    text : str
-        New text; "" where a character is incomplete, and without a tokenizer.
-    finished : str
-        Why the sequence ends with this token: ``"stop"`` (a stop token), ``"length"`` (``max_tokens``), ``"context"`` (the
-        artifact's context is full); "" if it goes on.
-    """
+    """A generated token."""
 
     sequence: Sequence
     id: int
     text: str
+    """New text; "" where a character is incomplete, and without a tokenizer."""
     finished: str
+    """Why the sequence ends with this token: ``"stop"`` (a stop token), ``"length"`` (``max_tokens``), ``"context"``
+    (the artifact's context is full); "" if it goes on."""
 
 
 @dataclass(eq=False)
@@ -74,26 +66,17 @@ class Sequence:
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """The result for a prompt.
-
-    Attributes
-    ----------
-    text : str
-        "" without a tokenizer.
-    tokens : list of int
-    prompt_tokens : int
-    finished : str
-        As `Token.finished`.
-    prompt_seconds, seconds : float
-        From the call to the first token, and to the last.
-    """
+    """The result for a prompt."""
 
     text: str
+    """"" without a tokenizer."""
     tokens: list[int]
     prompt_tokens: int
     finished: str
+    """As `Token.finished`."""
     prompt_seconds: float
     seconds: float
+    """From the call to the first token, and to the last."""
 
 
 class Generator:
@@ -296,9 +279,9 @@ class Generator:
 
     def _read_piece(self, sequence: Sequence) -> list[Token]:
         left = sequence.length - sequence.read
-        # The largest piece that is full, unless the next larger one is at least half full.
+        # The largest piece that is full, unless three quarters of the next larger one are.
         full = [piece for piece in self._pieces if piece <= left]
-        larger = [piece for piece in self._pieces if piece > left and (2 * left >= piece or full in ([], [1]))]
+        larger = [piece for piece in self._pieces if piece > left and (4 * left >= 3 * piece or full in ([], [1]))]
         size = larger[0] if larger else full[-1]
         count = min(left, size)
         rows = [(sequence, position) for position in range(sequence.read, sequence.read + count)]

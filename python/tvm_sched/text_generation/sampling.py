@@ -15,17 +15,6 @@ from ..errors import InputError
 class Sampling:
     """How a token is chosen.
 
-    Parameters
-    ----------
-    temperature : float
-        Logits are divided by it. 0 takes the most likely token.
-    top_k : int
-        Only so many of the most likely tokens are drawn from; 0: all.
-    top_p : float
-        Only the fewest tokens are drawn from whose probabilities sum to at least this.
-    seed : int, optional
-        Equal seeds draw equal tokens. Default: another at each call.
-
     Raises
     ------
     InputError
@@ -33,9 +22,13 @@ class Sampling:
     """
 
     temperature: float = 0.0
+    """Logits are divided by it. 0 takes the most likely token."""
     top_k: int = 0
+    """Only so many of the most likely tokens are drawn from; 0: all."""
     top_p: float = 1.0
+    """Only the fewest tokens are drawn from whose probabilities sum to at least this."""
     seed: int | None = None
+    """Equal seeds draw equal tokens. Default: another at each call."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from tvm_sched.cli.output import Output
+from tvm_sched.cli.output import INTERRUPTED, Output
 from tvm_sched.cli.registration import command
 from tvm_sched.errors import InputError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..control.store import Store
 
 HOME = "tvm_sched_cluster.control.control_results"
+MOST_REPLICAS = 10_000
 StoreFile = Annotated[Path, typer.Argument(metavar="STORE", help="Store of a controller.")]
 Lifetime = Annotated[
     float | None,
@@ -133,8 +134,11 @@ def _serve(out: Output, loop: object, interval: float, http: str | None, tokens:
             serve(loop, http, tokens, interval, out.say)
         while True:
             for action in loop.step():
-                out.say(f"{action.what} {action.name}: {action.reason}")
+                out.say(action.line)
             time.sleep(interval)
+    except KeyboardInterrupt:
+        out.say("the controller ends; the services stay")
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         loop.store.give_up()
 
@@ -148,16 +152,23 @@ def submit(
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of this deployment.")],
     priority: Annotated[int, typer.Option("--priority", metavar="N", help="Higher ones are placed first.")] = 0,
     lifetime: Lifetime = None,
+    replicas: Annotated[
+        int, typer.Option("--replicas", metavar="N", help="Of it; more than one are named NAME-0, NAME-1, ...")
+    ] = 1,
 ) -> None:
-    """Ask a controller for a service.
+    """Ask a controller for a service, or for several replicas of it: all of them, or none.
 
     $ tvm-sched cluster submit state.db service5 --name chat --priority 2 --lifetime 86400
+    $ tvm-sched cluster submit state.db service5 --name chat --replicas 3
     """
     opened = _open(store)
     known = _services(opened)
     if service not in known:
         raise InputError(f"there is no service {service!r}; there are {', '.join(known)}")
-    opened.submit(name, service, priority, lifetime)
+    if not 1 <= replicas <= MOST_REPLICAS:
+        raise InputError(f"--replicas {replicas}: 1 to {MOST_REPLICAS} are allowed")
+    names = [name] if replicas == 1 else [f"{name}-{n}" for n in range(replicas)]
+    opened.submit(names, service, priority, lifetime)
     _show(out, opened, f"{name}: {service} is wanted")
 
 

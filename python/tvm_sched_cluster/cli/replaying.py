@@ -67,6 +67,10 @@ class TraceOptions:
     mtbf: Annotated[
         float | None, typer.Option("--mtbf", metavar="SECONDS", help="Mean time between failures of each server.")
     ] = None
+    link_mtbf: Annotated[
+        float | None,
+        typer.Option("--link-mtbf", metavar="SECONDS", help="Of each link, with --mtbf. Default: none fail."),
+    ] = None
     mttr: Annotated[float, typer.Option("--mttr", metavar="SECONDS", help="Mean time to its repair.")] = 14400.0
 
     def draw(self, on: ClusterOptions, seed: int) -> tuple[list[ServiceRequest], list[Fault]]:
@@ -88,7 +92,9 @@ class TraceOptions:
             return requests, read_faults(self.faults)
         if self.mtbf is None or not requests:
             return requests, []
-        return requests, draw_faults(load_cluster(on.name), self.mtbf, self.mttr, requests[-1].time, seed)
+        return requests, draw_faults(
+            load_cluster(on.name), self.mtbf, self.mttr, requests[-1].time, seed, self.link_mtbf
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-
 from tvm_sched.errors import SchedulerError
 from tvm_sched.progress import Progress
 
@@ -112,4 +110,5 @@ def most_allocated(nodes: Sequence[Node], pods: Sequence[Pod]) -> float:
     result = mathopt.solve(model, mathopt.SolverType.GLOP)
     if result.termination.reason is not mathopt.TerminationReason.OPTIMAL:
         raise SchedulerError(f"the linear program over pods was not solved: {result.termination}; please report this")
-    return float(np.nextafter(result.objective_value() * (1 + _ACCURACY), np.inf))
+    everything = sum(node.gpus for node in nodes) * MILLI
+    return min(float(everything), result.objective_value() * (1 + _ACCURACY) + _ACCURACY)

@@ -30,102 +30,70 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Layer:
-    """What differs from layer to layer.
-
-    Attributes
-    ----------
-    window : int
-        Positions that a token sees, its own included; 0: all before it.
-    theta : float
-        Base of the rotary embedding.
-    experts : bool
-        Whether the feed-forward network is a mixture of experts.
-    """
+    """What differs from layer to layer."""
 
     window: int = 0
+    """Positions that a token sees, its own included; 0: all before it."""
     theta: float = 10000.0
+    """Base of the rotary embedding."""
     experts: bool = False
+    """Whether the feed-forward network is a mixture of experts."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A decoder-only language model.
-
-    Attributes
-    ----------
-    family : str
-        ``model_type`` of the configuration.
-    hidden, heads, key_heads, width, inner, vocab : int
-        Width of the residual stream, heads of queries and of keys, width of a head, width inside of the feed-forward
-        network, size of the vocabulary.
-    positions : int
-        Most tokens of a sequence.
-    layers : tuple of Layer
-    norm : {"rms", "layer"}
-    epsilon : float
-    activation : str
-        A value of `ACTIVATIONS`.
-    gated : bool
-        Whether the feed-forward network has a gate.
-    rotated : int
-        Numbers of a head that the rotary embedding rotates; 0: positions are learned, in a table whose first
-        ``table_offset`` rows belong to no position.
-    rope : dict
-        Scaling of the rotary embedding (``rope_type`` and its numbers).
-    scale : float
-        Factor of the scores of attention.
-    attention_cap, logit_cap : float
-        Bounds by ``cap * tanh(x / cap)``; 0: none.
-    embedding_scale : float
-    parallel : bool
-        Attention and feed-forward network both read the layer's input.
-    one_norm : bool
-        Both read it after the same normalisation.
-    post_norms : bool
-        A normalisation behind attention and behind the feed-forward network, too.
-    head_norms : bool
-        Queries and keys are normalised for each head.
-    norm_offset : float
-        Added to the weights of normalisations.
-    experts, chosen, expert_inner, shared_inner : int
-        Of a mixture: number of experts, experts for a token, their width inside, that of the shared expert (0: none).
-    normalize_experts : bool
-        Whether the weights of the chosen experts are made to sum to 1.
-    tied : bool
-        Whether the last product uses the embedding's table.
-    """
+    """A decoder-only language model."""
 
     family: str
+    """``model_type`` of the configuration."""
     hidden: int
     heads: int
     key_heads: int
     width: int
     inner: int
     vocab: int
+    """Width of the residual stream, heads of queries and of keys, width of a head, width inside of the feed-forward
+    network, size of the vocabulary."""
     positions: int
+    """Most tokens of a sequence."""
     layers: tuple[Layer, ...]
     norm: str = "rms"
     epsilon: float = 1e-6
     activation: str = "silu"
+    """A value of `ACTIVATIONS`."""
     gated: bool = True
+    """Whether the feed-forward network has a gate."""
     rotated: int = 0
+    """Numbers of a head that the rotary embedding rotates; 0: positions are learned, in a table whose first
+    ``table_offset`` rows belong to no position."""
     table_offset: int = 0
     rope: dict[str, Any] | None = None
+    """Scaling of the rotary embedding (``rope_type`` and its numbers)."""
     scale: float = 1.0
+    """Factor of the scores of attention."""
     attention_cap: float = 0.0
     logit_cap: float = 0.0
+    """Bounds by ``cap * tanh(x / cap)``; 0: none."""
     embedding_scale: float = 1.0
     parallel: bool = False
+    """Attention and feed-forward network both read the layer's input."""
     one_norm: bool = False
+    """Both read it after the same normalisation."""
     post_norms: bool = False
+    """A normalisation behind attention and behind the feed-forward network, too."""
     head_norms: bool = False
+    """Queries and keys are normalised for each head."""
     norm_offset: float = 0.0
+    """Added to the weights of normalisations."""
     experts: int = 0
     chosen: int = 0
     expert_inner: int = 0
     shared_inner: int = 0
+    """Of a mixture: number of experts, experts for a token, their width inside, that of the shared expert (0: none)."""
     normalize_experts: bool = True
+    """Whether the weights of the chosen experts are made to sum to 1."""
     tied: bool = False
+    """Whether the last product uses the embedding's table."""
 
     def angles(self, theta: float, count: int) -> Floats:
         """Return cosines, then sines, of the rotary embedding: (positions, rotated), in float32 as transformers has them."""

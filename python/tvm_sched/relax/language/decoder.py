@@ -32,21 +32,14 @@ INPUTS = ("tokens", "positions", "sequences", "outputs")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of an artifact's memory.
-
-    Attributes
-    ----------
-    context : int
-        Most tokens of a sequence.
-    sequences : int
-        Sequences at once.
-    pieces : tuple of int
-        Rows of the plans for prompts.
-    """
+    """Sizes of an artifact's memory."""
 
     context: int
+    """Most tokens of a sequence."""
     sequences: int
+    """Sequences at once."""
     pieces: tuple[int, ...]
+    """Rows of the plans for prompts."""
 
     def capacity(self, layer: Layer) -> int:
         """Return the positions that a layer keeps: with a window these, and the rows of the longest piece."""

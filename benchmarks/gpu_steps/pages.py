@@ -1,0 +1,459 @@
+# ruff: noqa: E501
+"""What `gpu_hour.py page` writes: the result pages of networks, kernels, the cold start, direct reads and the runtime."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from _result_page import NONE, Page, bold
+
+from .cases import TYPES
+from .cold_start import PEERS
+from .record import rows
+
+Found = Mapping[str, Mapping[str, dict[str, Any]]]
+GRAPH, EAGER, COMPILED = "PyTorch, CUDA graph", "PyTorch", "torch.compile, reduce-overhead"
+OURS = {"one": "ours, one", "opara": "ours, opara", "best": "ours, best"}
+KEPT = "## Measured by hand on 22 November 2026"
+"""Heading of the part of a page that is kept as it is."""
+
+
+def pages(records: Sequence[Path], folder: Path) -> None:
+    """Write all pages of which the records have a figure."""
+    found = collect(records)
+    made = circumstances(found, records)
+    for name, title, write in (
+        ("gpu_latency", "Networks on one GPU", latency),
+        ("gpu_kernels", "Kernels on one GPU", kernels),
+        ("gpu_cold_start", "Cold start on one GPU", cold_start),
+        ("gpu_direct_reads", "Kernels that read host memory", direct),
+        ("gpu_runtime", "The runtime on a real GPU", runtime),
+    ):
+        page = Page(title, folder / f"{name}.md", made=made)
+        if write(page, found):
+            old = page.path.read_text() if page.path is not None and page.path.exists() else ""
+            if KEPT in old:
+                page.text(old[old.index(KEPT) :].strip())
+            page.write()
+
+
+def collect(records: Sequence[Path]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the last row of each step's cases that is done; a case that never was, with its last failure."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for file in records:
+        for row in rows(file):
+            step = found.setdefault(row["step"], {})
+            if row.get("status") == "done" or step.get(row["case"], {}).get("status") != "done":
+                step[row["case"]] = row
+    return found
+
+
+def done(found: Found, step: str) -> dict[str, dict[str, Any]]:
+    """Return a step's cases that are done."""
+    rows_of_step = found.get(step, {})
+    return {case: row for case, row in rows_of_step.items() if row.get("status") == "done" and case != "step"}
+
+
+def failures(page: Page, found: Found, *steps: str) -> None:
+    """List the cases of steps that failed."""
+    lines = []
+    for step in steps:
+        for case, row in found.get(step, {}).items():
+            for reason in ({"": row["error"]} if row.get("status") == "failed" else row.get("failures") or {}).items():
+                lines.append(f"- {': '.join(filter(None, (case, *reason)))}".replace("\n", " ")[:240])
+    if lines:
+        page.text("Failed:")
+        page.text(*lines)
+
+
+def circumstances(found: Found, records: Sequence[Path]) -> list[str]:
+    """Say which machine made the records, when, and with which libraries."""
+    environment = done(found, "environment")
+    gpu = environment.get("gpu", {}).get("nvidia_smi", "unknown GPU").split(", ")
+    processor, libraries = environment.get("processor", {}), environment.get("libraries", {})
+    starts = [row["at"] for file in records for row in rows(file) if row["step"] == "run" and "at" in row]
+    dates = sorted({time.strftime("%-d %B %Y", time.gmtime(at)) for at in starts}) or ["an unknown date"]
+    versions = [f"driver {gpu[1]}"] if len(gpu) > 1 else []
+    if libraries.get("torch_cuda"):
+        versions += [f"PyTorch {libraries['torch']}", f"CUDA {libraries['torch_cuda']}"]
+    if isinstance(libraries.get("cudnn"), int):
+        number = libraries["cudnn"]
+        versions.append(f"cuDNN {number // 10000}.{number % 10000 // 100}.{number % 100}")
+    command = (
+        f"python benchmarks/gpu_hour.py page --record {' '.join(f'benchmarks/data/{file.name}' for file in records)}"
+    )
+    return [
+        f"Made by `{command}` from what `benchmarks/gpu_hour.py run` measured on {' and '.join(dates)} on one lent {gpu[0]}",
+        f"({', '.join(versions)}; {processor.get('cores', '?')} cores of {processor.get('model', 'an unknown processor')}).",
+    ]
+
+
+def mean(ratios: Iterable[float]) -> float:
+    """Return the geometric mean."""
+    return statistics.geometric_mean(list(ratios))
+
+
+def count(some: int, all_of: int) -> str:
+    """Return "3 of 4"."""
+    return f"{some} of {all_of}"
+
+
+def span(values: Iterable[float]) -> str:
+    """Return the least and the greatest of ratios."""
+    found = sorted(values)
+    return f"{found[0]:.2f}" if len(found) == 1 else f"{found[0]:.2f} to {found[-1]:.2f}"
+
+
+def latency(page: Page, found: Found) -> bool:
+    """Write the page of networks."""
+    measured, compiled = done(found, "networks"), done(found, "compiled")
+    measured = {case: row for case, row in measured.items() if GRAPH in row["times"]}
+    if not measured:
+        return False
+    page.text(
+        "Batch 1, float32 without TF32 on both sides, random weights, inputs and parameters on the GPU. Each time is the",
+        "caller's, in microseconds: the median of rows of ten runs, in which all columns alternate. Ours are CUDA graphs by",
+        "scheduler `single`. *PyTorch / ours* divides the time of PyTorch's CUDA graph by ours with the best streams: above 1,",
+        "ours is faster. *Libraries* counts the kernels of cuBLASLt and cuDNN among ours. The error is the greatest difference",
+        "from float64, as a part of the greatest value.",
+    )
+    ratios: dict[str, dict[str, float]] = {}
+    for dtype in TYPES:
+        cases = {case.rpartition(" ")[0]: (case, row) for case, row in measured.items() if case.endswith(f" {dtype}")}
+        if not cases:
+            continue
+        page.text(f"## {dtype}")
+        lines = []
+        for name, (case, row) in cases.items():
+            times: dict[str, float | None] = {way: each["median_us"] for way, each in row["times"].items()}
+            times |= {way: each["median_us"] for way, each in compiled.get(case, {}).get("times", {}).items()}
+            columns = [times.get(way) for way in (EAGER, GRAPH, COMPILED, *OURS.values())]
+            cells = bold([NONE if each is None else f"{each:.0f}" for each in columns], columns)
+            ours = [each for each in columns[3:] if each is not None]
+            if ours:
+                ratios.setdefault(dtype, {})[name] = float(columns[1] or 0) / min(ours)
+            ratio = f"{ratios[dtype][name]:.2f}" if ours else NONE
+            used = row.get("functions", {})
+            libraries = f"{used.get('nvidia', 0)} of {sum(used.values())}" if used else NONE
+            error = max((row["errors"][way] for way in OURS.values() if way in row["errors"]), default=None)
+            told = NONE if error is None else f"{error:.0e}"
+            lines.append([name, *cells, ratio, libraries, told, f"{row['errors'][EAGER]:.0e}"])
+        page.table(
+            ["network", EAGER, GRAPH, "torch.compile", "ours, one stream", "ours, Opara's streams", "ours, best by prediction",
+             "PyTorch / ours", "libraries", "error", "PyTorch's"], lines,
+        )  # fmt: skip
+    page.text("What it says:")
+    page.text(*latency_sentences(measured, ratios))
+    predicted_networks(page, measured)
+    failures(page, found, "networks", "compiled")
+    return True
+
+
+def latency_sentences(measured: Mapping[str, dict[str, Any]], ratios: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Say how ours compares with PyTorch's graphs, and what streams give."""
+    lines = []
+    for dtype, each in ratios.items():
+        fast = sum(ratio >= 1 for ratio in each.values())
+        lines.append(
+            f"- In {dtype}, {count(fast, len(each))} networks are at least as fast as PyTorch's CUDA graph. PyTorch's time over "
+            f"ours is {mean(each.values()):.2f} as a geometric mean, {span(each.values())}."
+        )
+    for way, words in (("opara", "Opara's streams"), ("best", "The streams that the prediction prefers")):
+        gains = {}
+        for case, row in measured.items():
+            times = row["times"]
+            if OURS[way] in times and OURS["one"] in times:
+                gains[case] = times[OURS["one"]]["median_us"] / times[OURS[way]]["median_us"]
+        if gains:
+            best = max(gains, key=lambda case: gains[case])
+            lines.append(
+                f"- {words} make {len(gains)} networks {mean(gains.values()):.2f} times as fast as one stream (geometric mean; "
+                f"{span(gains.values())}, most for {best})."
+            )
+    return lines
+
+
+def predicted_networks(page: Page, measured: Mapping[str, dict[str, Any]]) -> None:
+    """Put predictions beside what was measured."""
+    lines, ratios = [], []
+    for case, row in measured.items():
+        for way in OURS.values():
+            if way in row["times"] and row["predicted"].get(way):
+                ratio = row["times"][way]["median_us"] / row["predicted"][way]
+                ratios.append(ratio)
+                lines.append(
+                    [case, way.removeprefix("ours, "), f"{row['predicted'][way]:.0f}", f"{row['times'][way]['median_us']:.0f}",
+                     f"{ratio:.1f}"]
+                )  # fmt: skip
+    if not lines:
+        return
+    page.text("## Predicted and measured")
+    page.text(
+        "Predictions are of the default cost model (a roofline of the data sheet, with `launch_overhead`) on",
+        "`benchmarks/gpu_steps/h100.toml`, in microseconds, with all parameters on the GPU.",
+    )
+    page.table(["network", "streams", "predicted", "measured", "measured / predicted"], lines, left=2)
+    page.text(
+        f"Measured times are {mean(ratios):.1f} times the predicted ones (geometric mean; {span(ratios)}). At batch 1 a kernel",
+        "fills a small part of the GPU, which a roofline does not know: compare schedules by it, do not read times off it.",
+    )
+
+
+def kernels(page: Page, found: Found) -> bool:
+    """Write the page of single kernels."""
+    measured = {case: row for case, row in done(found, "kernels").items() if "us" in row}
+    if not measured:
+        return False
+    page.text(
+        "Each time is the median of 15 replays of a CUDA graph of 20 calls, divided by 20, in microseconds: launches do not",
+        "count. PyTorch's calls are captured in the same way. Every call uses the same memory, so up to 50 MB may come from the",
+        "level-2 cache. *Roofline* is the time of the arithmetic at 66.9 (float32), 494 (TF32) or 989 TFLOP/s (half precision)",
+        "or of the bytes at 3.35 TB/s, whichever is longer, as a part of our time. Errors are the greatest difference from",
+        "PyTorch's result in float64, as a part of the greatest value.",
+    )
+    lines, ratios, predictions = [], dict[str, list[float]](), list[float]()
+    for case, row in sorted(measured.items(), key=lambda item: order_of(item[0])):
+        roof = roofline_us(case, row)
+        ratio = row["torch_us"] / row["us"]
+        family = case.split()[0]
+        ratios.setdefault(
+            f"{family}, {'float32' if case.endswith(('float32', 'tf32')) else 'half precision'}", []
+        ).append(ratio)
+        predictions.append(row["us"] / row["predicted_us"])
+        lines.append(
+            [case, f"{row['us']:.1f}", f"{row['torch_us']:.1f}", f"{ratio:.2f}", f"{row['predicted_us']:.1f}",
+             f"{100 * roof / row['us']:.0f} %", f"{row['error']:.0e}", f"{row['torch_error']:.0e}"]
+        )  # fmt: skip
+    page.table(["kernel", "ours", "PyTorch", "PyTorch / ours", "predicted", "roofline", "error", "PyTorch's"], lines)
+    page.text("What it says, in geometric means of PyTorch's time over ours:")
+    page.text(
+        *(
+            f"- {family}: {mean(each):.2f} ({span(each)}; {count(sum(ratio >= 0.99 for ratio in each), len(each))} at least as fast)"
+            for family, each in ratios.items()
+        )
+    )
+    page.text(
+        f"Kernels take {mean(predictions):.1f} times what the default cost model predicts (geometric mean; {span(predictions)}).",
+    )
+    failures(page, found, "kernels")
+    return True
+
+
+def order_of(case: str) -> tuple[int, int, str]:
+    """Sort kernels by family and type."""
+    families = ("attention", "conv", "product")
+    family = next((k for k, name in enumerate(families) if case.startswith(name)), len(families))
+    return family, next((k for k, dtype in enumerate(TYPES) if f" {dtype}" in case), 0), case
+
+
+def roofline_us(case: str, row: Mapping[str, Any]) -> float:
+    """Return the microseconds of a kernel at the data sheet's rates."""
+    rate = 494e12 if " tf32" in case else 66.9e12 if " float32" in case else 989e12
+    return 1e6 * float(max(row["flops"] / rate, row["bytes"] / 3.35e12))
+
+
+def cold_start(page: Page, found: Found) -> bool:
+    """Write the page of the cold start."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for case, row in done(found, "cold_start").items():
+        size, state, rest = case.split(", ", 2)
+        groups.setdefault((size, state, rest.rpartition(", turn")[0]), []).append(row)
+    if not groups:
+        return False
+    page.text(
+        "From the start of a process to the first output on the host, in seconds. The model is a chain of products of one row",
+        "in float32 whose weights are in one safetensors file. *cached*: the file is in the page cache; *from disk*: the page",
+        "cache was dropped, libraries too. PyTorch's rows load the same file in five ways and then multiply; they also import",
+        "PyTorch, which a server pays once. The column *parameters* leaves that out: it counts from the context or, for ours,",
+        "from the call that loads, until the first output. Medians over the turns.",
+    )
+    states = dict.fromkeys((size, state) for size, state, _ in groups)
+    for size, state in states:
+        lines = []
+        for way in ("ours", *PEERS):
+            each = groups.get((size, state, way))
+            if each:
+                marks = [dict(row["marks"]) for row in each]
+                begin = (
+                    "input made"
+                    if way == "ours"
+                    else "CUDA initialised"
+                    if "CUDA initialised" in marks[0]
+                    else "context"
+                )
+                first = statistics.median(mark["first output"] for mark in marks)
+                lines.append(
+                    [way, f"{statistics.median(mark['libraries imported'] for mark in marks):.2f}",
+                     f"{statistics.median(mark['first output'] - mark[begin] for mark in marks):.3f}", f"{first:.2f}",
+                     str(len(each)), f"{max(row['error'] for row in each):.0e}"]
+                )  # fmt: skip
+        page.text(f"## {size}, {state}")
+        page.table(["loader", "libraries imported", "parameters", "first output", "turns", "error"], lines)
+    stages(page, groups)
+    predicted_loads(page, groups)
+    failures(page, found, "cold_start")
+    return True
+
+
+def stages(page: Page, groups: Mapping[tuple[str, str, str], list[dict[str, Any]]]) -> None:
+    """Write the stages of our loads."""
+    ours = {key: each for key, each in groups.items() if key[2] == "ours" and "stages" in each[0]}
+    if not ours:
+        return
+    names = dict.fromkeys(stage["name"] for each in ours.values() for row in each for stage in row["stages"])
+    page.text("## Stages of our loads")
+    page.text(
+        "Milliseconds, medians. *process* is the time before the artifact is opened: Python and its imports. Stages may overlap:",
+        "parameters are pinned while the first run has begun.",
+    )
+    lines = []
+    for name in names:
+        cells = []
+        for each in ours.values():
+            times = [
+                1e3 * (stage["end_s"] - stage["start_s"])
+                for row in each
+                for stage in row["stages"]
+                if stage["name"] == name
+            ]
+            cells.append(f"{statistics.median(times):.1f}" if times else NONE)
+        counted = next(
+            stage["model"] for each in ours.values() for row in each for stage in row["stages"] if stage["name"] == name
+        )
+        lines.append([name, counted, *cells])
+    page.table(["stage", "in the model", *(f"{size}, {state}" for size, state, _ in ours)], lines, left=2)
+
+
+def predicted_loads(page: Page, groups: Mapping[tuple[str, str, str], list[dict[str, Any]]]) -> None:
+    """Put the predicted first run beside the measured one."""
+    lines = []
+    for (size, state, way), each in groups.items():
+        if way == "ours" and "stages" in each[0]:
+            times = [
+                1e3 * (stage["end_s"] - stage["start_s"])
+                for row in each
+                for stage in row["stages"]
+                if stage["name"] == "first run"
+            ]
+            predicted = each[-1]["predicted"]["cold_us"] / 1e3
+            measured = statistics.median(times)
+            lines.append([f"{size}, {state}", f"{predicted:.1f}", f"{measured:.1f}", f"{measured / predicted:.2f}"])
+    if lines:
+        page.text("## The first run, predicted and measured")
+        page.text("Milliseconds, from pinned memory: the model counts copies and kernels, not the stages before them.")
+        page.table(["model", "predicted", "measured", "measured / predicted"], lines)
+
+
+def direct(page: Page, found: Found) -> bool:
+    """Write the page of direct host reads."""
+    measured = done(found, "direct")
+    if not measured:
+        return False
+    page.text(
+        "A product with a 4096 x 4096 weight (64 MiB) in float32. The weight is copied before each run, or its kernel reads it in",
+        "host memory (`direct host access`). Microseconds, medians of 60 runs; *kernel* is of one traced run.",
+    )
+    lines, ratios = [], dict[str, float]()
+    for case, row in measured.items():
+        kernel = next((us for kind, us in row["traced"] if kind == "kernel"), float("nan"))
+        graph = row["times"]["graph"]["median_us"]
+        ratios[case] = graph / row["predicted_us"]
+        lines.append(
+            [case, f"{row['predicted_us']:.0f}", f"{row['times']['issued']['median_us']:.0f}", f"{graph:.0f}",
+             f"{ratios[case]:.2f}", f"{kernel:.0f}", f"{row['error']:.0e}"]
+        )  # fmt: skip
+    page.table(
+        ["rows, kernels, weight", "predicted", "issued", "CUDA graph", "graph / predicted", "kernel", "error"], lines
+    )
+    reads = {case: ratio for case, ratio in ratios.items() if "read in host memory" in case}
+    loads = {case: ratio for case, ratio in ratios.items() if case.endswith("loaded")}
+    if reads and loads:
+        worst = max(reads, key=lambda case: reads[case])
+        page.text(
+            f"Runs that load the weight take {span(loads.values())} times what is predicted, runs that read it in host memory",
+            f"{span(reads.values())} times (most: {worst}). The prediction counts each byte once. A kernel reads the weight once",
+            "for each tile of rows, and its accesses need not be as wide as a copy's: the price of direct host access is a lower",
+            "bound.",
+        )
+    table = copy_rows(found)
+    reads_of = [row for row in table if row["case"].startswith("direct")]
+    if reads_of:
+        page.text("## Reads of host memory by a plain kernel")
+        page.text(
+            "`benchmarks/gpu_steps/copies.cu`: *parameter* is the number of blocks, or the stride in vectors of 16 bytes, or how",
+            "often each byte is read. GB/s counts the bytes that the kernel uses.",
+        )
+        page.table(
+            ["access", "MiB", "parameter", "ms", "GB/s"],
+            [[row["case"].partition(": ")[2], row["mib"], row["parameter"], f"{row['ms']:.3f}", f"{row['gb_s']:.1f}"]
+             for row in reads_of],
+        )  # fmt: skip
+    failures(page, found, "direct")
+    return True
+
+
+def copy_rows(found: Found) -> list[dict[str, Any]]:
+    """Return the rows of the program ``copies``."""
+    listed: list[dict[str, Any]] = done(found, "copies").get("copies.cu", {}).get("rows", [])
+    return listed
+
+
+def runtime(page: Page, found: Found) -> bool:
+    """Write the page of the runtime: values, compute-sanitizer, copies, pinning."""
+    checked = done(found, "values")
+    if not checked:
+        return False
+    page.text("## Values")
+    several = sum("schedule" in case for case in checked)
+    page.text(
+        f"{count(len(checked), len([case for case in found['values'] if case != 'step']))} small networks are right against",
+        f"float64: {several} by random schedules on two to four devices, all on this one GPU, each cold and warm, issued and as a",
+        "CUDA graph, five runs each with a run of other inputs between. The greatest error is",
+        f"{max(row['error'] for row in checked.values() if row['tolerance'] < 1e-3):.1e} of the greatest value in float32,",
+        f"{max((row['error'] for row in checked.values() if row['tolerance'] > 1e-3), default=0):.1e} in half precision.",
+    )
+    sanitized = done(found, "sanitizer")
+    if sanitized:
+        page.text("## compute-sanitizer")
+        page.table(
+            ["check and network", "exit status", "said"],
+            [[case, row["exit"], last_line(row["said"])] for case, row in sanitized.items()],
+        )
+    table = copy_rows(found)
+    plain = [row for row in table if row["case"].startswith("copy") and "kib" in row]
+    if plain:
+        page.text("## Copies")
+        sizes = dict.fromkeys(row["kib"] for row in plain)
+        kinds = dict.fromkeys(row["case"].partition(": ")[2] for row in plain)
+        cell = {(row["case"].partition(": ")[2], row["kib"]): f"{row['us']:.1f}" for row in plain}
+        page.text("Microseconds by size, one copy at a time, and waiting for it:")
+        page.table(["KiB", *kinds], [[kib, *(cell.get((kind, kib), NONE) for kind in kinds)] for kib in sizes])
+    pins = [row for row in table if row["case"].startswith("pin")]
+    if pins:
+        page.text("## Pinning")
+        page.table(
+            ["pinning", "MiB", "threads", "ms", "GB/s"],
+            [[row["case"].partition(": ")[2], row.get("mib", NONE), row.get("threads", NONE), f"{row['ms']:.1f}", f"{row['gb_s']:.1f}"]
+             for row in pins],
+        )  # fmt: skip
+    opening = done(found, "environment").get("opening the GPU")
+    if opening:
+        page.text("## Opening the GPU")
+        page.text("Seconds of `cuInit` and of the primary context in a new process, by `CUDA_MODULE_LOADING`:")
+        page.table(
+            ["modules", "cuInit", "context"],
+            [[way, *(" and ".join(f"{turn[k]:.3f}" for turn in turns) for k in (0, 1))]
+             for way, turns in opening["init_and_context_s"].items()],
+        )  # fmt: skip
+    failures(page, found, "values", "sanitizer", "copies", "environment")
+    return True
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a program's output that says something."""
+    lines = [line.strip("= ").strip() for line in text.splitlines() if "SUMMARY" in line] or text.splitlines()[-1:]
+    return lines[-1] if lines else ""
