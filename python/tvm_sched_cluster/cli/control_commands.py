@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,47 +29,68 @@ Lifetime = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ControlRules:
+    """What the controller may do."""
+
+    allocator: Method = "anytime"
+    moves_per_hour: Annotated[
+        int, typer.Option("--moves-per-hour", metavar="N", help="Most moves, to empty drained parts and to make room.")
+    ] = 20
+    defragment: Annotated[bool, typer.Option("--defragment", help="Move services so that more fit.")] = False
+    preempt: Annotated[
+        bool, typer.Option("--preempt", help="End services of lower priority if another finds no place.")
+    ] = False
+    quota: Annotated[
+        list[str] | None,
+        typer.Option("--quota", metavar="CLASS=PART", help="Most GPUs of a category or service. May be repeated."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ControlService:
+    """How the controller works on, and whom it answers."""
+
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Between two looks at the store.")
+    ] = 2.0
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve the page and the API there; needs --tokens."),
+    ] = None
+    tokens: Annotated[
+        Path | None, typer.Option("--tokens", metavar="FILE", help="Lines of a user's name and token, for --http.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """Where placements are deployed."""
+
+    artifacts: Annotated[
+        Path | None,
+        typer.Option("--artifacts", metavar="FOLDER", help="Deploy on Ray; compiled placements are kept there."),
+    ] = None
+    address: Annotated[
+        str | None, typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster, with --artifacts.")
+    ] = None
+    backend: Annotated[str, typer.Option("--backend", metavar="NAME", help="Of compiled placements: cuda or cpu.")] = (
+        "cuda"
+    )
+    pin: Annotated[bool, typer.Option("--pin", help="Deploy on the placement's servers, by Ray's labels.")] = False
+
+
 @command(cluster, "controller", f"{HOME}:Controlled")
 def controller(
     out: Output,
     *,
     on: ClusterOptions,
     store: Annotated[Path, typer.Option("--store", metavar="FILE.db", help="Made if it is not there.")],
-    allocator: Method = "anytime",
-    moves_per_hour: Annotated[
-        int, typer.Option("--moves-per-hour", metavar="N", help="Most moves, to empty drained parts and to make room.")
-    ] = 20,
-    defragment: Annotated[bool, typer.Option("--defragment", help="Move services so that more fit.")] = False,
-    preempt: Annotated[
-        bool, typer.Option("--preempt", help="End services of lower priority if another finds no place.")
-    ] = False,
-    quota: Annotated[
-        list[str] | None,
-        typer.Option("--quota", metavar="CLASS=PART", help="Most GPUs of a category or service. May be repeated."),
-    ] = None,
+    rules: ControlRules,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Bring the cluster to the wanted state, and end.")] = False,
-    interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", help="Between two looks at the store.")
-    ] = 2.0,
-    http: Annotated[
-        str | None,
-        typer.Option("--http", metavar="HOST:PORT", help="Serve the page and the API there; needs --tokens."),
-    ] = None,
-    tokens: Annotated[
-        Path | None, typer.Option("--tokens", metavar="FILE", help="Lines of a user's name and token, for --http.")
-    ] = None,
-    artifacts: Annotated[
-        Path | None,
-        typer.Option("--artifacts", metavar="FOLDER", help="Deploy on Ray; compiled placements are kept there."),
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster, with --artifacts.")
-    ] = None,
-    backend: Annotated[
-        str, typer.Option("--backend", metavar="NAME", help="Of compiled placements: cuda or cpu.")
-    ] = "cuda",
-    pin: Annotated[bool, typer.Option("--pin", help="Deploy on the placement's servers, by Ray's labels.")] = False,
+    service: ControlService,
+    ray: RayOptions,
 ) -> None:
     """Keep the cluster in the state that is wanted: place, end, move and revive services, until Ctrl-C.
 
@@ -85,6 +107,7 @@ def controller(
     from ..control.store import Store
     from ..search.cluster_state import ClusterState
 
+    interval, http, tokens = service.interval, service.http, service.tokens
     if not 0 < interval < float("inf"):
         raise InputError(f"--interval {interval}: seconds above 0 are allowed")
     if (http is None) != (tokens is None):
@@ -97,14 +120,14 @@ def controller(
     if opened.meta["digest"] != made.cluster.digest:
         raise InputError(f"{store} is the store of {opened.meta['cluster']!r}, another cluster")
     options = ControllerOptions(
-        allocator=allocator,
-        moves_per_hour=moves_per_hour,
-        defragment=defragment,
-        preempt=preempt,
-        admission=admission_rules(quota, None),
+        allocator=rules.allocator,
+        moves_per_hour=rules.moves_per_hour,
+        defragment=rules.defragment,
+        preempt=rules.preempt,
+        admission=admission_rules(rules.quota, None),
         lease_seconds=max(30.0, 5 * interval),
     )
-    driver = RayDriver(made.cluster, made.services, artifacts, address, backend, pin) if artifacts else PlanDriver()
+    driver = PlanDriver() if ray.artifacts is None else RayDriver(made.cluster, made.services, **vars(ray))
     loop = Controller(opened, lambda: ClusterState(made.cluster, services, made.search), driver, options)
     if dry_run:
         actions = loop.plan()
