@@ -12,13 +12,13 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CASES = {
     name: HERE / f"cases_{name}.py"
-    for name in ("networks", "operators", "libraries", "generation", "schedules", "variants")
+    for name in ("networks", "operators", "libraries", "recurrent", "generation", "schedules", "variants")
 }
 FOUR = "sm_80,sm_86,sm_89,sm_90"
 # Of each run, a process: what pytest is given, and the GPUs.
 RUNS = {
     "one GPU": (
-        ["tests/cuda", CASES["networks"], CASES["operators"], CASES["libraries"]]
+        ["tests/cuda", CASES["networks"], CASES["operators"], CASES["libraries"], CASES["recurrent"]]
         + ([CASES["generation"]] if THOROUGH else ["-k", "not pipeline"]),
         {"seed": 2},
     ),

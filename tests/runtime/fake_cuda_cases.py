@@ -313,6 +313,17 @@ def faults_name_their_cause() -> None:
     same(other.run(x), [expected])
 
 
+def a_kernel_of_two_gpus_is_refused() -> None:
+    builder = PlanBuilder("two", "cuda")
+    x, out = builder.argument("x", [4], "uint8"), builder.output([4], "uint8")
+    here, there = builder.arena(0, [4], "uint8"), builder.arena(1, [4], "uint8")
+    register("relay_sum", 1)
+    second = builder.kernel(0, "relay_sum", [here], [there], [builder.copy(x, here)])
+    builder.copy(there, out, [second])
+    module = builder.module()
+    expect(ExecutionError, "a kernel may touch one", lambda: module.run(np.zeros(4, "uint8")))
+
+
 def trace() -> str:
     """What streams did: ``H``, ``D``, ``K`` where a copy to a device, from one or a kernel began, small where it ended."""
     text = ctypes.create_string_buffer(1 << 20)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from fake_cuda_cases import calls, driver, expect, register, same, tvm_ffi
+from fake_cuda_cases import calls, driver, expect, main, register, same
 from runtime_plans import PlanBuilder
 
 from tvm_sched.errors import ExecutionError, InputError
@@ -207,6 +206,32 @@ def small_loads_become_one_copy() -> None:
                 same(gpu.run(x), cpu.run(x))
 
 
+def connections(module: ScheduledModule) -> str | None:
+    """What the driver finds in its environment at a module's first run."""
+    module.run(np.arange(64, dtype="uint8"))
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    found = getenv(b"CUDA_DEVICE_MAX_CONNECTIONS")
+    return None if found is None else str(found.decode())
+
+
+def few_streams_need_no_more_connections() -> None:
+    """Each connection makes opening a GPU slower."""
+    os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+    with tempfile.TemporaryDirectory() as name:
+        _, gpu = modules(Path(name))
+        assert connections(gpu) is None
+
+
+def many_streams_have_a_connection_each() -> None:
+    os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+    with tempfile.TemporaryDirectory() as name:
+        _, gpu = modules(Path(name))
+        gpu.configure(instances=4)
+        queues = gpu.plans()[0]["queues"]
+        assert connections(gpu) == str(4 * len(queues))
+
+
 def a_fork_reads_anew() -> None:
     """A child of a process that has begun to read, but has not opened a GPU, runs the model itself."""
     x = np.arange(64, dtype="uint8")
@@ -225,5 +250,4 @@ def a_fork_reads_anew() -> None:
 
 
 if __name__ == "__main__":
-    assert tvm_ffi
-    globals()[sys.argv[1]]()
+    main(globals())

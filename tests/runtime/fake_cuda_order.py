@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fake_cuda_cases import CALLBACK, Access, conflict, driver, main, modules, note_kernels, relay, same, view
 from fake_cuda_tensors import OnGpu, enter, new_stream
+from runtime_plans import PlanBuilder
 
 from tvm_sched.errors import ExecutionError
 
@@ -242,6 +243,29 @@ def peers_reach_what_their_direction_allows() -> None:
             forget()
             same(module.run(x), [expected])
             assert driver.fake_cuda_calls(b"copy between GPUs") == ((receiver, sender) in reached)
+
+
+def large_tensors_go_through_the_host_in_chunks() -> None:
+    """Each of the two pieces of pinned memory is used several times, which values alone need not show."""
+    size = 2 * (4 << 20) + 7
+    builder = PlanBuilder("chunks", "cuda")
+    builder.plan["queues"].append({"name": "results"})
+    x, out = builder.argument("x", [size], "uint8"), builder.output([size], "uint8")
+    here, there = builder.arena(0, [size], "uint8"), builder.arena(1, [size], "uint8")
+    builder.copy(there, out, [builder.copy(here, there, [builder.copy(x, here)])])
+    module, values = (
+        builder.module(),
+        [np.random.default_rng(seed).integers(0, 256, size, "uint8") for seed in range(2)],
+    )
+    for value in values:
+        same(module.run(value), [value])
+    assert driver.fake_cuda_calls(b"copy between GPUs") == 0
+    assert driver.fake_cuda_calls(b"cuMemcpyAsync") == 2 * (1 + 2 * 3 + 1)
+    for skip in (2, 4):  # a receiver's copy fails: what the sender has in hand is waited for
+        driver.fake_cuda_fail(b"cuMemcpyAsync", skip, UNKNOWN)
+        with pytest.raises(ExecutionError, match="CUDA_ERROR_UNKNOWN"):
+            module.run(values[0])
+        same(module.run(values[1]), [values[1]])
 
 
 CALLS = """

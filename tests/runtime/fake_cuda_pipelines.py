@@ -8,7 +8,7 @@ from typing import Any
 
 import fake_cuda_cases
 import numpy as np
-from fake_cuda_cases import as_bytes, driver, main, modules, same, trace
+from fake_cuda_cases import as_bytes, calls, driver, main, modules, same, trace
 
 from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.pipeline import plan_pipeline
@@ -89,6 +89,20 @@ def a_fault_fails_one_batch_of_a_pipeline() -> None:
     for result in results:
         if result is not failed:
             same(result.value(), cpu.run(*inputs))
+
+
+def a_run_that_cannot_mark_its_end_passes_its_turn() -> None:
+    """Whichever event is refused, one batch fails, and those after it are not kept waiting."""
+    cpu, made, inputs = pipeline(7, stages=1)
+    made.run([inputs])
+    before = calls("cuEventRecord")
+    made.run([inputs])
+    for skip in range(calls("cuEventRecord") - before):
+        driver.fake_cuda_fail(b"cuEventRecord", skip, 999)
+        first, second = made.run([inputs] * 2)
+        assert "CUDA_ERROR_UNKNOWN" in str(first.error or second.error)
+        (right,) = made.run([inputs])
+        same(right.value(), cpu.run(*inputs))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ CASES = {
         ("instances_share_parameters", 4, 0),
         ("faults_name_their_cause", 2, 1),
         ("too_few_gpus_say_what_to_do", 1, 1),
+        ("a_kernel_of_two_gpus_is_refused", 2, 1),
         ("a_fork_is_refused", 2, 1),
         ("images_are_launched_with_their_pointers", 2, 1),
     ],
@@ -36,6 +37,7 @@ CASES = {
         ("pipelines_equal_the_cpus", 1, 1),
         ("batches_arrive_and_leave_while_others_are_computed", 1, 1),
         ("a_fault_fails_one_batch_of_a_pipeline", 4, 1),
+        ("a_run_that_cannot_mark_its_end_passes_its_turn", 1, 1),
     ],
     "fake_cuda_tensors": [
         ("tensors_on_gpus_follow_the_callers_stream", 1, 1),
@@ -60,6 +62,7 @@ CASES = {
         ("graphs_are_checked_by_their_edges", 4, 1),
         ("independent_nodes_of_a_graph_come_in_any_order", 4, 1),
         ("pinned_memory_has_its_flags_and_its_limit", 4, 1),
+        ("large_tensors_go_through_the_host_in_chunks", 2, 0),
         ("peers_reach_what_their_direction_allows", 4, 2),
         ("peers_reach_what_their_direction_allows", 4, 3),
         ("a_failure_of_each_call_is_told_and_leaves_nothing", 4, 1),
@@ -71,6 +74,8 @@ CASES = {
         ("a_module_goes_before_its_parameters_are_read", 1, 1),
         ("preparation_opens_the_gpu_and_stages_say_so", 1, 1),
         ("small_loads_become_one_copy", 1, 1),
+        ("few_streams_need_no_more_connections", 1, 1),
+        ("many_streams_have_a_connection_each", 1, 1),
         ("a_fork_reads_anew", 1, 1),
     ],
     "fake_cuda_failures": [
@@ -83,6 +88,7 @@ CASES = {
         ("artifacts_are_healthy", 4, 1),
         ("faults_are_told", 4, 1),
         ("machines_are_described", 3, 0),
+        ("an_iommu_without_virtualisation_is_told", 2, 1),
     ],
 }
 """By script: cases, with the number of GPUs, and which of these reach each other's memory: 0 none, 1 all, 2 those of a pair

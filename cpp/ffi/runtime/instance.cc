@@ -99,6 +99,7 @@ void Instance::PrepareOnGpus(const Request& request, const Elsewhere& elsewhere,
   runnable.bound->Attach({}, {}, states_);
   const StageTimer timer("kernels");
   runnable.cuda->PrepareSteps(runnable.bound->preparations());
+  parameters.PinOthers();
 }
 
 void Instance::OpenDevices(const Plan& plan, const RunOptions& options,

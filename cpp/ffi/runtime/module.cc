@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <utility>
 
 #include "ffi/runtime/errors.h"
@@ -14,6 +15,7 @@
 #include "ffi/runtime/process.h"
 #include "ffi/runtime/serialize.h"
 #include "ffi/runtime/tensors.h"
+#include "runtime/cuda/driver.h"
 #include "runtime/machine.h"
 #include "runtime/plan_reader.h"
 #include "runtime/processor.h"
@@ -137,6 +139,21 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
   if (!metadata_json_.empty()) {
     const JsonCursor about = JsonCursor::Parse(metadata_json_, "metadata");
     if (auto run = about.OptionalField("run"); run) SetOptions(ReadOptions(*run, options_));
+  }
+  WantConnections();
+}
+
+void ScheduledModule::WantConnections() const {
+  for (const auto& plan : plans_) {
+    if (plan->backend != BackendKind::kCuda) continue;
+    // A stream for each queue of a device's kernels, and for each queue of copies.
+    std::map<int, int> streams;
+    for (int device : plan->queue_devices) ++streams[device];
+    int most = 0;
+    for (const auto& [device, count] : streams) {
+      if (device >= 0) most = std::max(most, count);
+    }
+    cuda::WantConnections((most + streams[-1]) * options_.instances);
   }
 }
 
@@ -538,6 +555,7 @@ void ScheduledModule::SetOptions(RunOptions options) {
   elsewhere_ = std::move(elsewhere);
   options_ = std::move(options);
   skipped_ = std::move(skipped);
+  WantConnections();
 }
 
 void ScheduledModule::Timeline(ffi::PackedArgs args, ffi::Any* result) {

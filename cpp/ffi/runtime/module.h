@@ -100,6 +100,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void AnnounceParameters() const;
   /// Let them lay out the parameters of a plan, where values are new since that was done last.
   void PrepareKernels(std::size_t plan);
+  /// Tell the driver, while it is not yet open, how many streams there will be on a GPU.
+  void WantConnections() const;
   /// Open the GPUs of the first plan and make ready what its first run needs, if all parameters are
   /// there. What goes wrong is left to that run to tell.
   void PrepareGpus();

@@ -144,6 +144,12 @@ void ParameterStore::Pin(const cuda::Devices& devices) {
   }
 }
 
+void ParameterStore::PinOthers() {
+  for (const Entry* entry : Needed()) {
+    if (entry->pinned) entry->pinned->PinOthers();
+  }
+}
+
 cuda::PinnedParameter ParameterStore::GetPinned(const std::string& name) const {
   const Entry& entry = entries_.at(name);
   return {entry.pinned, entry.pinned->At(entry.source), entry.spec.size()};

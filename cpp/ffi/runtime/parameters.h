@@ -45,8 +45,10 @@ class ParameterStore {
   /// Begin to read values that are new since the last call, in the order of the plans' steps. Needs
   /// no GPU.
   void Read();
-  /// Begin to read and pin what is new.
+  /// Begin to read what is new, and pin the first of it; PinOthers, or a step that waits for one,
+  /// begins to pin the others.
   void Pin(const cuda::Devices& devices);
+  void PinOthers();
   /// A value in the pinned memory, which may still have to be awaited.
   cuda::PinnedParameter GetPinned(const std::string& name) const;
   /// The value in memory of a device's GPU, copied there from the pinned one; it stays as long as

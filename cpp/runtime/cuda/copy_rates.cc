@@ -110,7 +110,7 @@ double MeasurePeerCopies(int from, int to, Bytes size) {
   if (!devices.Reaches(0, 1)) return 0;
   size = std::min(Fitting(from, size), Fitting(to, size));
   const auto source = devices.Allocate(0, size), target = devices.Allocate(1, size);
-  devices.Enter(0);
+  devices.Enter(1);  // as in a run, the receiver does it
   Direction direction(target.get(), source.get(), size);
   return Rates({&direction})[0];
 }

@@ -81,7 +81,9 @@ void CudaBackend::MakeStreams() {
     devices_->Enter(key.device);
     int least = 0, greatest = 0;
     Check(Driver().StreamPriorityRange(&least, &greatest), "asking for priorities failed");
-    // A copy that waits for a free engine holds up kernels elsewhere, so copies go first.
+    // The higher priority of copies is for those that a driver does by kernels: CUDA promises
+    // nothing of priorities for copies between the host and a GPU, which take turns on copy
+    // engines.
     const auto make_event = [] { return cuda::MakeEvent(cuda::kEventDisableTiming); };
     streams_.push_back({cuda::MakeStream(key.copies ? greatest : least), make_event(), key.device,
                         key.copies ? nullptr : std::make_shared<cuda::EventHandle>(make_event())});

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <utility>
@@ -61,9 +62,10 @@ std::string DescribeWith(const DriverApi& api, Result result) {
 }
 
 /// Streams share as many connections to a GPU as this says, 8 unless it is set, and then wait for
-/// each other; the driver reads it when it is initialised.
+/// each other; the driver reads it when it is initialised. Each one makes opening a GPU slower.
 constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
-constexpr const char* kMostConnections = "32";
+constexpr int kUsualConnections = 8, kMostConnections = 32;
+std::atomic<int> wanted_connections{0};
 
 /// A driver that checks the order; null until it is opened: who notes an access does not open it.
 std::atomic<const Library*> checking{nullptr};
@@ -74,7 +76,9 @@ struct Opened {
 
   Opened() {
     const StageTimer timer("driver");
-    setenv(kConnections, kMostConnections, /*overwrite=*/0);
+    if (const int wanted = wanted_connections.load(); wanted > kUsualConnections) {
+      setenv(kConnections, std::to_string(wanted).c_str(), /*overwrite=*/0);
+    }
     if (const Result result = library.api.Init(0); result != kSuccess) {
       throw CudaMissingError("the CUDA driver finds no usable device: cuInit gave " +
                              DescribeWith(library.api, result));
@@ -90,6 +94,13 @@ const Opened& TheDriver() {
 }
 
 }  // namespace
+
+void WantConnections(int streams) {
+  const int wanted = std::min(streams, kMostConnections);
+  int known = wanted_connections.load();
+  while (known < wanted && !wanted_connections.compare_exchange_weak(known, wanted)) {
+  }
+}
 
 CudaMissingError::CudaMissingError(std::string reason)
     : CudaError(reason + kRemedy), reason_(std::move(reason)) {}

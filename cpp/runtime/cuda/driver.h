@@ -40,6 +40,10 @@ class CudaMemoryError : public CudaError {
 /// after the first call, since CUDA does not survive a fork.
 const DriverApi& Driver();
 
+/// Tell, before the first call of Driver, how many streams there will be on one GPU, so that none
+/// has to wait for another that has nothing to do with it.
+void WantConnections(int streams);
+
 /// Throw CudaError unless `result` is success; `what` says what was tried.
 void Check(Result result, const std::string& what);
 

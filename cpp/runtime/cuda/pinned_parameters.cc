@@ -265,9 +265,14 @@ bool PinnedParameters::Pin(const Devices& devices) {
     }
     Set(piece, State::kPinned);
   }
-  const int most = std::min(pinning_.pinners, static_cast<int>(pieces_.size()));
-  for (int k = 0; k < most; ++k) threads_.emplace_back([this] { PinAll(); });
   return true;
+}
+
+void PinnedParameters::PinOthers() {
+  if (pinning_others_.exchange(true)) return;
+  const int most = std::min(pinning_.pinners, static_cast<int>(pieces_.size()));
+  const std::lock_guard lock(gate_->mutex);
+  for (int k = 0; k < most; ++k) threads_.emplace_back([this] { PinAll(); });
 }
 
 void PinnedParameters::PinAll() {
@@ -344,9 +349,9 @@ const PinnedParameters::Region& PinnedParameters::RegionOf(const std::byte* addr
   throw std::logic_error("an address is of no pinned parameter");
 }
 
-bool PinnedParameters::Await(const void* begin, Bytes size,
-                             const std::atomic<bool>& stopped) const {
+bool PinnedParameters::Await(const void* begin, Bytes size, const std::atomic<bool>& stopped) {
   if (left_.load() == 0 || size.count == 0) return true;
+  PinOthers();
   constexpr std::chrono::milliseconds kLook{20};
   const auto* address = static_cast<const std::byte*>(begin);
   const Region& region = RegionOf(address);
@@ -365,7 +370,7 @@ bool PinnedParameters::Await(const void* begin, Bytes size,
   return true;
 }
 
-void PinnedParameters::Await(const void* begin, Bytes size) const {
+void PinnedParameters::Await(const void* begin, Bytes size) {
   const std::atomic<bool> never{false};
   Await(begin, size, never);
 }

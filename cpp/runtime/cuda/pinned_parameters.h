@@ -55,16 +55,19 @@ class PinnedParameters {
 
   /// False in a process that was forked from the one that reads.
   bool OfThisProcess() const;
-  /// Begin to pin, for all GPUs. False where memory cannot be pinned in this way here.
+  /// Pin the first piece, for all GPUs. False where memory cannot be pinned in this way here.
   bool Pin(const Devices& devices);
+  /// Begin to pin all others. The driver does little else meanwhile: what has to be made first,
+  /// such as streams, is made before. The first Await begins, too.
+  void PinOthers();
 
   // After Pin:
   /// Where a source lies.
   std::byte* At(int source) const;
   /// Wait until a range is read and pinned; false where `stopped` was set before. Throws what went
   /// wrong.
-  bool Await(const void* begin, Bytes size, const std::atomic<bool>& stopped) const;
-  void Await(const void* begin, Bytes size) const;
+  bool Await(const void* begin, Bytes size, const std::atomic<bool>& stopped);
+  void Await(const void* begin, Bytes size);
   /// Whether a range lies in one pinned piece, so that one copy may read it.
   bool InOnePiece(const void* begin, Bytes size) const;
   /// Call `part` for each part of a range that lies in one pinned piece: a copy may not cross from
@@ -128,7 +131,7 @@ class PinnedParameters {
   std::vector<std::thread> threads_;
   std::atomic<std::size_t> next_read_{0}, next_pin_{0};
   std::atomic<std::size_t> left_{0};  // pieces that are not pinned
-  std::atomic<bool> stopping_{false};
+  std::atomic<bool> stopping_{false}, pinning_others_{false};
   /// A pointer, so that a forked child can leave it behind: its parent's threads may hold it.
   struct Gate {
     std::mutex mutex;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -13,6 +13,8 @@ from .attached_commands import START
 from .model_options import ShapeOptions
 from .output import Output
 from .registration import app, command
+
+Backend = Literal["cpu", "cuda"]
 
 
 @command(app, "inspect", ".relax.inspection:Inspection", panel=START, apart=True)
@@ -26,6 +28,10 @@ def inspect(
         ),
     ],
     given: ShapeOptions,
+    backend: Annotated[
+        Backend,
+        typer.Option(help="cuda: also look whether GPUs have a kernel for each operator, and which run on one thread."),
+    ] = "cpu",
 ) -> None:
     """Say what a model takes, gives and is made of, and what would be refused, without compiling it.
 
@@ -34,6 +40,7 @@ def inspect(
 
     $ tvm-sched inspect model.onnx
     $ tvm-sched inspect bert.onnx --shape batch=1 --shape tokens=128 --json
+    $ tvm-sched inspect model.onnx --backend cuda
     $ tvm-sched inspect model.so
     """
     from ..problem_sources import decoder_config, is_problem
@@ -51,7 +58,7 @@ def inspect(
         with out.step(f"Inspecting {model.name}"):
             from ..relax.inspection import inspect_model
 
-            inspection = inspect_model(model, sets[0] if sets else None, constants)
+            inspection = inspect_model(model, sets[0] if sets else None, constants, backend=backend)
     from ..report.contents import inspection_tables, verdict
 
     for note in inspection.notes:

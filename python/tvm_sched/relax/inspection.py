@@ -70,7 +70,12 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def inspect_model(
-    model: Any, input_shapes: InputShapes | None = None, constants: Constants | None = None, name: str | None = None
+    model: Any,
+    input_shapes: InputShapes | None = None,
+    constants: Constants | None = None,
+    name: str | None = None,
+    *,
+    backend: str = "cpu",
 ) -> Inspection:
     """Inspect a model without compiling it.
 
@@ -79,12 +84,17 @@ def inspect_model(
     model, input_shapes, constants, name
         As for `load_model`. If no dimension is open, or shapes are given, the model is imported with the first
         combination of sizes, which shows all refusals.
+    backend : {"cpu", "cuda"}
+        ``"cuda"``: an imported model is also lowered to kernels; ``refused`` names those that have none for GPUs, and
+        ``notes`` those that run on one thread of a GPU.
 
     Raises
     ------
     InputError
-        The model cannot be read, or a shape or constant does not fit its inputs.
+        The model cannot be read, a shape or constant does not fit its inputs, or there is no such backend.
     """
+    if backend not in ("cpu", "cuda"):
+        raise InputError(f"backend is {backend!r}, expected 'cpu' or 'cuda'")
     from tvm_frontends.errors import ModelWarning  # imports TVM, which readers of an `Inspection` need not have
     from tvm_frontends.relax_modules import describe_module
     from tvm_frontends.shapes import symbols_of
@@ -95,6 +105,7 @@ def inspect_model(
     source = open_model(model, name)
     contents = source.describe()
     refused, notes, needs = [Refusal(node, why) for node, why in contents.refused], [], ""
+    slow: list[str] = []
     imported: ImportedModel | None = None
     try:
         combinations = source.combinations(input_shapes, constants)
@@ -112,7 +123,9 @@ def inspect_model(
                 why = _without_source(str(error), source)
                 named = [Refusal(node, reason) for node, reason in contents.refused if node in why]
                 refused = named or [Refusal("", why)]
-        notes = [str(warning.message) for warning in caught if issubclass(warning.category, ModelWarning)]
+            if imported is not None and backend == "cuda":
+                refused, slow = _on_gpus(imported)
+        notes = [str(warning.message) for warning in caught if issubclass(warning.category, ModelWarning)] + slow
     description = contents
     if imported is not None and not (contents.operators and contents.outputs):
         description = describe_module(imported)
@@ -132,6 +145,21 @@ def inspect_model(
         notes=notes,
         seconds=round(time.perf_counter() - begin, 3),
     )
+
+
+def _on_gpus(imported: ImportedModel) -> tuple[list[Refusal], list[str]]:
+    """What GPUs do not compute of a model, and notes on what they compute slowly."""
+    from .api import model_with_name
+    from .gpu_support import check_for_gpus
+
+    support = check_for_gpus(model_with_name(imported))
+    slow = support.one_thread
+    shown = ", ".join(slow[:8]) + (f" and {len(slow) - 8} more" if len(slow) > 8 else "")
+    note = (
+        f"without loops for GPUs, so that one thread of a GPU runs them, which is right but slow: {shown}; compile for "
+        "CPUs, or leave these operators out of the model"
+    )
+    return [Refusal(kernel, reason) for kernel, reason in support.refused.items()], [note] if slow else []
 
 
 def _tensor(item: DeclaredInput) -> Tensor:

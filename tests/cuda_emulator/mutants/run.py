@@ -2,20 +2,21 @@
 
 ``mutants.toml`` has the records: a file, a piece of it that occurs once, what stands in its place, and what that breaks. A
 record that no longer applies fails the command, too. Of C++ the one object is compiled anew and the library is linked in a
-folder of its own, which ``TVM_SCHED_LIBRARY`` names; the objects of the last build (``make build``) are the others.
+folder of its own, which ``TVM_SCHED_LIBRARY`` names; the objects of the last build (``make build``) are the others. A run
+that was ended goes on where it was, as long as no source and no test has changed.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import hashlib
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,7 @@ one fails. A mutant that passes all tests fails the command, and so does a recor
 
     make mutants
 
-{caught} of {count} mutants were caught, in {minutes:.0f} minutes on 2 cores that other work shared. *Order*: two operations
+{caught} of {count} mutants were caught, on 2 cores that other work shared. *Order*: two operations
 touch the same bytes and nothing orders them, which the emulated driver tells whatever the values are. *Values*: results are
 wrong. *Refused*: the driver or the runtime refuses a call. *Assertion*: a test expects something else. *Time*: the tests
 hang.
@@ -187,19 +188,35 @@ def _reason(said: str) -> str:
     return "assertion"
 
 
-def outcome_of(number: int, mutant: Mutant, folder: Path) -> Outcome:
-    """Build and run one mutant."""
+def outcome_of(number: int, mutant: Mutant, folder: Path, key: str) -> Outcome:
+    """Build and run one mutant, or return what was found of it before; survivors run again."""
     here = folder / str(number)
+    known = folder / f"{hashlib.sha256(msgspec.json.encode([key, mutant])).hexdigest()[:24]}.json"
+    if known.exists():
+        return msgspec.json.decode(known.read_bytes(), type=Outcome)
     try:
-        return run(mutant, build(mutant, here))
+        outcome = run(mutant, build(mutant, here))
     finally:
         shutil.rmtree(here, ignore_errors=True)
+    if outcome.how:
+        known.write_bytes(msgspec.json.encode(outcome))
+    return outcome
 
 
-def page(mutants: list[Mutant], outcomes: list[Outcome], took: float) -> str:
+def state_of_sources() -> str:
+    """A digest of all that a mutant's result depends on."""
+    found = hashlib.sha256()
+    for folder in ("cpp", "tests/runtime", "tests/cuda_emulator", "tests/cuda", "python/tvm_sched/relax/lower"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".cc", ".h", ".cuh", ".py") and path != Path(__file__):
+                found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def page(mutants: list[Mutant], outcomes: list[Outcome]) -> str:
     """The table of results."""
     caught = sum(bool(o.how) for o in outcomes)
-    lines = [HEAD.format(caught=caught, count=len(mutants), minutes=took / 60)]
+    lines = [HEAD.format(caught=caught, count=len(mutants))]
     for mutant, outcome in zip(mutants, outcomes, strict=True):
         how = "time" if outcome.caught_by == "the limit of time" else outcome.how or "**survived**"
         lines.append(f"| {mutant.breaks} | `{mutant.file.split('/')[-1]}` | {outcome.caught_by} | {how} |")
@@ -218,16 +235,16 @@ def main() -> None:
         print(f"{len(mutants)} records apply")
         return
     folder = BUILD / "mutants"
-    began = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
-        waiting = [pool.submit(outcome_of, n, mutant, folder) for n, mutant in enumerate(mutants)]
+        key = state_of_sources()
+        waiting = [pool.submit(outcome_of, n, mutant, folder, key) for n, mutant in enumerate(mutants)]
         for mutant, future in zip(mutants, waiting, strict=True):
             outcome = future.result()
             print(f"{outcome.how or 'SURVIVED'}: {mutant.file}: {mutant.breaks}: {outcome.caught_by}", flush=True)
     outcomes = [future.result() for future in waiting]
     survivors = [m for m, o in zip(mutants, outcomes, strict=True) if not o.how]
     if not asked.only:
-        PAGE.write_text(page(mutants, outcomes, time.monotonic() - began))
+        PAGE.write_text(page(mutants, outcomes))
     if survivors:
         sys.exit(f"{len(survivors)} of {len(mutants)} mutants survived")
     print(f"all of {len(mutants)} mutants were caught")

@@ -34,6 +34,38 @@ def node_model(operator: str, values: list[Any], inputs: list[int], outputs: int
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+EVERYTHING = ("bias", "lengths", "first_h", "first_c", "peepholes")
+
+
+def recurrent_values(
+    operator: str, shape: tuple[int, int, int, int], directions: int, given: tuple[str, ...], batch_first: bool = False
+) -> tuple[list[Any], list[int]]:
+    """Inputs of a recurrent node, and which are inputs of the model; steps, batch, input size, hidden units."""
+    random = np.random.default_rng(0)
+    steps, batch, size, hidden = shape
+    gates = GATES[operator]
+
+    def numbers(*dims: int) -> Any:
+        return (random.standard_normal(dims) / np.sqrt(dims[-1])).astype("float32")
+
+    state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
+    optional = {
+        "bias": numbers(directions, 2 * gates * hidden),
+        "lengths": random.integers(1, steps + 1, batch).astype("int32"),
+        "first_h": numbers(*state),
+        "first_c": numbers(*state),
+        "peepholes": numbers(directions, 3 * hidden),
+    }
+    names = ["bias", "lengths", "first_h", *(["first_c", "peepholes"] if operator == "LSTM" else [])]
+    x = numbers(batch, steps, size) if batch_first else numbers(steps, batch, size)
+    values = [x, numbers(directions, gates * hidden, size), numbers(directions, gates * hidden, hidden)]
+    values += [optional[name] if name in given else None for name in names]
+    while values[-1] is None:
+        values.pop()
+    return values, [k for k in (0, 4, 5, 6) if k < len(values) and values[k] is not None]
+
+
 def run_both(
     operator: str, values: list[Any], inputs: list[int], outputs: int = 1, processor: str = "native", **attributes: Any
 ) -> tuple[list[Any], list[Any], Any]:

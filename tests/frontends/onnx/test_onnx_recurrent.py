@@ -12,38 +12,7 @@ import tvm_sched.relax
 from tvm_frontends.kernels.recurrent import make_activation
 from tvm_sched.errors import InputError
 
-from .single_node import check_close, node_model, run_both
-
-GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-EVERYTHING = ("bias", "lengths", "first_h", "first_c", "peepholes")
-
-
-def _values(
-    operator: str, shape: tuple[int, int, int, int], directions: int, given: tuple[str, ...], batch_first: bool = False
-) -> tuple[list[Any], list[int]]:
-    """Inputs of a node, and which of them are inputs of the model; steps, batch, input size, hidden units."""
-    random = np.random.default_rng(0)
-    steps, batch, size, hidden = shape
-    gates = GATES[operator]
-
-    def numbers(*dims: int) -> Any:
-        return (random.standard_normal(dims) / np.sqrt(dims[-1])).astype("float32")
-
-    state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
-    optional = {
-        "bias": numbers(directions, 2 * gates * hidden),
-        "lengths": random.integers(1, steps + 1, batch).astype("int32"),
-        "first_h": numbers(*state),
-        "first_c": numbers(*state),
-        "peepholes": numbers(directions, 3 * hidden),
-    }
-    names = ["bias", "lengths", "first_h", *(["first_c", "peepholes"] if operator == "LSTM" else [])]
-    x = numbers(batch, steps, size) if batch_first else numbers(steps, batch, size)
-    values = [x, numbers(directions, gates * hidden, size), numbers(directions, gates * hidden, hidden)]
-    values += [optional[name] if name in given else None for name in names]
-    while values[-1] is None:
-        values.pop()
-    return values, [k for k in (0, 4, 5, 6) if k < len(values) and values[k] is not None]
+from .single_node import EVERYTHING, check_close, node_model, recurrent_values, run_both
 
 
 @pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
@@ -61,7 +30,7 @@ def _values(
 def test_like_onnx_runtime(
     operator: str, shape: Any, direction: str, given: tuple[str, ...], attributes: dict[str, Any]
 ) -> None:
-    values, inputs = _values(operator, shape, 2 if direction == "bidirectional" else 1, given)
+    values, inputs = recurrent_values(operator, shape, 2 if direction == "bidirectional" else 1, given)
     outputs = 3 if operator == "LSTM" else 2
     mine, right, _ = run_both(
         operator, values, inputs, outputs, hidden_size=shape[3], direction=direction, **attributes
@@ -71,7 +40,7 @@ def test_like_onnx_runtime(
 
 @pytest.mark.parametrize("given", [(), ("bias", "first_h", "lengths")])
 def test_reset_after_the_product(given: tuple[str, ...]) -> None:
-    values, inputs = _values("GRU", (5, 2, 6, 20), 2, given)
+    values, inputs = recurrent_values("GRU", (5, 2, 6, 20), 2, given)
     mine, right, _ = run_both(
         "GRU", values, inputs, 2, hidden_size=20, direction="bidirectional", linear_before_reset=1
     )
@@ -79,7 +48,7 @@ def test_reset_after_the_product(given: tuple[str, ...]) -> None:
 
 
 def test_input_and_forget_gate_coupled() -> None:
-    values, inputs = _values("LSTM", (5, 2, 6, 20), 1, EVERYTHING)
+    values, inputs = recurrent_values("LSTM", (5, 2, 6, 20), 1, EVERYTHING)
     mine, right, _ = run_both("LSTM", values, inputs, 3, hidden_size=20, input_forget=1)
     check_close(mine, right, 2e-6)
 
@@ -100,13 +69,13 @@ def test_input_and_forget_gate_coupled() -> None:
     ],
 )
 def test_activations(name: str, constants: dict[str, Any]) -> None:
-    values, inputs = _values("RNN", (4, 2, 3, 4), 1, ("bias", "first_h"))
+    values, inputs = recurrent_values("RNN", (4, 2, 3, 4), 1, ("bias", "first_h"))
     mine, right, _ = run_both("RNN", values, inputs, 2, hidden_size=4, activations=[name], **constants)
     check_close(mine, right, 2e-6)
 
 
 def test_constants_go_to_the_functions_that_take_them() -> None:
-    values, inputs = _values("RNN", (5, 2, 6, 20), 2, ("bias",))
+    values, inputs = recurrent_values("RNN", (5, 2, 6, 20), 2, ("bias",))
     constants = {"activation_alpha": [0.2, 0.4], "activation_beta": [0.3]}
     mine, right, _ = run_both(
         "RNN", values, inputs, 2, hidden_size=20, direction="bidirectional", activations=["LeakyRelu", "Affine"], **constants
@@ -123,7 +92,7 @@ def _declare(model: Any, *shapes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
 def test_batch_first_is_the_same_transposed(operator: str) -> None:
     """ONNX Runtime refuses ``layout`` 1, so the other layout is what it is compared with."""
-    values, inputs = _values(operator, (5, 2, 6, 8), 1, ("bias", "first_h", "first_c"))
+    values, inputs = recurrent_values(operator, (5, 2, 6, 8), 1, ("bias", "first_h", "first_c"))
     swapped = [v if v is None or k in (1, 2, 3) else v.transpose(1, 0, 2) for k, v in enumerate(values)]
     outputs = 3 if operator == "LSTM" else 2
     results = []
@@ -141,7 +110,7 @@ def test_batch_first_is_the_same_transposed(operator: str) -> None:
 
 def test_two_operators_for_a_hundred_steps() -> None:
     """Weights are packed when the model is compiled; the operations that are counted are those of the products."""
-    values, inputs = _values("LSTM", (100, 1, 16, 32), 1, ("bias",))
+    values, inputs = recurrent_values("LSTM", (100, 1, 16, 32), 1, ("bias",))
     mine, right, compiled = run_both("LSTM", values, inputs, 3, hidden_size=32)
     check_close(mine, right, 2e-6)
     kernel = next(o for o in compiled.problem.graph.operators if o.kind == "lstm_layer")
@@ -151,7 +120,7 @@ def test_two_operators_for_a_hundred_steps() -> None:
 
 
 def test_activation_without_default_is_refused() -> None:
-    values, inputs = _values("RNN", (4, 2, 3, 4), 1, ())
+    values, inputs = recurrent_values("RNN", (4, 2, 3, 4), 1, ())
     model = node_model("RNN", values, inputs, 1, hidden_size=4, activations=["Affine"])
     _declare(model, (4, 1, 2, 4))
     with pytest.raises(InputError, match=r"RNN \(node 'node'\).*'Affine' needs alpha and beta"):

@@ -2,6 +2,7 @@
 
 from .cell import GATES, Cell
 from .cell_activations import Activation, make_activation, takes_alpha, takes_beta
+from .kernel import gpu_recurrent_kernel
 from .layer import Weights, emit_direction
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Cell",
     "Weights",
     "emit_direction",
+    "gpu_recurrent_kernel",
     "make_activation",
     "takes_alpha",
     "takes_beta",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
@@ -32,10 +33,40 @@ def recurrent_kernel(cell: Cell) -> tirx.PrimFunc:
 
     The axis of one element is that of the directions in ONNX: nothing is copied to add it.
     """
+    return _function(cell, _Writer)
+
+
+CELL = "tvm_frontends.recurrent_cell"
+"""Attribute of the kernel: its `Cell` as JSON, from which a kernel for GPUs is made."""
+_MOST_THREADS, _SHARED_BYTES = 1024, 48 << 10
+
+
+def gpu_recurrent_kernel(kernel: tirx.PrimFunc) -> tirx.PrimFunc | None:
+    """Make a kernel for GPUs in place of one of `recurrent_kernel`, with the same arguments.
+
+    A block computes one sequence and a thread one hidden unit, or every n-th. States are in the block's shared memory, so
+    that the steps need no further launch.
+
+    Returns
+    -------
+    PrimFunc or None
+        None if ``kernel`` is no recurrent layer, or has more hidden units than fit into shared memory.
+    """
+    text = kernel.attrs.get(CELL) if kernel.attrs else None
+    if text is None:
+        return None
+    cell = msgspec.json.decode(str(text), type=Cell)
+    if _BlockWriter.shared_bytes(cell) > _SHARED_BYTES:
+        return None
+    return _function(cell, _BlockWriter)
+
+
+def _function(cell: Cell, writer: type[_Writer]) -> tirx.PrimFunc:
     with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
         T.func_name(f"{cell.kind}_layer")
-        T.func_attr({"op_pattern": 8, "tirx.noalias": True})  # opaque: nothing is fused into it
-        _Writer(cell).write()
+        # Opaque: nothing is fused into it.
+        T.func_attr({"op_pattern": 8, "tirx.noalias": True, CELL: msgspec.json.encode(cell).decode()})
+        writer(cell).write()
     return builder.get()
 
 
@@ -44,7 +75,6 @@ class _Writer:
 
     def __init__(self, cell: Cell) -> None:
         c = self.cell = cell
-        padded = c.blocks * c.units
         self.x = self._arg("x", (c.steps * c.batch, c.blocks * c.gates * c.units))
         self.weights = [
             self._arg(f"weights{k}", (c.blocks, c.hidden, (to - start) * c.units), c.weights)
@@ -59,25 +89,33 @@ class _Writer:
         self.y = self._arg("y", (c.steps, 1, c.batch, c.hidden))
         self.last_h = self._arg("last_h", (1, c.batch, c.hidden))
         self.last_c = self._arg("last_c", (1, c.batch, c.hidden)) if c.kind == "lstm" else None
-        self.h = T.alloc_buffer((2, c.batch, padded), c.dtype)
-        self.c: Any = T.alloc_buffer((c.batch, padded), c.dtype) if c.kind == "lstm" else None
+
+    def _allocate(self, batch: int, padded: int, sums: tuple[int, int], scope: str) -> None:
+        """Make the memory of the states and sums."""
+        c = self.cell
         two_phases = len(c.phases) > 1
-        self.reset: Any = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
-        self.update: Any = T.alloc_buffer((c.batch, padded), c.dtype) if two_phases else None
-        self.rounded: Any = T.alloc_buffer((c.batch, c.hidden), c.dtype) if c.rounded_state else None
-        self.range: Any = T.alloc_buffer((2,), c.dtype) if c.rounded_state else None
-        self.sums = T.alloc_buffer(
-            (c.rows, max(to - start for start, to in c.phases) * c.units), c.dtype, scope="local"
-        )
+        self.h = T.alloc_buffer((2, batch, padded), c.dtype, scope=scope)
+        self.c: Any = T.alloc_buffer((batch, padded), c.dtype, scope=scope) if c.kind == "lstm" else None
+        self.reset: Any = T.alloc_buffer((batch, padded), c.dtype, scope=scope) if two_phases else None
+        self.update: Any = T.alloc_buffer((batch, padded), c.dtype, scope=scope) if two_phases else None
+        self.rounded: Any = T.alloc_buffer((batch, padded), c.dtype, scope=scope) if c.rounded_state else None
+        self.range: Any = T.alloc_buffer((2,), c.dtype, scope="local") if c.rounded_state else None
+        self.sums = T.alloc_buffer(sums, c.dtype, scope="local")
 
     def _arg(self, name: str, shape: tuple[int, ...], dtype: str = "") -> Any:
         return T.arg(name, T.buffer(shape, dtype or self.cell.dtype))
 
+    def _number(self, value: float) -> Any:
+        return tirx.const(value, self.cell.dtype)
+
     def _zero(self) -> Any:
-        return tirx.const(0, self.cell.dtype)
+        return self._number(0)
 
     def write(self) -> None:
         """All steps, from the first state to the last."""
+        cell = self.cell
+        columns = max(to - start for start, to in cell.phases) * cell.units
+        self._allocate(cell.batch, cell.blocks * cell.units, (cell.rows, columns), "global")
         self._copy_states(self.first_h, self.first_c, inward=True)
         if self.lengths is not None:
             with T.grid(self.cell.steps, self.cell.batch) as (step, b), T.serial(self.cell.hidden) as unit:
@@ -94,13 +132,16 @@ class _Writer:
         self._copy_states(self.last_h, self.last_c, inward=False)
 
     def _copy_states(self, h: Any, c: Any, *, inward: bool) -> None:
-        parity = 0 if inward else self.cell.steps % 2
         with T.grid(self.cell.batch, self.cell.hidden) as (b, unit):
-            for outer, inner, index in ((h, self.h, [parity, b, unit]), (c, self.c, [b, unit])):
-                if outer is not None and inward:
-                    T.buffer_store(inner, outer[0, b, unit], index)
-                elif outer is not None:
-                    T.buffer_store(outer, inner[tuple(index)], [0, b, unit])
+            self._copy_unit(h, c, b, unit, inward=inward)
+
+    def _copy_unit(self, h: Any, c: Any, b: Any, unit: Any, *, inward: bool) -> None:
+        parity, own = 0 if inward else self.cell.steps % 2, self._row(b)
+        for outer, inner, index in ((h, self.h, [parity, own, unit]), (c, self.c, [own, unit])):
+            if outer is not None and inward:
+                T.buffer_store(inner, outer[0, b, unit], index)
+            elif outer is not None:
+                T.buffer_store(outer, inner[tuple(index)], [0, b, unit])
 
     def _multiply(self, phase: int, step: Any, block: Any, group: Any) -> None:
         """Sums of the state times the weights of a block's gates, for a few sequences."""
@@ -125,27 +166,38 @@ class _Writer:
                 T.buffer_store(self.sums, self.sums[row, column] * self.factors[block, column], [row, column])
 
     def _state(self, step: Any, b: Any, k: Any) -> Any:
-        return self.h[step % 2, b, k] if self.rounded is None else self.rounded[b, k]
+        own = self._row(b)
+        return self.h[step % 2, own, k] if self.rounded is None else self.rounded[own, k]
+
+    def _row(self, b: Any) -> Any:
+        """Where the states of a sequence lie."""
+        return b
+
+    def _column(self, gate: Any, u: Any) -> Any:
+        """Where the sum of a gate of a block's unit lies."""
+        return gate * self.cell.units + u
 
     def _round_state(self, step: Any) -> None:
         """Each sequence's state in 255 steps of its range, which holds 0, as ``DynamicQuantizeLinear`` makes them."""
-
-        def number(value: float) -> Any:
-            return tirx.const(value, self.cell.dtype)
-
         with T.serial(self.cell.batch) as b:
-            for end in range(2):
-                T.buffer_store(self.range, number(0), [end])
+            scale, zero = self._range_of(step, b)
             with T.serial(self.cell.hidden) as k:
-                for end, extreme in enumerate((tirx.min, tirx.max)):
-                    T.buffer_store(self.range, extreme(self.range[end], self.h[step % 2, b, k]), [end])
-            width = self.range[1] - self.range[0]
-            scale = T.Bind(tirx.Select(width > number(0), width / number(255), number(1)))
-            zero = T.Bind(tirx.nearbyint(-self.range[0] / scale))
-            with T.serial(self.cell.hidden) as k:
-                whole = tirx.nearbyint(self.h[step % 2, b, k] / scale) + zero
-                whole = tirx.min(tirx.max(whole, number(0)), number(255))
-                T.buffer_store(self.rounded, (whole - zero) * scale, [b, k])
+                T.buffer_store(self.rounded, self._rounded_value(step, b, k, scale, zero), [b, k])
+
+    def _range_of(self, step: Any, own: Any) -> tuple[Any, Any]:
+        """The size of a step and the number of the one that is 0."""
+        for end in range(2):
+            T.buffer_store(self.range, self._zero(), [end])
+        with T.serial(self.cell.hidden) as k:
+            for end, extreme in enumerate((tirx.min, tirx.max)):
+                T.buffer_store(self.range, extreme(self.range[end], self.h[step % 2, own, k]), [end])
+        width = self.range[1] - self.range[0]
+        scale = T.Bind(tirx.Select(width > self._zero(), width / self._number(255), self._number(1)))
+        return scale, T.Bind(tirx.nearbyint(-self.range[0] / scale))
+
+    def _rounded_value(self, step: Any, own: Any, k: Any, scale: Any, zero: Any) -> Any:
+        whole = tirx.nearbyint(self.h[step % 2, own, k] / scale) + zero
+        return (tirx.min(tirx.max(whole, self._zero()), self._number(255)) - zero) * scale
 
     def _gates(self, phase: int, step: Any, block: Any, b: Any, row: Any) -> None:
         """New states of a block's units; a sequence that has ended keeps its states."""
@@ -182,14 +234,14 @@ class _Writer:
             T.buffer_store(self.y, self.h[(step + 1) % 2, b, unit], [self._time(step, b), 0, b, unit])
 
     def _new_state(self, phase: int, step: Any, time: Any, block: Any, b: Any, row: Any, u: Any) -> None:
-        unit = block * self.cell.units + u
+        unit, own = block * self.cell.units + u, self._row(b)
         start = self.cell.phases[phase][0]
 
         def given(gate: int) -> Any:
             return self.x[time * self.cell.batch + b, (block * self.cell.gates + gate) * self.cell.units + u]
 
         def recurrent(gate: int) -> Any:
-            return self.sums[row, (gate - start) * self.cell.units + u]
+            return self.sums[row, self._column(gate - start, u)]
 
         if self.cell.kind == "lstm":
             new = self._lstm([given(g) + recurrent(g) for g in range(4)], block, b, u)
@@ -198,25 +250,25 @@ class _Writer:
         elif self.cell.linear_before_reset:
             update, reset = (self.cell.activations[0](self._clip(given(g) + recurrent(g))) for g in range(2))
             update, reset = T.Bind(update), T.Bind(reset)
-            new = self._mix(update, given(2) + reset * (recurrent(2) + self.bias[block, u]), step, b, unit)
+            new = self._mix(update, given(2) + reset * (recurrent(2) + self.bias[block, u]), step, own, unit)
         elif phase == 0:
-            T.buffer_store(self.update, self.cell.activations[0](self._clip(given(0) + recurrent(0))), [b, unit])
+            T.buffer_store(self.update, self.cell.activations[0](self._clip(given(0) + recurrent(0))), [own, unit])
             reset = self.cell.activations[0](self._clip(given(1) + recurrent(1)))
-            T.buffer_store(self.reset, reset * self.h[step % 2, b, unit], [b, unit])
+            T.buffer_store(self.reset, reset * self.h[step % 2, own, unit], [own, unit])
             return
         else:
-            new = self._mix(self.update[b, unit], given(2) + recurrent(2), step, b, unit)
-        T.buffer_store(self.h, new, [(step + 1) % 2, b, unit])
+            new = self._mix(self.update[own, unit], given(2) + recurrent(2), step, own, unit)
+        T.buffer_store(self.h, new, [(step + 1) % 2, own, unit])
 
-    def _mix(self, update: Any, hidden: Any, step: Any, b: Any, unit: Any) -> Any:
+    def _mix(self, update: Any, hidden: Any, step: Any, own: Any, unit: Any) -> Any:
         """The GRU's state: the old one where the update gate is open, else the new one."""
         hidden = T.Bind(self.cell.activations[1](self._clip(hidden)))
-        return hidden + update * (self.h[step % 2, b, unit] - hidden)
+        return hidden + update * (self.h[step % 2, own, unit] - hidden)
 
     def _lstm(self, gates: list[Any], block: Any, b: Any, u: Any) -> Any:
         f, g, h = self.cell.activations
-        unit = block * self.cell.units + u
-        state = T.Bind(self.c[b, unit])
+        place = [self._row(b), block * self.cell.units + u]
+        state = T.Bind(self.c[tuple(place)])
 
         def peep(gate: int, value: Any) -> Any:  # peepholes of the input, output and forget gate
             return gates[gate] + self.peepholes[block, gate, u] * value if self.peepholes is not None else gates[gate]
@@ -224,7 +276,7 @@ class _Writer:
         taken = T.Bind(f(self._clip(peep(0, state))))
         kept = tirx.const(1, self.cell.dtype) - taken if self.cell.input_forget else f(self._clip(peep(2, state)))
         new = T.Bind(kept * state + taken * g(self._clip(gates[3])))
-        T.buffer_store(self.c, new, [b, unit])
+        T.buffer_store(self.c, new, place)
         return f(self._clip(peep(1, new))) * h(new)
 
     def _clip(self, value: Any) -> Any:
@@ -232,3 +284,93 @@ class _Writer:
             return value
         bound = tirx.const(self.cell.clip, self.cell.dtype)
         return tirx.max(tirx.min(value, bound), -bound)
+
+
+class _BlockWriter(_Writer):
+    """Writes the kernel for a GPU. Its threads divide the (filled up) hidden units, so that all meet at each barrier."""
+
+    @classmethod
+    def shared_bytes(cls, cell: Cell) -> int:
+        """Bytes of shared memory of a block."""
+        states = 2 + (cell.kind == "lstm") + 2 * (len(cell.phases) > 1) + cell.rounded_state
+        return states * cell.blocks * cell.units * (8 if cell.dtype == "float64" else 4)
+
+    def _row(self, b: Any) -> Any:
+        return 0
+
+    def _column(self, gate: Any, u: Any) -> Any:
+        return gate
+
+    def write(self) -> None:
+        """All steps of a block's sequence."""
+        cell = self.cell
+        padded = cell.blocks * cell.units
+        threads = max(count for count in range(1, min(padded, _MOST_THREADS) + 1) if padded % count == 0)
+        with (
+            T.thread_binding(cell.batch, thread="blockIdx.x") as b,
+            T.thread_binding(threads, thread="threadIdx.x") as thread,
+        ):
+            self._allocate(1, padded, (1, max(to - start for start, to in cell.phases)), "shared")
+            units = [thread + chunk * threads for chunk in range(padded // threads)]
+            for unit in units:
+                with T.If(unit < cell.hidden), T.Then():
+                    self._copy_unit(self.first_h, self.first_c, b, unit, inward=True)
+                    if self.lengths is not None:
+                        with T.serial(cell.steps) as step:
+                            T.buffer_store(self.y, self._zero(), [step, 0, b, unit])
+            self._meet()
+            with T.serial(cell.steps) as step:
+                if self.rounded is not None:
+                    self._round_units(step, units)
+                for phase in range(len(cell.phases)):
+                    for unit in units:
+                        self._unit(phase, step, b, unit)
+                    self._meet()
+                for unit in units:
+                    with T.If(unit < cell.hidden), T.Then():
+                        self._write_unit(step, b, unit)
+            for unit in units:
+                with T.If(unit < cell.hidden), T.Then():
+                    self._copy_unit(self.last_h, self.last_c, b, unit, inward=False)
+
+    def _meet(self) -> None:
+        T.evaluate(T.tvm_storage_sync("shared"))
+
+    def _unit(self, phase: int, step: Any, b: Any, unit: Any) -> None:
+        """Sums and new state of a hidden unit."""
+        start, to = self.cell.phases[phase]
+        block, u = unit // self.cell.units, unit % self.cell.units
+        for gate in range(to - start):
+            T.buffer_store(self.sums, self._zero(), [0, gate])
+        with T.serial(self.cell.hidden) as k:
+            state = T.Bind(self.reset[0, k] if phase else self._state(step, b, k))
+            for gate in range(to - start):
+                weight = self.weights[phase][block, k, gate * self.cell.units + u].astype(self.cell.dtype)
+                T.buffer_store(self.sums, self.sums[0, gate] + state * weight, [0, gate])
+        if self.factors is not None:
+            for gate in range(to - start):
+                factor = self.factors[block, gate * self.cell.units + u]
+                T.buffer_store(self.sums, self.sums[0, gate] * factor, [0, gate])
+        if self.lengths is None:
+            self._new_state(phase, step, self._time(step, b), block, b, 0, u)
+            return
+        with T.If(step < self._length(b)):
+            with T.Then():
+                self._new_state(phase, step, self._time(step, b), block, b, 0, u)
+            with T.Else():
+                T.buffer_store(self.h, self.h[step % 2, 0, unit], [(step + 1) % 2, 0, unit])
+
+    def _round_units(self, step: Any, units: list[Any]) -> None:
+        """Each thread finds the range by itself and rounds its units."""
+        scale, zero = self._range_of(step, 0)
+        for unit in units:
+            T.buffer_store(self.rounded, self._rounded_value(step, 0, unit, scale, zero), [0, unit])
+        self._meet()
+
+    def _write_unit(self, step: Any, b: Any, unit: Any) -> None:
+        state = self.h[(step + 1) % 2, 0, unit]
+        if self.lengths is None:
+            T.buffer_store(self.y, state, [self._time(step, b), 0, b, unit])
+        else:
+            with T.If(step < self._length(b)), T.Then():
+                T.buffer_store(self.y, state, [self._time(step, b), 0, b, unit])

@@ -10,6 +10,8 @@ from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
+from tvm_frontends.kernels.recurrent import gpu_recurrent_kernel
+
 from ....errors import InputError
 from ...ir.statements import intrinsic, map_statement, statements_in
 
@@ -30,14 +32,29 @@ class _Matmul(dlight.gpu.Matmul):
         return super().apply(func, _WITHOUT_TENSOR_CORES, _)
 
 
-class _Gemv(dlight.gpu.GEMV):
-    """dlight's rule for matrix-vector products; TVM 0.27 fails an assertion if the product has no spatial loop."""
+class _OrNone:
+    """A rule of dlight that leaves kernels to other rules on which TVM 0.27 fails an assertion.
+
+    `GEMV` does so if the product has no spatial loop, `Reduction` on indices that are data (deformable convolution).
+    """
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
         try:
-            return super().apply(func, target, _)
-        except AssertionError:  # leave it to another rule
+            return super().apply(func, target, _)  # type: ignore[misc]
+        except AssertionError:
             return None
+
+
+class _Gemv(_OrNone, dlight.gpu.GEMV):
+    pass
+
+
+class _Reduction(_OrNone, dlight.gpu.Reduction):
+    pass
+
+
+class _GeneralReduction(_OrNone, dlight.gpu.GeneralReduction):
+    pass
 
 
 class _Windows(dlight.gpu.Fallback):
@@ -80,10 +97,11 @@ def schedule_for_gpu(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRM
         _Matmul(),
         _Windows(),
         _Gemv(),
-        dlight.gpu.Reduction(),
-        dlight.gpu.GeneralReduction(),
+        _Reduction(),
+        _GeneralReduction(),
         dlight.gpu.Fallback(),
     )
+    module = tvm.IRModule({name: _for_gpu(function) for name, function in module.functions_items()})
     for name, function in module.functions_items():
         _refuse_calls(name.name_hint, function)
     blocks = {name: function for name, function in module.functions_items() if _is_block(function)}
@@ -91,6 +109,14 @@ def schedule_for_gpu(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRM
         scheduled = dict(dlight.ApplyDefaultSchedule(*rules)(tvm.IRModule(blocks)).functions_items())
     functions = {name: scheduled.get(name, function) for name, function in module.functions_items()}
     return tvm.IRModule({name: _on_one_thread(function) for name, function in functions.items()})
+
+
+def _for_gpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Replace the kernel of a recurrent layer by one whose hidden units are threads; other kernels are returned."""
+    made = gpu_recurrent_kernel(function)
+    if made is None or len(made.params) != len(function.params):
+        return function
+    return made.with_attrs(dict(function.attrs.items()))
 
 
 def _is_block(function: tirx.PrimFunc) -> bool:
@@ -143,6 +169,16 @@ def _is_bound(statement: Any) -> bool:
     if isinstance(statement, tirx.For):
         return bool(statement.kind == tirx.ForKind.THREAD_BINDING)
     return isinstance(statement, tirx.AttrStmt) and statement.attr_key == "thread_extent"
+
+
+def has_one_thread(function: tirx.PrimFunc) -> bool:
+    """Whether a scheduled kernel runs on one thread of one block."""
+    return not any(_is_bound(part) and _extent(part) != 1 for part in statements_in(function.body))
+
+
+def _extent(statement: Any) -> int:
+    extent = statement.extent if isinstance(statement, tirx.For) else statement.value
+    return int(extent) if isinstance(extent, (int, tirx.IntImm)) else 0
 
 
 def without_offsets(function: tirx.PrimFunc) -> tirx.PrimFunc:
