@@ -55,7 +55,7 @@ def prepare_half_convolutions(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRMo
 
 
 class _PositiveAxes(Rewriter):
-    """Counts the axes of ``squeeze`` from the front: TVM's ConvertLayout (0.27) takes a negative one for a size of memory."""
+    """Counts the axes of ``squeeze`` from the front: TVM's ConvertLayout (0.27) fails on negative ones."""
 
     wanted = ("squeeze",)
 
