@@ -16,9 +16,6 @@ from typing import Any
 from .artifacts import load, network_tensors, write_parameters
 from .record import NotAvailable, Step
 
-"""Of cuDNN's backend: the descriptor CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR and its attributes."""
-"""Of cudnnBackendAttributeType_t."""
-
 
 def output(*command: str, seconds: float = 20) -> str:
     """Return what a command prints, or why it cannot."""
