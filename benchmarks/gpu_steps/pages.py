@@ -437,7 +437,8 @@ def runtime(page: Page, found: Found) -> bool:
         page.text("## Pinning")
         page.table(
             ["pinning", "MiB", "threads", "ms", "GB/s"],
-            [[row["case"].partition(": ")[2], row.get("mib", NONE), row.get("threads", NONE), f"{row['ms']:.1f}", f"{row['gb_s']:.1f}"]
+            [[row["case"].partition(": ")[2], row.get("mib", NONE), row.get("threads", NONE), f"{row['ms']:.1f}",
+              f"{row['gb_s']:.1f}" if "gb_s" in row else NONE]
              for row in pins],
         )  # fmt: skip
     opening = done(found, "environment").get("opening the GPU")
