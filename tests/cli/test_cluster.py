@@ -97,6 +97,8 @@ def test_a_controller_brings_the_cluster_to_what_is_wanted(run, fails, tmp_path)
     assert {each["what"] for each in run(*control, "--once", "--json").json["actions"]} == {"move"}
     assert not run("cluster", "repair", "rampa-base", store, server, "--json").json["parts"]
     assert run("cluster", "fail", "rampa-base", store, "rack0", "--json").json["parts"] == {"rack0": "failed"}
+    said = run("cluster", "submit", store, "service1", "--name", "many", "--replicas", "3", "--json").json
+    assert [each["name"] for each in said["wanted"]][2:] == ["many-0", "many-1", "many-2"]
     run("cluster", "renew", store, "chat", "--lifetime", "5")
     run("cluster", "withdraw", store, "see")
     assert "withdraw" in [each["what"] for each in run("cluster", "events", store, "--json").json["events"]]

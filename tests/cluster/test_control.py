@@ -100,8 +100,8 @@ def settled(store, controller, driver):
 
 def test_services_are_placed_renewed_and_expire(made):
     store, controller, driver = made()
-    store.submit("a", "one", lifetime=100)
-    store.submit("b", "two")
+    store.submit(["a"], "one", lifetime=100)
+    store.submit(["b"], "two")
     planned = controller.plan()
     assert [(each.what, each.name) for each in planned] == [("start", "a"), ("start", "b")]
     assert not store.placed()  # a plan changes nothing
@@ -126,28 +126,29 @@ def test_services_are_placed_renewed_and_expire(made):
     with pytest.raises(InputError, match="no service 'b' is wanted"):
         store.renew("b", 1)
     with pytest.raises(InputError, match="the lifetime is 0"):
-        store.submit("c", "one", lifetime=0)
+        store.submit(["c"], "one", lifetime=0)
 
 
 def test_a_name_may_be_wanted_again_for_another_service(made):
     store, controller, driver = made()
-    store.submit("a", "one")
+    store.submit(["a"], "one")
     settle(controller)
     store.withdraw("a")
-    store.submit("a", "two")
+    store.submit(["a"], "two")
     settle(controller)
     (placed,) = store.placed()
     assert (placed.placement.service, placed.generation) == ("two", 2)
     assert settled(store, controller, driver) == {"a"}
     with pytest.raises(InputError, match="'a' is wanted already"):
-        store.submit("a", "one")
+        store.submit(["x", "a"], "one")
+    assert [each.name for each in store.wanted()] == ["a"]  # all or none
 
 
 def test_failures_drains_and_repairs(made):
     """A drained server is emptied without a gap, a failed one at once; both take no services until they are repaired."""
     store, controller, driver = made()
     for name in "abcd":
-        store.submit(name, "one")
+        store.submit([name], "one")
     settle(controller)
     on_first = {each.name for each in store.placed() if each.placement.gpus[0].startswith("r0")}
     store.mark("r0-server0", "drained")
@@ -175,7 +176,7 @@ def test_failures_drains_and_repairs(made):
 def test_moves_per_hour_are_limited(made):
     store, controller, driver = made(moves_per_hour=1)
     for name in "abc":
-        store.submit(name, "one")
+        store.submit([name], "one")
     settle(controller)
     store.mark("r0-server0", "drained")
     for hour in range(3):
@@ -189,10 +190,10 @@ def test_moves_per_hour_are_limited(made):
 def test_priorities_preempt_only_if_asked_and_only_what_is_needed(made):
     store, controller, driver = made()
     for n in range(6):
-        store.submit(f"low{n}", "one", priority=n % 2)
+        store.submit([f"low{n}"], "one", priority=n % 2)
         store.clock.now += 1
     settle(controller)
-    store.submit("high", "one", priority=5)
+    store.submit(["high"], "one", priority=5)
     settle(controller)
     assert "high" not in settled(store, controller, driver)
     controller.options = ControllerOptions(allocator="first-fit", preempt=True)
@@ -208,7 +209,7 @@ def test_quotas_and_starts_that_fail_wait_with_a_reason(made):
     store, controller, driver = made(admission=AdmissionRules({"one": 0.2}))
     driver.refuses = {"two"}
     for name, service in (("a", "one"), ("b", "one"), ("c", "two")):
-        store.submit(name, service)
+        store.submit([name], service)
     controller.step()
     reasons = {each.name: each.reason for each in store.wanted()}
     assert (reasons["a"], reasons["c"]) == ("", "it does not load")
@@ -221,7 +222,7 @@ def test_quotas_and_starts_that_fail_wait_with_a_reason(made):
 
 def test_what_died_starts_again(made):
     store, controller, driver = made()
-    store.submit("a", "one")
+    store.submit(["a"], "one")
     settle(controller)
     (driver.folder / "a.1").unlink()
     for _ in range(3):
@@ -270,13 +271,13 @@ def scenario(folder, search, stop_at):
         FileDriver(folder / "deployed", before),
         ControllerOptions(allocator="first-fit", preempt=True),
     )
-    acknowledged("+a", store.submit, "a", "one")
-    acknowledged("+b", store.submit, "b", "two")
+    acknowledged("+a", store.submit, ["a"], "one")
+    acknowledged("+b", store.submit, ["b"], "two")
     controller.step()
     acknowledged("fail", store.mark, "r0-server0-gpu0", "failed")
     controller.step()
     acknowledged("-a", store.withdraw, "a")
-    acknowledged("+c", store.submit, "c", "one", priority=1)
+    acknowledged("+c", store.submit, ["c"], "one", priority=1)
     acknowledged("drain", store.mark, "r1-server0-gpu0", "drained")
     controller.step()
     os._exit(3)
@@ -330,7 +331,7 @@ def test_of_several_commands_at_once_none_is_lost(tmp_path):
         "import sys\n"
         "from tvm_sched_cluster.control.store import Store\n"
         "store = Store(sys.argv[1])\n"
-        "for n in range(25): store.submit(f'{sys.argv[2]}-{n}', 'one')\n"
+        "for n in range(25): store.submit([f'{sys.argv[2]}-{n}'], 'one')\n"
     )
     running = [subprocess.Popen([sys.executable, "-c", program, tmp_path / "s.db", str(k)]) for k in range(5)]
     running[4].kill()  # at any moment

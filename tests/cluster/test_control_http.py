@@ -97,9 +97,9 @@ def test_the_live_page_shows_racks_services_and_what_is_planned(app, controller,
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
-            controller.store.submit("a.b", "one")
+            controller.store.submit(["a.b"], "one")
             controller.step()
-            controller.store.submit("later", "two")
+            controller.store.submit(["later"], "two")
             controller.store.mark("r1", "failed")
             driver.get(f"http://127.0.0.1:{listening.getsockname()[1]}/")
             driver.find_element(By.ID, "token").send_keys(TOKEN)

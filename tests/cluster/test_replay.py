@@ -141,7 +141,8 @@ def test_equal_seeds_give_equal_results_and_the_books_stay_right(base_search, se
 
     def once():
         asked = poisson_requests(demand, 120, 240, 3600, seed=3)
-        faults = draw_faults(base_search.cluster, 20_000, 500, asked[-1].time, seed=3)
+        faults = draw_faults(base_search.cluster, 20_000, 500, asked[-1].time, seed=3, link_mtbf=10_000)
+        assert {fault.part in base_search.cluster.link_id for fault in faults} == {True, False}
         state = ClusterState(base_search.cluster, services, base_search)
         how = ReplayOptions(windows=4, defragment_every=200, moves=2, load_times=(5.0, 90.0), seed=3)
         return state, replay(state, asked, policy, faults=faults, settings=how)

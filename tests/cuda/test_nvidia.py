@@ -126,11 +126,60 @@ def test_a_convolution_takes_factor_bias_and_activation():
         "kind": "conv2d", "dtype": "float32", "tf32": False, "layout": "NCHW",
         "input": [1, 3, 9, 12], "weights": [8, 3, 3, 3], "output": [1, 8, 9, 6],
         "padding": [1, 1], "strides": [1, 2], "dilation": [1, 1], "groups": 1, "residual": False,
-        "bias": True, "activation": "relu", "plans": {"cudnn": 0, "texts": []},
+        "bias": True, "activation": "relu",
     }  # fmt: skip
     bias, weights = sorted((value.numpy() for value in parameters.values()), key=np.size)
     np.testing.assert_array_equal(bias, shift.value.numpy().reshape(-1))
     np.testing.assert_allclose(weights, w.value.numpy() * scale.value.numpy().reshape(-1, 1, 1, 1), rtol=1e-6)
+
+
+def test_a_batch_norm_written_out_and_an_addition_are_fused():
+    w = constant(8, 3, 3, 3)
+    mean, deviation, scale, shift = (constant(1, 8, 1, 1, seed=seed) for seed in range(1, 5))
+
+    def layer(emit, x, y):
+        z = emit(op.subtract(emit(op.nn.conv2d(x, w, padding=1)), mean))
+        z = emit(op.add(emit(op.multiply(emit(op.divide(z, deviation)), scale)), shift))
+        return op.nn.relu(emit(op.add(y, z)))
+
+    (kernel,), (document,), parameters = claimed(layer, (1, 3, 9, 9), (1, 8, 9, 9))
+    assert (kernel["bias"], kernel["residual"], kernel["activation"]) == (True, True, "relu")
+    assert document["flops"] == 8 * 81 * (2 * 27 + 3)
+    bias, weights = sorted((value.numpy() for value in parameters.values()), key=np.size)
+    m, d, a, b = (each.value.numpy().reshape(-1) for each in (mean, deviation, scale, shift))
+    np.testing.assert_allclose(bias, b - m * a / d, rtol=1e-5)
+    np.testing.assert_allclose(weights, w.value.numpy() * (a / d).reshape(-1, 1, 1, 1), rtol=1e-5)
+
+
+def test_an_addition_without_a_bias_or_before_a_factor_is_left():
+    w, scale = constant(3, 3, 1, 1), constant(1, 3, 1, 1, seed=1)
+    shapes = [(1, 3, 4, 4)] * 2
+    (kernel,), *_ = claimed(lambda emit, x, y: op.add(emit(op.nn.conv2d(x, w)), y), *shapes)
+    assert not kernel["residual"]
+
+    def scaled(emit, x, y):
+        return op.multiply(emit(op.add(emit(op.add(emit(op.nn.conv2d(x, w)), scale)), y)), scale)
+
+    (kernel,), *_ = claimed(scaled, *shapes)
+    assert (kernel["bias"], kernel["residual"]) == (True, True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_casts_around_a_convolution_are_undone_and_channels_go_last(dtype):
+    """As PyTorch's convolutions of half precision are imported."""
+    w, b = (constant(*shape, dtype=dtype).value.numpy().astype("float32") for shape in ((8, 3, 3, 3), (1, 8, 1, 1)))
+
+    def layer(emit, x, weights=w):
+        y = emit(op.nn.conv2d(emit(op.astype(x, "float32")), relax.const(weights)))
+        return op.astype(emit(op.add(y, relax.const(b))), dtype)
+
+    (kernel,), _, parameters = claimed(layer, (1, 3, 9, 12), dtype=dtype)
+    assert (kernel["dtype"], kernel["layout"], kernel["bias"]) == (dtype, "NHWC", True)
+    assert (kernel["input"], kernel["output"]) == ([1, 3, 9, 12], [1, 8, 7, 10])
+    weights = max((value.numpy() for value in parameters.values()), key=np.size)
+    np.testing.assert_array_equal(weights.astype("float32"), w.transpose(0, 2, 3, 1))
+    (kernel,), *_ = claimed(lambda emit, x: layer(emit, x, w * np.float32(1.0001)), (1, 3, 9, 12), dtype=dtype)
+    assert (kernel["dtype"], kernel["layout"]) == ("float32", "NCHW"), "the weights are no numbers of half precision"
 
 
 def test_a_convolution_without_bias_leaves_the_activation():
@@ -142,7 +191,10 @@ def test_a_convolution_without_bias_leaves_the_activation():
     "function",
     [
         lambda emit, x: op.nn.conv2d(x, constant(4, 3, 3, 3), padding=(0, 1, 1, 0)),
-        lambda emit, x: op.nn.conv2d(op.permute_dims(x, [0, 2, 3, 1]), constant(4, 3, 3, 3), data_layout="NHWC"),
+        lambda emit, x: op.nn.conv2d(
+            emit(op.permute_dims(x, [0, 2, 3, 1])), constant(3, 3, 3, 4), data_layout="NHWC", kernel_layout="HWIO"
+        ),
+        lambda emit, x: op.nn.conv2d(x, constant(3, 1, 3, 3), groups=3),
         lambda emit, x: op.nn.max_pool2d(x, (2, 2)),
     ],
 )

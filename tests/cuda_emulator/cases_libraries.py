@@ -34,7 +34,6 @@ def test_a_convolution_on_the_default_stream() -> None:
     kernel = {
         "kind": "conv2d", "dtype": "float32", "tf32": False, **extents, "padding": [0, 0], "strides": [1, 1],
         "dilation": [1, 1], "groups": 1, "layout": "NCHW", "residual": False, "bias": False, "activation": "",
-        "plans": {"cudnn": 0, "texts": []},
     }  # fmt: skip
     module = get_library("nvidia").make_module({"k": kernel}, None, None)
     x, w = (random.standard_normal(extents[name]).astype("float32") for name in ("input", "weights"))

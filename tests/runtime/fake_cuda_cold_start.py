@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from fake_cuda_cases import calls, driver, expect, register, same, tvm_ffi
+from fake_cuda_cases import calls, driver, expect, main, register, same
 from runtime_plans import PlanBuilder
 
 from tvm_sched.errors import ExecutionError, InputError
@@ -251,5 +250,4 @@ def a_fork_reads_anew() -> None:
 
 
 if __name__ == "__main__":
-    assert tvm_ffi
-    globals()[sys.argv[1]]()
+    main(globals())

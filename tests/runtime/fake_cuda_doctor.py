@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 from fake_cuda_cases import driver, main, modules, register
 
 from tvm_sched.doctor import gpus
@@ -64,6 +67,21 @@ def machines_are_described() -> None:
     assert min(checks["copies of GPU 2"].data.values()) > 0
     driver.fake_cuda_fail(b"cuMemcpyAsync", 3, 700)
     assert by_name(gpu_checks(needed=True))["copies of GPU 0"].status == "failure"
+
+
+def an_iommu_without_virtualisation_is_told() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        assert gpus.iommu_check(root).status == "ok"
+        (root / "sys/class/iommu/dmar0").mkdir(parents=True)
+        (root / "proc").mkdir()
+        (root / "proc/cpuinfo").write_text("flags : fpu vme")
+        found = gpus.iommu_check(root)
+        assert found.status == "warning"
+        assert "dmar0" in found.text
+        (root / "proc/cpuinfo").write_text("flags : fpu hypervisor vme")
+        assert gpus.iommu_check(root).status == "ok"
+    assert "IOMMU" in by_name(gpu_checks(needed=True))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
-from fake_cuda_cases import calls, driver, modules, relay, same
+from fake_cuda_cases import calls, driver, main, modules, relay, same
 from runtime_plans import PlanBuilder
 
 from tvm_sched.errors import ExecutionError
@@ -85,4 +83,4 @@ def large_inputs_and_outputs_are_copied_whole() -> None:
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
+    main(globals())

@@ -88,6 +88,7 @@ CASES = {
         ("artifacts_are_healthy", 4, 1),
         ("faults_are_told", 4, 1),
         ("machines_are_described", 3, 0),
+        ("an_iommu_without_virtualisation_is_told", 2, 1),
     ],
 }
 """By script: cases, with the number of GPUs, and which of these reach each other's memory: 0 none, 1 all, 2 those of a pair

@@ -93,7 +93,7 @@ std::shared_ptr<OperationGraph> GraphOf(const AttentionDescription& d) {
 
 AttentionDescription ReadAttention(const JsonCursor& item) {
   item.AllowFields({"dtype", "batch", "heads", "shared_heads", "rows", "keys", "width", "out",
-                    "scale", "causal", "shift", "query", "key", "value", "result", "plans"});
+                    "scale", "causal", "shift", "query", "key", "value", "result"});
   constexpr std::int64_t kLargest = 1LL << 31;
   AttentionDescription d;
   d.dtype = item.Field("dtype").Word({"float16", "bfloat16"}) == 0 ? "float16" : "bfloat16";
@@ -110,7 +110,6 @@ AttentionDescription ReadAttention(const JsonCursor& item) {
   d.key = ReadPlace(item.Field("key"));
   d.value = ReadPlace(item.Field("value"));
   d.result = ReadPlace(item.Field("result"));
-  d.plans = ReadPlans(item.Field("plans"));
   return d;
 }
 
@@ -131,7 +130,7 @@ std::vector<std::unique_ptr<Candidate>> AttentionCandidates(const AttentionDescr
                                                             Stream stream) {
   try {
     if (CudnnGraph() == nullptr) return {};
-    return PlanCandidates(GraphOf(d), d.plans, Rules(), stream);
+    return PlanCandidates(GraphOf(d), Rules(), stream);
   } catch (const CudnnRefusal&) {
     return {};
   }

@@ -24,7 +24,6 @@ struct AttentionDescription {
   int shift = 0;  // from a row to the last key that it sees
   using Place = std::array<std::int64_t, 4>;
   Place query{}, key{}, value{}, result{};
-  std::vector<std::string> plans;
 };
 
 /// Reads the fields above. Throws FormatError.

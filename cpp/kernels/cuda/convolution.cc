@@ -228,7 +228,7 @@ std::unique_ptr<Prepared> PrepareConvolution(const ConvolutionDescription& d,
                                              const std::string& name, Stream stream) {
   std::vector<std::unique_ptr<Candidate>> plans;
   try {
-    if (CudnnGraph() != nullptr) plans = PlanCandidates(GraphOf(d), d.plans, RulesOf(d), stream);
+    if (CudnnGraph() != nullptr) plans = PlanCandidates(GraphOf(d), RulesOf(d), stream);
   } catch (const CudnnRefusal&) {
     // The older interface then.
   }

@@ -335,16 +335,6 @@ class Plan final : public Candidate {
 
 }  // namespace
 
-std::vector<std::string> ReadPlans(const runtime::JsonCursor& item) {
-  item.AllowFields({"cudnn", "texts"});
-  std::vector<std::string> texts;
-  for (const runtime::JsonCursor& text : item.Field("texts").Items())
-    texts.push_back(text.String());
-  const std::int64_t version = item.Field("cudnn").NonNegative();
-  if (texts.empty() || static_cast<std::size_t>(version) != CudnnVersion()) return {};
-  return texts;
-}
-
 std::string CudnnDeviceProperties(int device) {
   const Descriptor properties(kGraphDevice);
   properties.SetWord(kDeviceOrdinal, kIsInt32, device);
@@ -365,24 +355,10 @@ std::vector<std::string> CompilePlans(const OperationGraph& graph, const std::st
 }
 
 std::vector<std::unique_ptr<Candidate>> PlanCandidates(const std::shared_ptr<OperationGraph>& graph,
-                                                       const std::vector<std::string>& texts,
                                                        const EngineRules& rules, Stream stream) {
   std::vector<std::unique_ptr<Candidate>> candidates;
   if (CudnnGraph() == nullptr) return candidates;
-  void* handle = CudnnHandle(stream);
-  for (const std::string& text : texts) {
-    try {
-      Descriptor plan(kGraphPlan);
-      plan.SetPointers(kPlanHandle, kIsHandle, {handle});
-      plan.SetText(kPlanText, text);
-      plan.Finalize();
-      candidates.push_back(std::make_unique<Plan>(graph, std::move(plan)));
-    } catch (const CudnnRefusal&) {
-      // Another version of cuDNN or another GPU: the heuristics find a plan for those here.
-    }
-  }
-  if (!candidates.empty()) return candidates;
-  for (Descriptor& plan : BuildPlans(*graph, handle, nullptr, rules)) {
+  for (Descriptor& plan : BuildPlans(*graph, CudnnHandle(stream), nullptr, rules)) {
     candidates.push_back(std::make_unique<Plan>(graph, std::move(plan)));
   }
   return candidates;

@@ -12,7 +12,6 @@
 
 #include "kernels/cuda/candidates.h"
 #include "kernels/cuda/libraries.h"
-#include "runtime/json_cursor.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -50,7 +49,7 @@ class Descriptor {
   std::unique_ptr<void, Destroy> made_;
 };
 
-/// A tensor of a graph; `id` is its number in the calls of a plan.
+/// A tensor of a graph.
 struct GraphTensor {
   std::vector<std::int64_t> extents, strides;  // in elements
   int type = kCudnnFloat;
@@ -108,9 +107,6 @@ struct EngineRules {
   std::size_t most = 4;             // plans
 };
 
-/// Reads `{"cudnn": version, "texts": [...]}`; the texts if this is the version of cuDNN here.
-std::vector<std::string> ReadPlans(const runtime::JsonCursor& item);
-
 /// A GPU's properties as cuDNN writes them (JSON).
 std::string CudnnDeviceProperties(int device);
 
@@ -119,10 +115,9 @@ std::string CudnnDeviceProperties(int device);
 std::vector<std::string> CompilePlans(const OperationGraph& graph, const std::string& properties,
                                       const EngineRules& rules);
 
-/// Plans of the graph as candidates: those of `texts` that this cuDNN reads, or else what its
-/// heuristics propose for the current GPU. Empty where cuDNN has no graph interface or no plan.
+/// Plans of the graph as candidates, as cuDNN's heuristics propose them for the current GPU. Empty
+/// where cuDNN has no graph interface or no plan.
 std::vector<std::unique_ptr<Candidate>> PlanCandidates(const std::shared_ptr<OperationGraph>& graph,
-                                                       const std::vector<std::string>& texts,
                                                        const EngineRules& rules, Stream stream);
 
 /// A handle belongs to a context and works on one stream at a time, so each kernel that is made

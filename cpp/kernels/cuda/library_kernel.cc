@@ -64,7 +64,7 @@ MatmulDescription ReadMatmul(const JsonCursor& item) {
 
 ConvolutionDescription ReadConvolution(const JsonCursor& item) {
   item.AllowFields({"kind", "dtype", "tf32", "layout", "input", "weights", "output", "padding",
-                    "strides", "dilation", "groups", "residual", "bias", "activation", "plans"});
+                    "strides", "dilation", "groups", "residual", "bias", "activation"});
   return {item.Field("dtype").Name(),
           item.Field("tf32").Bool(),
           item.Field("layout").Word({"NCHW", "NHWC"}) == 1,
@@ -77,8 +77,7 @@ ConvolutionDescription ReadConvolution(const JsonCursor& item) {
           static_cast<int>(item.Field("groups").Int(1, 1 << 30)),
           item.Field("residual").Bool(),
           item.Field("bias").Bool(),
-          ReadActivation(item),
-          ReadPlans(item.Field("plans"))};
+          ReadActivation(item)};
 }
 
 }  // namespace

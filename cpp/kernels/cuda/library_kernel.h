@@ -48,7 +48,6 @@ struct ConvolutionDescription {
   bool residual = false;  // a summand like the output, before the activation
   bool bias = false;
   Activation activation = Activation::kNone;
-  std::vector<std::string> plans;  // of cuDNN, for one version and GPU
 };
 
 /// A kernel made ready for one stream.

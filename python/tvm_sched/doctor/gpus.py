@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from .. import _library
@@ -50,7 +51,7 @@ def gpu_checks(needed: bool, topology: Topology | None = None) -> list[Check]:
         *_libraries(),
     ]
     if len(gpus) > 1:
-        checks.append(_peers(report["peers"]))
+        checks += [_peers(report["peers"]), iommu_check()]
     if topology is not None:
         checks.append(_devices(topology, gpus))
     checks += [check for gpu in gpus for check in _copies(gpu["number"], topology)]
@@ -98,6 +99,25 @@ def _peers(peers: list[list[bool]]) -> Check:
     if apart:
         text += "; copies between the others take the way through the host's memory"
     return Check("gpu", "peers", "ok", text, {"matrix": peers})
+
+
+def iommu_check(root: Path = Path("/")) -> Check:
+    """Whether an IOMMU is on without virtualisation: NVIDIA's driver does not support copies between PCIe peers then.
+
+    CUDA C++ Programming Guide, "IOMMU on Linux": such copies may end with wrong bytes.
+    """
+    units = sorted(unit.name for unit in (root / "sys/class/iommu").glob("*"))
+    try:
+        virtual = "hypervisor" in (root / "proc/cpuinfo").read_text()
+    except OSError:
+        virtual = False
+    if not units or virtual:
+        return Check("gpu", "IOMMU", "ok", "in a virtual machine" if virtual else "off", {"units": units})
+    text = (
+        f"on ({', '.join(units)}), without virtualisation: NVIDIA's driver does not support copies between PCIe peers then, "
+        "and bytes may arrive wrong; turn it off in the firmware or by the kernel's option iommu=off"
+    )
+    return Check("gpu", "IOMMU", "warning", text, {"units": units})
 
 
 def _devices(topology: Topology, gpus: list[dict[str, Any]]) -> Check:

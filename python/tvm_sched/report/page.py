@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from .. import __version__
+from .._version import __version__
 from ..errors import TvmSchedError
 from ..files import write_atomically
 from ..problem import Problem

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from tvm_sched.cli.output import Output
+from tvm_sched.cli.output import INTERRUPTED, Output
 from tvm_sched.cli.registration import command
 from tvm_sched.errors import InputError
 
@@ -20,11 +21,63 @@ if TYPE_CHECKING:
     from ..control.store import Store
 
 HOME = "tvm_sched_cluster.control.control_results"
+MOST_REPLICAS = 10_000
 StoreFile = Annotated[Path, typer.Argument(metavar="STORE", help="Store of a controller.")]
 Lifetime = Annotated[
     float | None,
     typer.Option("--lifetime", metavar="SECONDS", help="It ends then unless it is renewed. Default: never."),
 ]
+
+
+@dataclass(frozen=True)
+class ControlRules:
+    """What the controller may do."""
+
+    allocator: Method = "anytime"
+    moves_per_hour: Annotated[
+        int, typer.Option("--moves-per-hour", metavar="N", help="Most moves, to empty drained parts and to make room.")
+    ] = 20
+    defragment: Annotated[bool, typer.Option("--defragment", help="Move services so that more fit.")] = False
+    preempt: Annotated[
+        bool, typer.Option("--preempt", help="End services of lower priority if another finds no place.")
+    ] = False
+    quota: Annotated[
+        list[str] | None,
+        typer.Option("--quota", metavar="CLASS=PART", help="Most GPUs of a category or service. May be repeated."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ControlService:
+    """How the controller works on, and whom it answers."""
+
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Between two looks at the store.")
+    ] = 2.0
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve the page and the API there; needs --tokens."),
+    ] = None
+    tokens: Annotated[
+        Path | None, typer.Option("--tokens", metavar="FILE", help="Lines of a user's name and token, for --http.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """Where placements are deployed."""
+
+    artifacts: Annotated[
+        Path | None,
+        typer.Option("--artifacts", metavar="FOLDER", help="Deploy on Ray; compiled placements are kept there."),
+    ] = None
+    address: Annotated[
+        str | None, typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster, with --artifacts.")
+    ] = None
+    backend: Annotated[str, typer.Option("--backend", metavar="NAME", help="Of compiled placements: cuda or cpu.")] = (
+        "cuda"
+    )
+    pin: Annotated[bool, typer.Option("--pin", help="Deploy on the placement's servers, by Ray's labels.")] = False
 
 
 @command(cluster, "controller", f"{HOME}:Controlled")
@@ -33,41 +86,11 @@ def controller(
     *,
     on: ClusterOptions,
     store: Annotated[Path, typer.Option("--store", metavar="FILE.db", help="Made if it is not there.")],
-    allocator: Method = "anytime",
-    moves_per_hour: Annotated[
-        int, typer.Option("--moves-per-hour", metavar="N", help="Most moves, to empty drained parts and to make room.")
-    ] = 20,
-    defragment: Annotated[bool, typer.Option("--defragment", help="Move services so that more fit.")] = False,
-    preempt: Annotated[
-        bool, typer.Option("--preempt", help="End services of lower priority if another finds no place.")
-    ] = False,
-    quota: Annotated[
-        list[str] | None,
-        typer.Option("--quota", metavar="CLASS=PART", help="Most GPUs of a category or service. May be repeated."),
-    ] = None,
+    rules: ControlRules,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Bring the cluster to the wanted state, and end.")] = False,
-    interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", help="Between two looks at the store.")
-    ] = 2.0,
-    http: Annotated[
-        str | None,
-        typer.Option("--http", metavar="HOST:PORT", help="Serve the page and the API there; needs --tokens."),
-    ] = None,
-    tokens: Annotated[
-        Path | None, typer.Option("--tokens", metavar="FILE", help="Lines of a user's name and token, for --http.")
-    ] = None,
-    artifacts: Annotated[
-        Path | None,
-        typer.Option("--artifacts", metavar="FOLDER", help="Deploy on Ray; compiled placements are kept there."),
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster, with --artifacts.")
-    ] = None,
-    backend: Annotated[
-        str, typer.Option("--backend", metavar="NAME", help="Of compiled placements: cuda or cpu.")
-    ] = "cuda",
-    pin: Annotated[bool, typer.Option("--pin", help="Deploy on the placement's servers, by Ray's labels.")] = False,
+    service: ControlService,
+    ray: RayOptions,
 ) -> None:
     """Keep the cluster in the state that is wanted: place, end, move and revive services, until Ctrl-C.
 
@@ -84,6 +107,7 @@ def controller(
     from ..control.store import Store
     from ..search.cluster_state import ClusterState
 
+    interval, http, tokens = service.interval, service.http, service.tokens
     if not 0 < interval < float("inf"):
         raise InputError(f"--interval {interval}: seconds above 0 are allowed")
     if (http is None) != (tokens is None):
@@ -96,14 +120,14 @@ def controller(
     if opened.meta["digest"] != made.cluster.digest:
         raise InputError(f"{store} is the store of {opened.meta['cluster']!r}, another cluster")
     options = ControllerOptions(
-        allocator=allocator,
-        moves_per_hour=moves_per_hour,
-        defragment=defragment,
-        preempt=preempt,
-        admission=admission_rules(quota, None),
+        allocator=rules.allocator,
+        moves_per_hour=rules.moves_per_hour,
+        defragment=rules.defragment,
+        preempt=rules.preempt,
+        admission=admission_rules(rules.quota, None),
         lease_seconds=max(30.0, 5 * interval),
     )
-    driver = RayDriver(made.cluster, made.services, artifacts, address, backend, pin) if artifacts else PlanDriver()
+    driver = PlanDriver() if ray.artifacts is None else RayDriver(made.cluster, made.services, **vars(ray))
     loop = Controller(opened, lambda: ClusterState(made.cluster, services, made.search), driver, options)
     if dry_run:
         actions = loop.plan()
@@ -133,8 +157,11 @@ def _serve(out: Output, loop: object, interval: float, http: str | None, tokens:
             serve(loop, http, tokens, interval, out.say)
         while True:
             for action in loop.step():
-                out.say(f"{action.what} {action.name}: {action.reason}")
+                out.say(action.line)
             time.sleep(interval)
+    except KeyboardInterrupt:
+        out.say("the controller ends; the services stay")
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         loop.store.give_up()
 
@@ -148,16 +175,23 @@ def submit(
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of this deployment.")],
     priority: Annotated[int, typer.Option("--priority", metavar="N", help="Higher ones are placed first.")] = 0,
     lifetime: Lifetime = None,
+    replicas: Annotated[
+        int, typer.Option("--replicas", metavar="N", help="Of it; more than one are named NAME-0, NAME-1, ...")
+    ] = 1,
 ) -> None:
-    """Ask a controller for a service.
+    """Ask a controller for a service, or for several replicas of it: all of them, or none.
 
     $ tvm-sched cluster submit state.db service5 --name chat --priority 2 --lifetime 86400
+    $ tvm-sched cluster submit state.db service5 --name chat --replicas 3
     """
     opened = _open(store)
     known = _services(opened)
     if service not in known:
         raise InputError(f"there is no service {service!r}; there are {', '.join(known)}")
-    opened.submit(name, service, priority, lifetime)
+    if not 1 <= replicas <= MOST_REPLICAS:
+        raise InputError(f"--replicas {replicas}: 1 to {MOST_REPLICAS} are allowed")
+    names = [name] if replicas == 1 else [f"{name}-{n}" for n in range(replicas)]
+    opened.submit(names, service, priority, lifetime)
     _show(out, opened, f"{name}: {service} is wanted")
 
 

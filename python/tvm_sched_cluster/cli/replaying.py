@@ -67,6 +67,10 @@ class TraceOptions:
     mtbf: Annotated[
         float | None, typer.Option("--mtbf", metavar="SECONDS", help="Mean time between failures of each server.")
     ] = None
+    link_mtbf: Annotated[
+        float | None,
+        typer.Option("--link-mtbf", metavar="SECONDS", help="Of each link, with --mtbf. Default: none fail."),
+    ] = None
     mttr: Annotated[float, typer.Option("--mttr", metavar="SECONDS", help="Mean time to its repair.")] = 14400.0
 
     def draw(self, on: ClusterOptions, seed: int) -> tuple[list[ServiceRequest], list[Fault]]:
@@ -88,7 +92,9 @@ class TraceOptions:
             return requests, read_faults(self.faults)
         if self.mtbf is None or not requests:
             return requests, []
-        return requests, draw_faults(load_cluster(on.name), self.mtbf, self.mttr, requests[-1].time, seed)
+        return requests, draw_faults(
+            load_cluster(on.name), self.mtbf, self.mttr, requests[-1].time, seed, self.link_mtbf
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +158,21 @@ def admission_rules(quotas: list[str] | None, slack: float | None) -> AdmissionR
     return AdmissionRules(parts, slack)
 
 
+@dataclass(frozen=True)
+class RepeatedRuns:
+    """How often everything is drawn and replayed."""
+
+    runs: Annotated[int, typer.Option("--runs", metavar="N", help="With seeds from --seed on.")] = 1
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of what is drawn, and of the policy.")] = 0
+
+    @property
+    def seeds(self) -> range:
+        """The seed of each run."""
+        if self.runs < 1:
+            raise InputError(f"--runs {self.runs}: a number from 1 is allowed")
+        return range(self.seed, self.seed + self.runs)
+
+
 @command(cluster, "replay", (f"{HOME}:Replays", f"{HOME}:PodReplays"))
 def replay(
     out: Output,
@@ -168,8 +189,7 @@ def replay(
     ] = None,
     option: Options = None,
     how: OperationOptions,
-    runs: Annotated[int, typer.Option("--runs", metavar="N", help="With seeds from --seed on.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of what is drawn, and of the policy.")] = 0,
+    repeated: RepeatedRuns,
     bounds: Annotated[bool, typer.Option("--bounds/--no-bounds", help="Compute upper bounds for any policy.")] = True,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write figures."), JSON
@@ -185,27 +205,26 @@ def replay(
     $ tvm-sched cluster replay graph1.txt --services MODELS --requests allocSeq1.txt --scale-lifetimes 20 --runs 3
     $ tvm-sched cluster replay nodes.csv --requests pods_default.csv.gz --policy fgd --policy anytime --runs 10
     """
-    if runs < 1:
-        raise InputError(f"--runs {runs}: a number from 1 is allowed")
+    seeds = repeated.seeds
     chosen = list(dict.fromkeys(policy or ["anytime"]))
     if option and len(chosen) > 1:
         raise InputError("--option is for one policy; give one --policy")
     if on.name.endswith(".csv"):
-        _replay_pods(out, on.name, trace.requests, chosen, range(seed, seed + runs), bounds, output, report)
+        _replay_pods(out, on.name, trace.requests, chosen, seeds, bounds, output, report)
         return
     from .. import ClusterState, get
     from ..replay.replay_results import PolicyRuns, Replays, replays_table
     from ..replay.simulation import replay as replay_one
 
-    options = {name: MethodOptions(option, seed=seed).of(get(name)) for name in chosen}
+    options = {name: MethodOptions(option, seed=repeated.seed).of(get(name)) for name in chosen}
     state = on.state()
     search, services = state.search, list(state.services.values())
     done: dict[str, list[object]] = {name: [] for name in chosen}
     stopped = False
     with out.step("Replaying") as step:
-        for n in range(runs):
-            requests, faults = trace.draw(on, seed + n)
-            settings = how.settings(seed + n)
+        for n in seeds:
+            requests, faults = trace.draw(on, n)
+            settings = how.settings(n)
             for name in chosen:
                 if stopped:
                     break

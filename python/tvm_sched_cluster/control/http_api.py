@@ -14,7 +14,7 @@ import msgspec
 from tvm_sched.errors import InputError, TvmSchedError
 
 from .control_results import Changed
-from .reconcile import Action, Controller
+from .reconcile import Controller
 from .store import Store
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def make_app(controller: Controller, users: dict[str, str]) -> Starlette:
         asked = msgspec.json.decode(body, type=Submission)
         if asked.service not in services:
             raise InputError(f"there is no service {asked.service!r}; there are {', '.join(services)}")
-        store.submit(asked.name, asked.service, asked.priority, asked.lifetime)
+        store.submit([asked.name], asked.service, asked.priority, asked.lifetime)
         return {"wanted": asked.name}
 
     def withdraw(request: Request, store: Store, _: bytes) -> Any:
@@ -193,7 +193,7 @@ def serve(controller: Controller, where: str, tokens: Path, interval: float, say
         try:
             while not stopped.wait(interval):
                 for action in controller.step():
-                    say(_line(action))
+                    say(action.line)
         except BaseException as error:
             failed.append(error)
             server.should_exit = True
@@ -211,7 +211,3 @@ def serve(controller: Controller, where: str, tokens: Path, interval: float, say
     if failed:
         raise failed[0]
     raise KeyboardInterrupt
-
-
-def _line(action: Action) -> str:
-    return f"{action.what} {action.name}: {action.reason}"

@@ -83,6 +83,12 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     reason: str = ""
 
+    @property
+    def line(self) -> str:
+        """What is done, where and why, as one line."""
+        where = f" on {', '.join(self.placement.gpus)}" if self.placement else ""
+        return f"{self.what} {self.name}{where}" + (f": {self.reason}" if self.reason else "")
+
 
 def new_holder() -> str:
     """Return a name of this process for the lease."""

@@ -11,7 +11,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -212,28 +212,30 @@ class Store:
         with self.transaction() as db:
             db.execute("delete from lease where holder = ?", (self.who,))
 
-    def submit(self, name: str, service: str, priority: int = 0, lifetime: float | None = None) -> None:
-        """Ask for a service, for some seconds or for good.
+    def submit(self, names: Sequence[str], service: str, priority: int = 0, lifetime: float | None = None) -> None:
+        """Ask for a service under each of the names, for some seconds or for good: all of them, or none.
 
         Raises
         ------
         InputError
-            The name is none or taken, or the lifetime is not above 0.
+            A name is none or taken, or the lifetime is not above 0.
         """
-        if not _NAME.fullmatch(name):
-            raise InputError(
-                f"name is {name!r}; letters, digits, '.', '_' and '-' are allowed, a letter or digit first"
-            )
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise InputError(
+                    f"name is {name!r}; letters, digits, '.', '_' and '-' are allowed, a letter or digit first"
+                )
         expires = _expiry(self.clock(), lifetime)
         with self.transaction() as db:
-            if db.execute("select 1 from wanted where name = ?", (name,)).fetchone():
-                raise InputError(f"a service {name!r} is wanted already; give another name")
-            last = db.execute("select max(generation) from placed where name = ?", (name,)).fetchone()[0] or 0
-            db.execute(
-                "insert into wanted values (?, ?, ?, ?, ?, ?, '')",
-                (name, service, priority, self.clock(), expires, last),
-            )
-            self.log("submit", name, f"{service}, priority {priority}" + (f", {lifetime:g} s" if lifetime else ""))
+            for name in names:
+                if db.execute("select 1 from wanted where name = ?", (name,)).fetchone():
+                    raise InputError(f"a service {name!r} is wanted already; give another name")
+                last = db.execute("select max(generation) from placed where name = ?", (name,)).fetchone()[0] or 0
+                db.execute(
+                    "insert into wanted values (?, ?, ?, ?, ?, ?, '')",
+                    (name, service, priority, self.clock(), expires, last),
+                )
+                self.log("submit", name, f"{service}, priority {priority}" + (f", {lifetime:g} s" if lifetime else ""))
 
     def withdraw(self, name: str) -> None:
         """End a service; raise `InputError` if it is not wanted."""

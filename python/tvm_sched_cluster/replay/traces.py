@@ -107,13 +107,17 @@ def read_trace(
     return sorted(made, key=lambda request: request.time)
 
 
-def draw_faults(cluster: Cluster, mtbf: float, mttr: float, until: float, seed: int) -> list[Fault]:
-    """Return failures of servers with exponential times between failures and to repair, until a time.
+def draw_faults(
+    cluster: Cluster, mtbf: float, mttr: float, until: float, seed: int, link_mtbf: float | None = None
+) -> list[Fault]:
+    """Return failures of servers and links with exponential times between failures and to repair, until a time.
 
     Parameters
     ----------
     mtbf, mttr : float
         Mean seconds that each server runs before it fails, and that its repair takes.
+    link_mtbf : float, optional
+        As ``mtbf``, for each link. Default: links do not fail.
 
     Raises
     ------
@@ -123,12 +127,16 @@ def draw_faults(cluster: Cluster, mtbf: float, mttr: float, until: float, seed: 
     require_positive("mtbf", mtbf)
     require_positive("mttr", mttr)
     random, faults = np.random.default_rng([seed, 1]), []
-    for server in cluster.servers:
-        time = random.exponential(mtbf)
+    parts = [(server, mtbf) for server in cluster.servers]
+    if link_mtbf is not None:
+        require_positive("link mtbf", link_mtbf)
+        parts += [(link.name, link_mtbf) for link in cluster.links]
+    for part, mean in parts:
+        time = random.exponential(mean)
         while time < until:
             back = time + random.exponential(mttr)
-            faults += [Fault(time, "fail", server), Fault(back, "repair", server)]
-            time = back + random.exponential(mtbf)
+            faults += [Fault(time, "fail", part), Fault(back, "repair", part)]
+            time = back + random.exponential(mean)
     return sorted(faults, key=lambda fault: (fault.time, fault.part))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from threading import RLock
@@ -21,6 +22,8 @@ from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .half_convolutions import prepare_half_convolutions
 from .kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
+from .kernel_libraries.kernel_library import VARIABLE
+from .kernel_libraries.rewrite import operation
 from .operators_without_kernel import simplify
 from .scans import widen_scans
 from .split_tail import split_tail
@@ -95,6 +98,8 @@ class LowerToKernels:
             report_progress("folding parameters", 0, 0)
             mod, kept = fold_parameters(mod, names)
             libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
+            if self.libraries is None and self.device_kind == "cuda":
+                _warn_of_missing_library(mod, libraries)
             precision = get_compile_target(mod).precision
             needed = {BFLOAT16: "onednn", TF32: "nvidia"}.get(precision)
             if needed is not None and needed not in libraries:
@@ -146,6 +151,23 @@ def _warn_of_tail(mod: tvm.IRModule) -> None:
             ModelWarning,
             stacklevel=2,
         )
+
+
+def _warn_of_missing_library(mod: tvm.IRModule, libraries: Sequence[str]) -> None:
+    """Warn if only the machine lacks NVIDIA's libraries, and the model has operators that they compute."""
+    reason = get_library("nvidia").why_not()
+    found: list[str] = []
+    relax.analysis.post_order_visit(mod["main"], lambda expr: found.append(operation(expr)))
+    count = sum(name in ("matmul", "nn.conv2d") for name in found)
+    if reason is None or not count or VARIABLE in os.environ or "nvidia" in libraries:
+        return
+    warnings.warn(
+        f"TVM compiles {count} products and convolutions, which makes them several times slower on GPUs: {reason}. "
+        f"{VARIABLE}=handwritten_cuda,nvidia uses the libraries all the same; then only the machine that runs the artifact "
+        "needs them",
+        ModelWarning,
+        stacklevel=2,
+    )
 
 
 def _bind(mod: tvm.IRModule, values: dict[str, tvm.runtime.Tensor], names: Names) -> tvm.IRModule:

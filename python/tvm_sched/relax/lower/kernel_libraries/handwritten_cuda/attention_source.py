@@ -94,7 +94,6 @@ def describe_for_cudnn(kernel: Mapping[str, Any]) -> dict[str, Any] | None:
         "heads": heads,
         "shared_heads": kernel["groups"] if shared else heads,
         **places,
-        "plans": {"cudnn": 0, "texts": []},
     }
 
 
