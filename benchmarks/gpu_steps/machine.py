@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -15,12 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .artifacts import load, network_tensors, write_parameters
-from .record import NotAvailable, Step, torch_with_cuda
-
-DEVICE_PROPERTIES, DEVICE_ID, HANDLE, SERIALISED = 38, 2700, 2701, 2702
-"""Of cuDNN's backend: the descriptor CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR and its attributes."""
-INT32, CHAR = 26, 5
-"""Of cudnnBackendAttributeType_t."""
+from .record import NotAvailable, Step
 
 
 def output(*command: str, seconds: float = 20) -> str:
@@ -127,40 +121,10 @@ def opened(*words: str) -> list[str]:
 
 
 def cudnn_properties(step: Step) -> dict[str, Any]:
-    """Write the device's properties as cuDNN serialises them, with which it compiles plans without the device."""
-    try:
-        driver = ctypes.CDLL(os.environ.get("TVM_SCHED_CUDA_DRIVER") or "libcuda.so.1")
-        cudnn = ctypes.CDLL(os.environ.get("TVM_SCHED_CUDNN") or "libcudnn.so.9")
-        create = cudnn.cudnnBackendCreateDescriptor
-    except (OSError, AttributeError) as error:
-        raise NotAvailable(str(error)) from None
-    context, handle = ctypes.c_void_p(), ctypes.c_void_p()
-    if driver.cuInit(0) or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) or driver.cuCtxSetCurrent(context):
-        raise NotAvailable("there is no GPU")
-    with contextlib.suppress(NotAvailable):  # cuDNN wants CUDA's runtime initialised
-        torch_with_cuda().zeros(1, device="cuda")
-    cudnn.cudnnCreate(ctypes.byref(handle))
-    descriptor = ctypes.c_void_p()
+    """Return the device's properties as cuDNN serialises them, with which it compiles plans without the device."""
+    from tvm_sched import _library
 
-    def must(status: int, what: str) -> None:
-        if status:
-            raise RuntimeError(f"{what} gave {status}")
-
-    must(create(DEVICE_PROPERTIES, ctypes.byref(descriptor)), "cudnnBackendCreateDescriptor")
-    number = ctypes.c_int32(0)
-    must(
-        cudnn.cudnnBackendSetAttribute(descriptor, DEVICE_ID, INT32, ctypes.c_int64(1), ctypes.byref(number)),
-        "cudnnBackendSetAttribute(DEVICE_ID)",
-    )
-    must(cudnn.cudnnBackendFinalize(descriptor), "cudnnBackendFinalize")
-    size = ctypes.c_int64(0)
-    get = cudnn.cudnnBackendGetAttribute
-    must(
-        get(descriptor, SERIALISED, CHAR, ctypes.c_int64(0), ctypes.byref(size), None), "cudnnBackendGetAttribute(size)"
-    )
-    text = ctypes.create_string_buffer(size.value + 1)
-    must(get(descriptor, SERIALISED, CHAR, size, ctypes.byref(size), text), "cudnnBackendGetAttribute")
-    return {"properties": text.raw[: size.value].rstrip(b"\0").decode()}
+    return {"properties": str(_library.function("tvm_sched.cudnn_device_properties")(0))}
 
 
 def disk(step: Step) -> dict[str, Any]:

@@ -2,9 +2,17 @@
 
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <utility>
+
+#include "kernels/cuda/libraries.h"
+#include "runtime/cuda/gpus.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -14,11 +22,63 @@ using runtime::cuda::Driver;
 namespace {
 
 constexpr double kClearly = 0.95;  // of the time of another candidate: what is taken for faster
+constexpr double kHopeless = 3;    // times as long as another in one call: not timed further
 
-/// Labels of what was chosen in this process, by key.
-struct Choices {
+/// The file in which choices outlive the process, so that only the first one pays for timing them;
+/// empty where nothing is to be kept. The folder is that of Python's caches.
+std::filesystem::path ChoicesFile() {
+  const auto value = [](const char* name) {
+    const char* found = std::getenv(name);
+    return std::string(found == nullptr ? "" : found);
+  };
+  const std::string refused = value("TVM_SCHED_NO_CACHE");
+  if (!refused.empty() && refused != "0") return {};
+  const std::string cache = value("TVM_SCHED_CACHE"), user = value("XDG_CACHE_HOME");
+  std::filesystem::path folder = cache;
+  if (cache.empty() && !user.empty()) folder = std::filesystem::path(user) / "tvm_sched";
+  if (folder.empty() && !value("HOME").empty()) {
+    folder = std::filesystem::path(value("HOME")) / ".cache" / "tvm_sched";
+  }
+  return folder.empty() ? folder : folder / "cuda_algorithms.txt";
+}
+
+/// What a choice depends on besides its kernel: the GPUs and the libraries.
+std::string Machine() {
+  std::string machine;
+  for (const auto& gpu : runtime::cuda::ListGpus()) machine += gpu.name + ", ";
+  for (const auto& library : FindLibraries()) {
+    machine += library.name + " " + std::to_string(library.version) + ", ";
+  }
+  return machine;
+}
+
+/// Labels of what was chosen in this process or, on the same machine, in earlier ones, by key.
+class Choices {
+ public:
+  Choices() : file_(ChoicesFile()), machine_(file_.empty() ? "" : Machine()) {
+    std::ifstream stored(file_);
+    for (std::string line; std::getline(stored, line);) {
+      const std::size_t key = machine_.size(), tab = line.find('\t');
+      if (tab == std::string::npos || tab < key || line.compare(0, key, machine_) != 0) continue;
+      labels[line.substr(key, tab - key)] = line.substr(tab + 1);
+    }
+  }
+
+  /// A file that cannot be written costs a choice in the next process, nothing else.
+  void Keep(const std::string& key, const std::string& label, bool timed) {
+    labels[key] = label;
+    if (!timed || file_.empty()) return;
+    std::error_code ignored;
+    std::filesystem::create_directories(file_.parent_path(), ignored);
+    std::ofstream(file_, std::ios::app) << machine_ + key + '\t' + label + '\n' << std::flush;
+  }
+
   std::mutex mutex;
   std::map<std::string, std::string> labels;
+
+ private:
+  std::filesystem::path file_;
+  std::string machine_;
 };
 
 Choices& TheChoices() {
@@ -62,7 +122,8 @@ void FastestCandidate::Choose(const std::vector<void*>& data, Stream stream) {
   double least = 0;
   for (std::size_t k = 0; k < candidates_.size(); ++k) {
     if (!Take(k)) continue;
-    const double time = timed ? MillisecondsOf(data, stream) : 0;
+    const double time =
+        timed ? MillisecondsOf(data, stream, best < candidates_.size() ? least : 0) : 0;
     if (time < 0 || (best < candidates_.size() && time >= kClearly * least)) continue;
     best = k;
     least = time;
@@ -71,36 +132,48 @@ void FastestCandidate::Choose(const std::vector<void*>& data, Stream stream) {
   if (best == candidates_.size() || !Take(best)) {
     TVM_FFI_THROW(RuntimeError) << "no library has an algorithm for the kernel \"" << name_ << "\"";
   }
-  choices.labels[key_] = chosen_->label();
+  choices.Keep(key_, chosen_->label(), timed);
   ready_ = true;
 }
 
 /// Milliseconds of a call, negative where it is refused: several between two events, the least of a
 /// few. They are one captured graph, so that the host's part of a launch does not count, unless
-/// capture is refused.
-double FastestCandidate::MillisecondsOf(const std::vector<void*>& data, Stream stream) {
+/// capture is refused. A call that takes far longer than `least`, that of another candidate, is
+/// timed once: cuDNN has kernels for depthwise convolutions that take a second.
+double FastestCandidate::MillisecondsOf(const std::vector<void*>& data, Stream stream,
+                                        double least) {
   constexpr int kRounds = 3, kCalls = 10;
-  // What is made at a first call cannot be captured.
-  if (!chosen_->Run(data, workspace_.get(), stream)) return -1;
-  Check(Driver().StreamSynchronize(stream), name_);
-  const runtime::cuda::GraphExecHandle graph = Capture(data, stream, kCalls);
+  constexpr double kMilliseconds = 5;  // of a call that is not repeated
   const auto begin = runtime::cuda::MakeEvent(runtime::cuda::kEventDefault);
   const auto end = runtime::cuda::MakeEvent(runtime::cuda::kEventDefault);
-  double least = -1;
-  for (int round = 0; round <= kRounds; ++round) {  // the first only warms up
+  const auto time = [&](const auto& run) {
     Check(Driver().EventRecord(begin.get(), stream), name_);
-    if (graph.get() != nullptr) {
-      Check(Driver().GraphLaunch(graph.get(), stream), name_);
-    } else if (!RunSeveral(data, stream, kCalls)) {
-      return -1;
-    }
+    if (!run()) return -1.0;
     Check(Driver().EventRecord(end.get(), stream), name_);
     Check(Driver().StreamSynchronize(stream), name_);
-    float time = 0;
-    Check(Driver().EventElapsedTime(&time, begin.get(), end.get()), name_);
-    if (round == 1 || (round > 1 && time < least)) least = time;
+    float found = 0;
+    Check(Driver().EventElapsedTime(&found, begin.get(), end.get()), name_);
+    return static_cast<double>(found);
+  };
+  const auto once = [&] { return RunSeveral(data, stream, 1); };
+  // What is made at a first call cannot be captured, and takes time of its own.
+  double found = time(once);
+  if (found < 0) return found;
+  if (found > kMilliseconds || (least > 0 && found > kHopeless * least)) {
+    found = time(once);
+    if (found < 0 || found > kMilliseconds || (least > 0 && found > kHopeless * least))
+      return found;
   }
-  return least / kCalls;
+  const runtime::cuda::GraphExecHandle graph = Capture(data, stream, kCalls);
+  const auto several = [&] {
+    if (graph.get() == nullptr) return RunSeveral(data, stream, kCalls);
+    Check(Driver().GraphLaunch(graph.get(), stream), name_);
+    return true;
+  };
+  if (time(several) < 0) return -1;  // only warms up
+  found = time(several);
+  for (int round = 1; round < kRounds; ++round) found = std::min(found, time(several));
+  return found / kCalls;
 }
 
 bool FastestCandidate::RunSeveral(const std::vector<void*>& data, Stream stream, int calls) {

@@ -28,7 +28,8 @@ class Candidate {
 
 /// A kernel that one of several candidates computes. The first call times all of them on its data
 /// and takes the first, unless another is clearly faster. All calls of a process with the same
-/// `key` take the same candidate, so that their values are the same.
+/// `key` take the same candidate, so that their values are the same. The choice is kept on disk for
+/// later processes (TVM_SCHED_CACHE, TVM_SCHED_NO_CACHE).
 class FastestCandidate final : public Prepared {
  public:
   /// `candidates` are in the order of preference. Throws ffi::Error where none can be taken.
@@ -41,7 +42,7 @@ class FastestCandidate final : public Prepared {
   void Choose(const std::vector<void*>& data, Stream stream);
   /// Whether the candidate has its workspace; it is the chosen one from now on.
   bool Take(std::size_t candidate);
-  double MillisecondsOf(const std::vector<void*>& data, Stream stream);
+  double MillisecondsOf(const std::vector<void*>& data, Stream stream, double least);
   bool RunSeveral(const std::vector<void*>& data, Stream stream, int calls);
   runtime::cuda::GraphExecHandle Capture(const std::vector<void*>& data, Stream stream, int calls);
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from ..errors import InputError
 from .attached_commands import START
@@ -78,8 +77,8 @@ def auto(
     found = {"schedule": schedule, "one_device": gain, "others": sorted(set(tried)), "machine": name}
     with interruptible(out), out.step("Measuring"):
         gains = _gains(model, best, constants, found)
-    for line in gains.lines():
-        out.show(escape(line))
+    if not out.json:
+        out.text("".join(f"{line}\n" for line in gains.lines()))  # three lines, however narrow the terminal
     out.result(gains)
 
 

@@ -49,7 +49,7 @@ one fails. A mutant that passes all tests fails the command, and so does a recor
 
     make mutants
 
-{caught} of {count} mutants were caught, on 2 cores that other work shared. *Order*: two operations
+{caught} of {count} mutants were caught{left}, on 2 cores that other work shared. *Order*: two operations
 touch the same bytes and nothing orders them, which the emulated driver tells whatever the values are. *Values*: results are
 wrong. *Refused*: the driver or the runtime refuses a call. *Assertion*: a test expects something else. *Time*: the tests
 hang.
@@ -190,8 +190,7 @@ def _reason(said: str) -> str:
 
 def outcome_of(number: int, mutant: Mutant, folder: Path, key: str) -> Outcome:
     """Build and run one mutant, or return what was found of it before; survivors run again."""
-    here = folder / str(number)
-    known = folder / f"{hashlib.sha256(msgspec.json.encode([key, mutant])).hexdigest()[:24]}.json"
+    here, known = folder / str(number), kept_at(mutant, folder, key)
     if known.exists():
         return msgspec.json.decode(known.read_bytes(), type=Outcome)
     try:
@@ -201,6 +200,17 @@ def outcome_of(number: int, mutant: Mutant, folder: Path, key: str) -> Outcome:
     if outcome.how:
         known.write_bytes(msgspec.json.encode(outcome))
     return outcome
+
+
+def kept_at(mutant: Mutant, folder: Path, key: str) -> Path:
+    """The file of what was found of a mutant while the sources were in a state."""
+    return folder / f"{hashlib.sha256(msgspec.json.encode([key, mutant])).hexdigest()[:24]}.json"
+
+
+def kept(mutant: Mutant, folder: Path, key: str) -> Outcome:
+    """What was found of a mutant, also if nothing was."""
+    known = kept_at(mutant, folder, key)
+    return msgspec.json.decode(known.read_bytes(), type=Outcome) if known.exists() else Outcome("", "not run")
 
 
 def state_of_sources() -> str:
@@ -215,8 +225,9 @@ def state_of_sources() -> str:
 
 def page(mutants: list[Mutant], outcomes: list[Outcome]) -> str:
     """The table of results."""
-    caught = sum(bool(o.how) for o in outcomes)
-    lines = [HEAD.format(caught=caught, count=len(mutants))]
+    caught, left = sum(o.how not in ("", "not run") for o in outcomes), sum(o.how == "not run" for o in outcomes)
+    rest = f"; {left} have not been run yet" if left else ""
+    lines = [HEAD.format(caught=caught, count=len(mutants), left=rest)]
     for mutant, outcome in zip(mutants, outcomes, strict=True):
         how = "time" if outcome.caught_by == "the limit of time" else outcome.how or "**survived**"
         lines.append(f"| {mutant.breaks} | `{mutant.file.split('/')[-1]}` | {outcome.caught_by} | {how} |")
@@ -228,15 +239,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="those whose file or text contains this; writes no page")
     parser.add_argument("--check", action="store_true", help="only look whether all records apply")
+    parser.add_argument(
+        "--kept", action="store_true", help="write the page of what an ended run has found, run nothing"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="how many at once")
     asked = parser.parse_args()
     mutants = [m for m in read_mutants() if asked.only in f"{m.file} {m.breaks}"]
     if asked.check:
         print(f"{len(mutants)} records apply")
         return
-    folder = BUILD / "mutants"
+    folder, key = BUILD / "mutants", state_of_sources()
+    if asked.kept:
+        PAGE.write_text(page(mutants, [kept(mutant, folder, key) for mutant in mutants]))
+        return
     with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
-        key = state_of_sources()
         waiting = [pool.submit(outcome_of, n, mutant, folder, key) for n, mutant in enumerate(mutants)]
         for mutant, future in zip(mutants, waiting, strict=True):
             outcome = future.result()

@@ -116,7 +116,7 @@ def test_an_artifact_written_anew_is_loaded_anew(tmp_path):
 def test_a_failed_export_leaves_what_was_there(tmp_path, monkeypatch):
     model = compile(small_model(w=W, b=B), "cpu1", "single", input_shapes={"x": (2, 4)}, parameters="external")
 
-    def fail(path, parameters):
+    def fail(path, *_):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 

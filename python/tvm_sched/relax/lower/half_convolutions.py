@@ -48,10 +48,23 @@ def prepare_half_convolutions(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRMo
             return {"relax.nn.conv2d_transpose": ["NCHW", "IOHW"]}
         return {"relax.nn.conv2d": ["NHWC", "OHWI"]} if _converts(call) else {}
 
-    changed = relax.transform.ConvertLayout({}, layout_cb=layouts)(mod)
+    changed = relax.transform.ConvertLayout({}, layout_cb=layouts)(_PositiveAxes(mod).run())
     changed, kept = fold_parameters(changed, names)
     cleanup = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
     return tvm.transform.Sequential(cleanup)(changed), [*narrow.constants, *kept]
+
+
+class _PositiveAxes(Rewriter):
+    """Counts the axes of ``squeeze`` from the front: TVM's ConvertLayout (0.27) fails on negative ones."""
+
+    wanted = ("squeeze",)
+
+    def visit(self, variable: Any, value: Any) -> Any:
+        """Rewrite a squeeze that names its axes."""
+        if operation(value) != "squeeze" or value.attrs.axis is None:
+            return super().visit(variable, value)
+        rank = int(value.args[0].ty.ndim)
+        return self.emit(relax.op.squeeze(self.value(value.args[0]), [int(axis) % rank for axis in value.attrs.axis]))
 
 
 class _Narrow(Rewriter):
