@@ -12,6 +12,7 @@ RUN_ELSEWHERE = {
     "extending.md": "docs/test_extending.py",
     "deployment.md": "docs/test_deployment.py",
     "serve.md": "inference_server/test_task.py",
+    "serve_models.md": "inference_server/test_task.py",
 }
 """Pages whose blocks another module runs, and looks at what comes out."""
 
@@ -77,6 +78,12 @@ def test_a_command_is_there_with_its_options(page, words):
     }
     given = {word.partition("=")[0] for word in rest if word.startswith("-") and not word[1:2].isdigit()}
     assert given <= known
+
+
+def test_the_ten_minutes_of_each_reader_are_run():
+    start = {page.name for page in (ROOT / "docs" / "start").glob("*.md")}
+    assert start == {"deploy_cpu.md", "plan_server.md", "research.md", "serve_models.md"}
+    assert start == {page.name for page in RUN if page.parent.name == "start"} | {"serve_models.md"}
 
 
 def test_the_pages_of_tasks_are_all_run():

@@ -1,16 +1,18 @@
-"""docs/tasks/serve.md: its commands and its client, against a server at other ports."""
+"""docs/tasks/serve.md and docs/start/serve_models.md: their commands and their client, at other ports."""
 
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "tasks" / "serve.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = DOCS / "tasks" / "serve.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
 (CURL,) = (text for language, text in BLOCKS if language == "bash")
 (PYTHON,) = (text for language, text in BLOCKS if language == "python")
@@ -55,3 +57,35 @@ def test_the_page(start, tmp_path):
     assert call(sys.executable, "-c", here(PYTHON)).strip() == str(tuple(output["shape"]))
     call("bash", "-ec", here(LOAD))
     assert server.stop() == 0
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
+
+
+@pytest.mark.slow
+def test_ten_minutes_of_who_serves(tmp_path):
+    pytest.importorskip("onnx")
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl")
+    page = (DOCS / "start" / "serve_models.md").read_text()
+    code = "".join(re.findall(r"^```sh\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE))
+    for port in ("18089", "18090"):
+        assert port in code
+        code = code.replace(port, free_port())
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, arguments in (("tvm-sched", "-m tvm_sched.cli"), ("python", "")):
+        (tools / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
+        (tools / name).chmod(0o755)
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", code], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=180,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (output,) = json.loads((tmp_path / "answer.json").read_text())["outputs"]
+    assert output["shape"][0] == 1
+    assert len(output["data"]) == 1000
