@@ -45,6 +45,8 @@ def components(wheel: zipfile.ZipFile, version: str) -> list[dict[str, Any]]:
     """
     found = []
     for name in sorted(wheel.namelist()):
+        if name.endswith("/"):
+            continue
         file = PurePosixPath(name)
         digest = [{"alg": "SHA-256", "content": hashlib.sha256(wheel.read(name)).hexdigest()}]
         if ".so" in file.suffixes or file.suffix == ".so":
