@@ -164,11 +164,17 @@ def executor() -> str:
     return f"{min(ours):.2f} to {max(ours):.2f} us instead of {statistics.fmean(theirs):.2f}"
 
 
-def googlenet() -> str:
+def _googlenet() -> tuple[float, float, float]:
+    """Return the milliseconds on one GPU, on four, and of the bound."""
     ms, bound = list(tables("googlenet"))[:2]
     one, ours, least = (
         number(of["googlenet"][name]) for of, name in ((ms, "single"), (ms, "anytime"), (bound, "anytime"))
     )
+    return one, ours, least
+
+
+def googlenet() -> str:
+    one, ours, least = _googlenet()
     return (
         f"and takes {ours:.2f} ms. One GPU takes {one:.2f} ms. It is proved that no schedule of these kernels takes less "
         f"than {least:.2f} ms."
@@ -238,10 +244,7 @@ def front_schedulers() -> str:
 
 
 def front_googlenet() -> str:
-    ms, bound = list(tables("googlenet"))[:2]
-    one, ours, least = (
-        number(of["googlenet"][name]) for of, name in ((ms, "single"), (ms, "anytime"), (bound, "anytime"))
-    )
+    one, ours, least = _googlenet()
     return (
         f"{ours:.2f} ms instead of {one:.2f} ms on one GPU, and proved that no schedule of these kernels takes less than "
         f"{least:.2f} ms (predicted)."
