@@ -18,6 +18,7 @@ from .record import rows
 Found = Mapping[str, Mapping[str, dict[str, Any]]]
 GRAPH, EAGER, COMPILED = "PyTorch, CUDA graph", "PyTorch", "torch.compile, reduce-overhead"
 OURS = {"one": "ours, one", "opara": "ours, opara", "best": "ours, best"}
+FIRST = "cold_start of the first record"
 KEPT = "## Measured by hand on 22 November 2026"
 """Heading of the part of a page that is kept as it is."""
 
@@ -25,6 +26,7 @@ KEPT = "## Measured by hand on 22 November 2026"
 def pages(records: Sequence[Path], folder: Path) -> None:
     """Write all pages of which the records have a figure."""
     found = collect(records)
+    found[FIRST] = collect(records[:1]).get("cold_start", {})
     made = circumstances(found, records)
     for name, title, write in (
         ("gpu_latency", "Networks on one GPU", latency),
@@ -304,7 +306,7 @@ def cold_start(page: Page, found: Found) -> bool:
         page.text(f"## {size}, {state}")
         page.table(["loader", "libraries imported", "parameters", "first output", "turns", "error"], lines)
     stages(page, groups)
-    predicted_loads(page, groups)
+    predicted_loads(page, found, groups)
     failures(page, found, "cold_start")
     return True
 
@@ -338,7 +340,7 @@ def stages(page: Page, groups: Mapping[tuple[str, str, str], list[dict[str, Any]
     page.table(["stage", "in the model", *(f"{size}, {state}" for size, state, _ in ours)], lines, left=2)
 
 
-def predicted_loads(page: Page, groups: Mapping[tuple[str, str, str], list[dict[str, Any]]]) -> None:
+def predicted_loads(page: Page, found: Found, groups: Mapping[tuple[str, str, str], list[dict[str, Any]]]) -> None:
     """Put the predicted first run beside the measured one."""
     lines = []
     for (size, state, way), each in groups.items():
@@ -356,10 +358,18 @@ def predicted_loads(page: Page, groups: Mapping[tuple[str, str, str], list[dict[
         page.text("## The first run, predicted and measured")
         page.text(
             "Milliseconds: the model counts copies and kernels, not the stages before them. Products here are cuBLASLt's, which",
-            "loads its kernels in the first run: some 60 ms, which the model does not count; parameters are pinned meanwhile. In",
-            "`gpu_record_1.jsonl` the same three models, cached, have kernels of TVM and were pinned before the first run, which",
-            "then took 2.5, 10.4 and 40.5 ms: 1.29, 1.04 and 1.01 of the prediction.",
+            "seems to load its kernels in the first run: some 60 ms, which the model does not count; parameters are pinned",
+            "meanwhile.",
         )
+        if first := [row for case, row in found.get(FIRST, {}).items() if ", cached, ours, turn 0" in case]:
+            ran = [
+                1e3 * sum(s["end_s"] - s["start_s"] for s in row["stages"] if s["name"] == "first run") for row in first
+            ]
+            ratios = [ms / (row["predicted"]["cold_us"] / 1e3) for ms, row in zip(ran, first, strict=True)]
+            page.text(
+                "In the first record the same models, cached, have kernels of TVM and were pinned before the first run, which then",
+                f"took {', '.join(f'{ms:.1f}' for ms in ran)} ms: {', '.join(f'{ratio:.2f}' for ratio in ratios)} of the prediction.",
+            )
         page.table(["model", "predicted", "measured", "measured / predicted"], lines)
 
 
