@@ -1,7 +1,7 @@
 """Steps that extend a random torch module by functions of tensors, a family a function.
 
-Each picks inputs that fit from the values there are, draws the arguments, and adds a line; it adds nothing where no value
-fits or where torch refuses the line.
+A step draws inputs among the module's values, draws the arguments and adds a line; it adds none without a fitting value,
+or if torch refuses the line.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ _DTYPES = ("float32", "int64", "int32", "bool", "uint8", "int8", "float64", "flo
 
 
 def unary(b: ModuleBuilder, draw: Draw) -> None:
-    """Smooth functions of one number, of whole numbers, too."""
+    """Add a smooth function of one number, of integers too."""
     if (x := b.pick(draw, lambda v: True)) is not None:
         b.emit(draw(st.sampled_from(_SMOOTH)).replace("{}", x.name), [x])
 
 
 def rounding(b: ModuleBuilder, draw: Draw) -> None:
-    """What a difference in the last bit could change by much."""
+    """Add a steep function, on exact values only."""
     if (x := b.pick(draw, lambda v: v.exact)) is not None:
         b.emit(draw(st.sampled_from(_STEEP)).replace("{}", x.name), [x], steep=True)
 
@@ -117,7 +117,7 @@ def _broadcasts(a: tuple[int, ...], c: tuple[int, ...]) -> bool:
 
 
 def binary(b: ModuleBuilder, draw: Draw) -> None:
-    """Arithmetic of two tensors of any types, with broadcasting."""
+    """Add arithmetic of two tensors of any types, with broadcasting."""
     x = b.pick(draw, lambda v: True)
     y = x and _partner(b, draw, x)
     if x is None or y is None:
@@ -149,7 +149,7 @@ def binary(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def comparison(b: ModuleBuilder, draw: Draw) -> None:
-    """Comparisons and logic of two tensors."""
+    """Add a comparison or logical operator of two tensors."""
     x = b.pick(draw, lambda v: v.exact)
     y = x and _partner(b, draw, x, steep=True)
     if x is None or y is None:
@@ -178,7 +178,7 @@ def comparison(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def scalar(b: ModuleBuilder, draw: Draw) -> None:
-    """Arithmetic with a Python number, whose type torch promotes."""
+    """Add arithmetic with a Python number, whose type torch promotes."""
     x = b.pick(draw, lambda v: True)
     if x is None:
         return
@@ -188,7 +188,7 @@ def scalar(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def cast(b: ModuleBuilder, draw: Draw) -> None:
-    """Changes of type; to whole numbers only from small exact ones, where C leaves nothing open."""
+    """Add a cast; to integers only from small exact values, for which C defines the result."""
     x = b.pick(draw, lambda v: True)
     if x is None:
         return
@@ -200,7 +200,7 @@ def cast(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def select(b: ModuleBuilder, draw: Draw) -> None:
-    """``where`` and ``masked_fill`` with a condition of the graph."""
+    """Add ``where`` or ``masked_fill`` with a condition of the module."""
     condition = b.pick(draw, lambda v: v.dtype == "bool")
     x = condition and _partner(b, draw, condition)
     y = (
@@ -226,7 +226,7 @@ def select(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def reduction(b: ModuleBuilder, draw: Draw) -> None:
-    """Sums and other reductions over some dimensions or all."""
+    """Add a reduction over some dimensions or all."""
     name = draw(
         st.sampled_from(
             [
@@ -282,7 +282,7 @@ def reduction(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def _is_settled(x: Value) -> bool:
-    """Whether no two elements are equal, so that the place of the largest is no matter of taste."""
+    """Whether all elements differ, so that the position of the largest is unique."""
     return int(x.tensor.unique().numel()) == x.tensor.numel()
 
 
@@ -294,7 +294,7 @@ def _dimensions(draw: Draw, rank: int) -> list[int]:
 
 
 def ordering(b: ModuleBuilder, draw: Draw) -> None:
-    """Sorting; ties are left to stable sorts."""
+    """Add a sort; tensors with equal elements get stable sorts only."""
     x = b.pick(draw, lambda v: v.exact and v.rank > 0)
     if x is None:
         return
@@ -313,7 +313,7 @@ def ordering(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def scan(b: ModuleBuilder, draw: Draw) -> None:
-    """Running sums and products, softmax, differences."""
+    """Add a running sum or product, softmax, or difference."""
     x = b.pick(draw, lambda v: v.rank > 0)
     if x is None:
         return
@@ -339,7 +339,7 @@ def scan(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def product(b: ModuleBuilder, draw: Draw) -> None:
-    """Matrix products and einsum of values that fit, or with a new input."""
+    """Add a matrix product or einsum of values that fit, or with a new input."""
     x = b.pick(draw, lambda v: v.rank > 0)
     if x is None:
         return

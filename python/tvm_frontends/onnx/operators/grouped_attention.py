@@ -1,4 +1,4 @@
-"""GroupQueryAttention of ONNX Runtime (domain com.microsoft): decoders whose keys and values are kept from call to call."""
+"""Converter of com.microsoft's GroupQueryAttention: decoders that keep keys and values between runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .quantised_arithmetic import cast
 from .transformers import rotate, rows_of, split_heads
 
 _PLACES = 7
-"""Inputs: queries, keys, values, past keys and values, last places, total length; then tables of cosines and sines."""
+"""Number of the inputs queries, keys, values, past keys and values, last positions, total length."""
 _COSINE, _SINE, _POSITIONS = 7, 8, 9
 
 
@@ -31,26 +31,25 @@ class _Sizes:
 
     @property
     def present(self) -> int:
-        """Places of keys afterwards: as many as before where the buffer is large enough."""
+        """Length of the buffers of keys and values after the run."""
         return max(self.past, self.total)
 
 
 @converter("GroupQueryAttention", domain="com.microsoft")
 def group_query_attention(node: Node) -> list[relax.Expr]:
-    """Causal attention in which several heads share keys and values; results and the keys and values afterwards.
+    """Convert GroupQueryAttention; outputs are the result, and all keys and values including the new ones.
 
-    The new keys of a sequence stand behind its past ones, whose number is ``seqlens_k + 1 - tokens``. A first prompt, whose
-    tokens are as many as the total length, has no past.
+    New keys of a sequence follow its past ones, whose number is ``seqlens_k + 1 - tokens``. A first prompt, with as many
+    tokens as the total length, has no past. Refused: biases, sinks, scales, smooth_softmax, qk_output, and a total length
+    that is no constant.
     """
     for position in range(_POSITIONS + 1, len(node.inputs)):
         if node.input(position) is not None:
-            raise node.unsupported(
-                f"its input {position} (a bias, a sink or scales) is given; export the model without it"
-            )
+            raise node.unsupported(f"it has input {position} (a bias, a sink or scales); export the model without it")
     for name in ("smooth_softmax", "qk_output"):
         if node.attribute(name, 0):
             raise node.unsupported(f"its attribute {name} is set; export the model without it")
-    query, key, value, sizes = _given(node)
+    query, key, value, sizes = _operands(node)
     start = _start(node, sizes)
     steps = relax.const(np.arange(sizes.tokens, dtype="int32").reshape(1, -1))
     positions = node.emit(relax.op.add(start, steps))
@@ -60,8 +59,8 @@ def group_query_attention(node: Node) -> list[relax.Expr]:
     return [_attend(node, query, keys, values, positions, sizes), keys, values]
 
 
-def _given(node: Node) -> tuple[relax.Expr, relax.Expr, relax.Expr, _Sizes]:
-    """Queries, keys and values by heads; packed, they stand behind each other."""
+def _operands(node: Node) -> tuple[relax.Expr, relax.Expr, relax.Expr, _Sizes]:
+    """Return queries, keys and values by heads; packed ones are split first."""
     heads, groups = int(node.attribute("num_heads")), int(node.attribute("kv_num_heads"))
     query, key, value = (node.input(k) for k in range(3))
     batch, tokens, width = node.shape(query, "its queries")
@@ -89,7 +88,7 @@ def _given(node: Node) -> tuple[relax.Expr, relax.Expr, relax.Expr, _Sizes]:
 
 
 def _start(node: Node, sizes: _Sizes) -> relax.Expr:
-    """The number of past keys of each sequence, as (batch, 1)."""
+    """Return the number of past keys of each sequence, as (batch, 1)."""
     if sizes.tokens == sizes.total:
         return relax.const(np.zeros((sizes.batch, 1), "int32"))
     last = node.emit(relax.op.reshape(cast(node, node.input(_PLACES - 2), "int32"), (sizes.batch, 1)))
@@ -99,8 +98,8 @@ def _start(node: Node, sizes: _Sizes) -> relax.Expr:
 
 
 def _turned(node: Node, x: relax.Expr, positions: relax.Expr, sizes: _Sizes) -> relax.Expr:
-    given = node.input(_POSITIONS)
-    positions = positions if given is None else cast(node, given, "int32")
+    explicit = node.input(_POSITIONS)
+    positions = positions if explicit is None else cast(node, explicit, "int32")
     tables = [node.input(_COSINE), node.input(_SINE)]
     width = node.shape(tables[0], "its cos_cache")[-1]
     shape = (sizes.batch, 1, sizes.tokens, width)
@@ -109,7 +108,7 @@ def _turned(node: Node, x: relax.Expr, positions: relax.Expr, sizes: _Sizes) -> 
 
 
 def _present(node: Node, past: relax.Expr | None, new: relax.Expr, start: relax.Expr, sizes: _Sizes) -> relax.Expr:
-    """The past with the new rows from ``start`` on."""
+    """Return the buffer of past keys or values with the new rows written from ``start`` on."""
     if past is None and sizes.present == sizes.tokens:
         return new
     shape = (sizes.batch, sizes.groups, sizes.present, sizes.size)
@@ -124,14 +123,14 @@ def _present(node: Node, past: relax.Expr | None, new: relax.Expr, start: relax.
 
         return te.compute(shape, element, name="present")
 
-    given = [new, start] if past is None else [new, start, past]
-    return node.builder.emit_te(compute, *given, primfunc_name_hint="keys_behind_past")
+    operands = [new, start] if past is None else [new, start, past]
+    return node.builder.emit_te(compute, *operands, primfunc_name_hint="keys_behind_past")
 
 
 def _attend(
     node: Node, query: relax.Expr, keys: relax.Expr, values: relax.Expr, positions: relax.Expr, sizes: _Sizes
 ) -> relax.Expr:
-    """Attention of each group of heads as one product, as (batch, tokens, width)."""
+    """Emit attention with one product for each group of heads, as (batch, tokens, width)."""
     op, dtype = relax.op, dtype_of(query)
     batch, heads, tokens, size = sizes.batch, sizes.heads, sizes.tokens, sizes.size
     shared = (batch, sizes.groups, heads // sizes.groups * tokens)

@@ -1,4 +1,4 @@
-"""Layers of transformers and diffusion models as ONNX Runtime's optimiser fuses them (domain com.microsoft)."""
+"""Converters of com.microsoft's layers of transformers and diffusion models, as ONNX Runtime's optimiser fuses them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,29 @@ from .normalization import group_normalization, layer_normalization, rms_normali
 from .quantised_arithmetic import cast
 
 _DOMAIN = "com.microsoft"
-_UNWANTED = "gives mean and deviation, which only training reads"
+_UNWANTED = "its outputs mean and deviation are used, which only training does; export the model for inference"
 
 
 @converter("SkipLayerNormalization", domain=_DOMAIN)
 def skip_layer_normalization(node: Node) -> list[relax.Expr]:
-    """Inputs x, skip, scale, shift, bias; outputs the normalised sum, mean and deviation (for training), the sum."""
+    """Convert SkipLayerNormalization: outputs the normalised sum, mean, deviation, and the sum.
+
+    Inputs: x, skip, scale, shift, bias. Refused if mean or deviation is used.
+    """
     scale, shift = node.input(2), node.input(3)
     return _skip(node, [node.input(1), node.input(4)], layer_normalization, (scale, shift), 1e-12)
 
 
 @converter("SkipSimplifiedLayerNormalization", domain=_DOMAIN)
 def skip_rms_normalization(node: Node) -> list[relax.Expr]:
-    """As SkipLayerNormalization, by the root of the mean square; there is no shift."""
+    """Convert SkipSimplifiedLayerNormalization: as SkipLayerNormalization, by the root mean square, without a shift."""
     return _skip(node, [node.input(1), node.input(3)], rms_normalization, (node.input(2),), 1e-6)
 
 
 @converter("SimplifiedLayerNormalization")
 @converter("SimplifiedLayerNormalization", domain=_DOMAIN)
 def simplified_layer_normalization(node: Node) -> relax.Expr:
-    """RMSNormalization under the name that ONNX Runtime gave it before the standard had it."""
+    """Convert SimplifiedLayerNormalization, ONNX Runtime's name of RMSNormalization."""
     if node.wants(1):
         raise node.unsupported(_UNWANTED)
     return rms_normalization(node)
@@ -49,18 +52,21 @@ def _skip(
     for value in added:
         total = total if value is None else node.emit(relax.op.add(total, value))
     normal = _normalized(node, normalize, total, scales, epsilon)
-    return [normal, total, total, total]  # the second and third have no reader
+    return [normal, total, total, total]  # nothing reads the second and third
 
 
 def _normalized(node: Node, normalize: Any, x: relax.Expr, scales: tuple[Any, ...], epsilon: float) -> relax.Expr:
     attributes = {"axis": -1, "epsilon": float(node.attribute("epsilon", epsilon))}
-    made = normalize(replace(node, inputs=(x, *scales), attributes=attributes, outputs=node.outputs[:1]))
-    return node.emit(made if isinstance(made, relax.Expr) else made[0])
+    normalized = normalize(replace(node, inputs=(x, *scales), attributes=attributes, outputs=node.outputs[:1]))
+    return node.emit(normalized if isinstance(normalized, relax.Expr) else normalized[0])
 
 
 @converter("EmbedLayerNormalization", domain=_DOMAIN)
 def embed_layer_normalization(node: Node) -> list[relax.Expr]:
-    """Inputs tokens, segments, embeddings of words, positions and segments, scale, shift, mask, positions."""
+    """Convert EmbedLayerNormalization: add embeddings of words, positions and segments, and normalise the sum.
+
+    Inputs: tokens, segments, tables of words, positions and segments, scale, shift, mask, positions.
+    """
     tokens, segments, words, places, parts, scale, shift, mask, positions = (node.input(k) for k in range(9))
     batch, length = node.shape(tokens, "its input input_ids")
     if positions is None:
@@ -75,7 +81,7 @@ def embed_layer_normalization(node: Node) -> list[relax.Expr]:
 
 
 def rows_of(node: Node, table: relax.Expr, numbers: relax.Expr) -> relax.Expr:
-    """The rows of a table for each number."""
+    """Return the row of a table for each index."""
     shape = (*node.shape(numbers, "an input of numbers"), node.shape(table, "an embedding")[-1])
     flat = node.emit(relax.op.take(table, node.emit(relax.op.reshape(numbers, (-1,))), axis=0))
     return node.emit(relax.op.reshape(flat, shape))
@@ -83,19 +89,19 @@ def rows_of(node: Node, table: relax.Expr, numbers: relax.Expr) -> relax.Expr:
 
 @converter("Gelu", "BiasGelu", domain=_DOMAIN)
 def gelu(node: Node) -> relax.Expr:
-    """``x * Phi(x)``, of the input and a bias where there is one."""
+    """Convert Gelu and BiasGelu to ``gelu``, after adding the bias if there is one."""
     return node.emit(relax.op.nn.gelu(_with_bias(node)))
 
 
 @converter("FastGelu", domain=_DOMAIN)
 def fast_gelu(node: Node) -> relax.Expr:
-    """Gelu's approximation by tanh, of the input and a bias where there is one."""
+    """Convert FastGelu to ``gelu_tanh``, after adding the bias if there is one."""
     return node.emit(relax.op.nn.gelu_tanh(_with_bias(node)))
 
 
 @converter("QuickGelu", domain=_DOMAIN)
 def quick_gelu(node: Node) -> relax.Expr:
-    """``x * sigmoid(alpha * x)``."""
+    """Convert QuickGelu: ``x * sigmoid(alpha * x)``."""
     x = node.inputs[0]
     alpha = relax.const(float(node.attribute("alpha", 1.702)), dtype_of(x))
     gate = node.emit(relax.op.sigmoid(node.emit(relax.op.multiply(x, alpha))))
@@ -104,7 +110,7 @@ def quick_gelu(node: Node) -> relax.Expr:
 
 @converter("BiasSplitGelu", domain=_DOMAIN)
 def bias_split_gelu(node: Node) -> relax.Expr:
-    """The first half of the last axis, times the Gelu of the second; a bias is added before."""
+    """Convert BiasSplitGelu: add the bias, multiply the first half of the last axis by the Gelu of the second."""
     x = _with_bias(node)
     halves = node.emit(relax.op.split(x, 2, axis=-1))
     first, second = (node.emit(relax.TupleGetItem(halves, k)) for k in range(2))
@@ -113,7 +119,7 @@ def bias_split_gelu(node: Node) -> relax.Expr:
 
 @converter("BiasAdd", domain=_DOMAIN)
 def bias_add(node: Node) -> relax.Expr:
-    """The sum of input, bias and skip."""
+    """Convert BiasAdd: the sum of input, bias and skip."""
     return node.emit(relax.op.add(_with_bias(node), node.inputs[2]))
 
 
@@ -124,7 +130,7 @@ def _with_bias(node: Node) -> relax.Expr:
 
 @converter("GroupNorm", domain=_DOMAIN)
 def group_norm(node: Node) -> relax.Expr:
-    """GroupNormalization with channels last by default, and SiLU behind it where ``activation`` is 1."""
+    """Convert GroupNorm: GroupNormalization, channels last by default, and then SiLU if ``activation`` is 1."""
     last = bool(node.attribute("channels_last", 1))
     x = node.emit(relax.op.permute_dims(node.inputs[0], [0, 3, 1, 2])) if last else node.inputs[0]
     attributes = {"num_groups": node.attribute("groups"), "epsilon": float(node.attribute("epsilon", 1e-5))}
@@ -138,7 +144,7 @@ def group_norm(node: Node) -> relax.Expr:
 
 @converter("RotaryEmbedding", domain=_DOMAIN)
 def rotary_embedding(node: Node) -> relax.Expr:
-    """The standard's operator of this name, with its positions before its tables."""
+    """Convert RotaryEmbedding, whose positions precede its tables; packed batches and a scale are refused."""
     x, positions, cosine, sine = node.inputs[:4]
     if node.attribute("is_packed_batching", 0) or float(node.attribute("scale", 1.0)) != 1:
         raise node.unsupported("it is packed or scaled; export the model without that")
@@ -163,14 +169,14 @@ def rotary_embedding(node: Node) -> relax.Expr:
 
 
 def split_heads(node: Node, x: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
-    """(batch, tokens, width) as (batch, heads, tokens, size), given (batch, tokens, heads, size)."""
+    """Reshape (batch, tokens, width) to (batch, heads, tokens, size); ``shape`` is (batch, tokens, heads, size)."""
     return node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(x, shape)), [0, 2, 1, 3]))
 
 
 def rotate(
     node: Node, x: relax.Expr, tables: tuple[relax.Expr, relax.Expr], rotated: int, interleaved: bool
 ) -> relax.Expr:
-    """Turn pairs of numbers by the angles whose cosine and sine are given; what lies behind ``rotated`` stays."""
+    """Rotate pairs of numbers by the angles in ``tables`` (cosine, sine); elements behind ``rotated`` are unchanged."""
     cosine, sine = tables
     size = node.shape(x, "its input")[-1]
 
