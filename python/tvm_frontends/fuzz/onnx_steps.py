@@ -22,15 +22,8 @@ _SMOOTH = (
     "Atan", "Mish", "ThresholdedRelu", "Celu", "Sigmoid", "Asinh",
 )  # fmt: skip
 _BOUNDED = {
-    "Sigmoid": 1.0,
-    "Tanh": 1.0,
-    "Softsign": 1.0,
-    "HardSigmoid": 1.0,
-    "Erf": 1.0,
-    "Sin": 1.0,
-    "Cos": 1.0,
-    "Atan": 1.6,
-}
+    "Sigmoid": 1.0, "Tanh": 1.0, "Softsign": 1.0, "HardSigmoid": 1.0, "Erf": 1.0, "Sin": 1.0, "Cos": 1.0, "Atan": 1.6,
+}  # fmt: skip
 
 
 def _is_float(value: Value) -> bool:

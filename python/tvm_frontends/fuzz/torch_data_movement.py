@@ -133,30 +133,11 @@ def gather(b: ModuleBuilder, draw: Draw) -> None:
         return
     axis = _axis(draw, x.rank)
     size, name = x.shape[axis], x.name
-    form = draw(
-        st.sampled_from(
-            [
-                "gather",
-                "index_select",
-                "take",
-                "take_along_dim",
-                "scatter",
-                "scatter_add",
-                "index_put",
-                "embedding",
-                "one_hot",
-                "index_add",
-                "scatter_value",
-                "select_scatter",
-                "slice_scatter",
-                "masked_scatter",
-                "index_fill",
-                "scatter_reduce",
-                "bucketize",
-                "bincount",
-            ]
-        )
-    )
+    form = draw(st.sampled_from([
+        "gather", "index_select", "take", "take_along_dim", "scatter", "scatter_add", "index_put", "embedding",
+        "one_hot", "index_add", "scatter_value", "select_scatter", "slice_scatter", "masked_scatter", "index_fill",
+        "scatter_reduce", "bucketize", "bincount",
+    ]))  # fmt: skip
     if form in ("select_scatter", "slice_scatter"):
         text = (
             f"{name}.select_scatter({name}.select({axis}, 0), {axis}, {size - 1})"

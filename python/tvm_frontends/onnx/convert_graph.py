@@ -35,15 +35,9 @@ LAYOUT = "com.microsoft.nchwc"
 """Domain of operators on blocked layouts, whose block is the vector width of the machine that saved the model."""
 
 BLIND: dict[str, tuple[int, ...]] = {
-    "Add": (0, 1),
-    "Conv": (0, 1),
-    "ConvTranspose": (0, 1),
-    "Gather": (0,),
-    "Gemm": (0, 1),
-    "MatMul": (0, 1),
-    "Mul": (0, 1),
-    "Transpose": (0,),
-}
+    "Add": (0, 1), "Conv": (0, 1), "ConvTranspose": (0, 1), "Gather": (0,), "Gemm": (0, 1), "MatMul": (0, 1),
+    "Mul": (0, 1), "Transpose": (0,),
+}  # fmt: skip
 """Inputs of which TVM's converters use the shape only, not the values."""
 
 _RANDOM = (

@@ -8,15 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 from tvm import relax
 
-from ..fourier import dft_matrix
-from ..tensor_types import dtype_of
+from ..fourier import dft_matrix, transform
 from .elementwise import length
-from .node_calls import Call
+from .node_calls import Call, Convert, converter
 
 MOST_POINTS = 4096
 """Largest supported length of a Fourier transform: its matrix has the square of this many elements."""
@@ -38,16 +37,11 @@ _LINEAR = frozenset(
 )  # fmt: skip
 _INDEXED = ("index.Tensor", "index_select.default")
 """Linear operators whose real operands are indices: both parts use the same ones."""
-SPECIAL: dict[str, Callable[[Call], Any]] = {}
+SPECIAL: dict[str, Convert] = {}
 """Converters of operators that make or take complex tensors and are not linear, by the operator's name."""
 
 
-def _special(*names: str) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
-    def register(convert: Callable[[Call], Any]) -> Callable[[Call], Any]:
-        SPECIAL.update(dict.fromkeys(names, convert))
-        return convert
-
-    return register
+_special = partial(converter, table=SPECIAL)
 
 
 def is_complex(value: Any) -> bool:
@@ -214,27 +208,5 @@ def _fourier(call: Call) -> Any:
         matrix = dft_matrix(size, lengths[axis], inverse, onesided)
         if axis == ordered[-1]:
             matrix = matrix * factor
-        x = _transformed(call, x, axis, matrix, real=onesided and inverse)
+        x = Complex(*transform(call.emit, x.real, x.imaginary, axis, matrix, to_real=onesided and inverse))
     return x.real if kind == "c2r" else x
-
-
-def _transformed(call: Call, x: Any, axis: int, matrix: np.ndarray, real: bool) -> Any:
-    """Multiply along an axis by a complex matrix of shape (size, frequencies); None stands for an imaginary part of 0."""
-    rank, size, kind = len(x.real.ty.shape), matrix.shape[0], dtype_of(x.real)
-    cosine, sine = (relax.const(np.ascontiguousarray(part).astype(kind), kind) for part in (matrix.real, matrix.imag))
-
-    def product(part: relax.Expr, by: relax.Expr) -> relax.Expr:
-        cut = part
-        if int(part.ty.shape[axis]) > size:
-            cut = call.emit(relax.op.strided_slice(part, [axis], [0], [size]))
-        order = [k for k in range(rank) if k != axis] + [axis]
-        transformed = call.emit(relax.op.matmul(call.emit(relax.op.permute_dims(cut, order)), by))
-        return call.emit(relax.op.permute_dims(transformed, [order.index(k) for k in range(rank)]))
-
-    first = product(x.real, cosine)
-    second = None if real else product(x.real, sine)
-    if x.imaginary is not None:
-        first = call.emit(relax.op.subtract(first, product(x.imaginary, sine)))
-        if second is not None:
-            second = call.emit(relax.op.add(second, product(x.imaginary, cosine)))
-    return Complex(first, second)

@@ -50,15 +50,10 @@ _OF_BOOLEANS = {
     "bitwise_xor": relax.op.logical_xor,
 }
 _BINARY = {
-    "add": relax.op.add,
-    "sub": relax.op.subtract,
-    "rsub": relax.op.subtract,
-    "mul": relax.op.multiply,
-    "atan2": relax.op.atan2,
-    "bitwise_and": relax.op.bitwise_and,
-    "bitwise_or": relax.op.bitwise_or,
+    "add": relax.op.add, "sub": relax.op.subtract, "rsub": relax.op.subtract, "mul": relax.op.multiply,
+    "atan2": relax.op.atan2, "bitwise_and": relax.op.bitwise_and, "bitwise_or": relax.op.bitwise_or,
     "bitwise_xor": relax.op.bitwise_xor,
-}
+}  # fmt: skip
 
 
 def operator_name(call: Call) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tvm
@@ -115,15 +115,16 @@ def is_float(dtype: str) -> bool:
     return "float" in dtype
 
 
-CONVERTERS: dict[str, Callable[[Call], Any]] = {}
+Convert: TypeAlias = "Callable[[Call], Any]"
+CONVERTERS: dict[str, Convert] = {}
 """Our converters by the operator's name with its overload; they replace TVM's."""
 
 
-def converter(*names: str) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
-    """Register a converter under the names of operators with their overloads, such as ``add.Tensor``."""
+def converter(*names: str, table: dict[str, Convert] = CONVERTERS) -> Callable[[Convert], Convert]:
+    """Register a converter in a table under the names of operators with their overloads, such as ``add.Tensor``."""
 
-    def register(convert: Callable[[Call], Any]) -> Callable[[Call], Any]:
-        CONVERTERS.update(dict.fromkeys(names, convert))
+    def register(convert: Convert) -> Convert:
+        table.update(dict.fromkeys(names, convert))
         return convert
 
     return register

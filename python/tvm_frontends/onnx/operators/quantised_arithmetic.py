@@ -17,15 +17,9 @@ from ..widen import WIDER
 from .nodes import Node, constant_of
 
 RANGES = {
-    "int2": (-2, 1),
-    "uint2": (0, 3),
-    "int4": (-8, 7),
-    "uint4": (0, 15),
-    "int8": (-128, 127),
-    "uint8": (0, 255),
-    "int16": (-32768, 32767),
-    "uint16": (0, 65535),
-}
+    "int2": (-2, 1), "uint2": (0, 3), "int4": (-8, 7), "uint4": (0, 15), "int8": (-128, 127), "uint8": (0, 255),
+    "int16": (-32768, 32767), "uint16": (0, 65535),
+}  # fmt: skip
 """Least and greatest value of the quantised types; a wider type holds those below a byte."""
 _EXACT = 1 << 24
 

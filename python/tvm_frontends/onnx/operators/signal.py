@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 from ...errors import MissingConstant
-from ...fourier import dft_matrix
+from ...fourier import dft_matrix, transform
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
 
@@ -58,27 +58,13 @@ def _dft_axis(node: Node, rank: int) -> int:
 
 def _transform(node: Node, x: relax.Expr, axis: int, matrix: np.ndarray, real: bool) -> relax.Expr:
     """Multiply along an axis by a complex matrix; the last axis holds the parts of input and result."""
-    shape, kind = node.shape(x, "its input"), dtype_of(x)
-    last = len(shape) - 1
-    order = [a for a in range(last) if a != axis] + [axis]
-    size, frequencies = matrix.shape
-    parts = []
-    for part in range(shape[-1]):
-        piece = relax.op.strided_slice(x, [last, axis], [part, 0], [part + 1, size])
-        piece = relax.op.squeeze(node.emit(piece), [last])
-        parts.append(node.emit(relax.op.permute_dims(node.emit(piece), order)))
-    cosine, sine = (relax.const(np.ascontiguousarray(m).astype(kind), kind) for m in (matrix.real, matrix.imag))
-    re, im = relax.op.matmul(parts[0], cosine), relax.op.matmul(parts[0], sine)
-    if len(parts) == 2:
-        re = relax.op.subtract(re, relax.op.matmul(parts[1], sine))
-        im = relax.op.add(im, relax.op.matmul(parts[1], cosine))
-    back = [0] * last
-    for position, a in enumerate(order):
-        back[a] = position
-    results = [node.emit(relax.op.permute_dims(node.emit(value), back)) for value in ([re] if real else [re, im])]
-    whole = (*shape[:axis], frequencies, *shape[axis + 1 : last], 1)
-    results = [relax.op.reshape(value, whole) for value in results]
-    return results[0] if real else relax.op.concat([node.emit(value) for value in results], last)
+    *sizes, count = node.shape(x, "its input")
+    last = len(sizes)
+    slices = (node.emit(relax.op.strided_slice(x, [last], [k], [k + 1])) for k in range(count))
+    parts = [node.emit(relax.op.squeeze(part, [last])) for part in slices]
+    imaginary = parts[1] if count == 2 else None
+    results = transform(node.emit, parts[0], imaginary, axis, matrix, to_real=real)
+    return relax.op.stack([value for value in results if value is not None], last)
 
 
 @converter("STFT")

@@ -31,15 +31,8 @@ EXPANDED = {
 """Operators converted by the standard's definition although TVM has a converter, and the reason."""
 
 _AXES = (
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-)
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+)  # fmt: skip
 CONSTANTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys((*_AXES, "ReduceSum", "ReduceSumSquare"), (1,)),
     "AffineGrid": (1,),

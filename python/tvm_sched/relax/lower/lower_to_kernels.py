@@ -156,9 +156,9 @@ def _warn_of_tail(mod: tvm.IRModule) -> None:
 def _warn_of_missing_library(mod: tvm.IRModule, libraries: Sequence[str]) -> None:
     """Warn if only the machine lacks NVIDIA's libraries, and the model has operators that they compute."""
     reason = get_library("nvidia").why_not()
-    found: list[str] = []
-    relax.analysis.post_order_visit(mod["main"], lambda expr: found.append(operation(expr)))
-    count = sum(name in ("matmul", "nn.conv2d") for name in found)
+    operators: list[str] = []
+    relax.analysis.post_order_visit(mod["main"], lambda expr: operators.append(operation(expr)))
+    count = sum(name in ("matmul", "nn.conv2d") for name in operators)
     if reason is None or not count or VARIABLE in os.environ or "nvidia" in libraries:
         return
     warnings.warn(
