@@ -215,7 +215,7 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
 
 
 def _output_names(program: Any) -> tuple[str, ...]:
-    """Return the names of the outputs: keys or field names if the program returns such, else names of nodes."""
+    """Return the names of the outputs: keys or field names of what the program returns, else names of nodes."""
     from torch.utils import _pytree as pytree
 
     nodes = [spec.arg.name for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]

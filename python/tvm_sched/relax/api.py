@@ -328,7 +328,7 @@ def _to_tensor(value: Any, position: int) -> Any:
         return tvm.runtime.tensor(value)
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"argument {position} is a {type(value).__name__}, of which no tensor can be made ({error}); give an array of "
+            f"argument {position} is a {type(value).__name__}, which is not an array ({error}); pass an array of "
             "NumPy or a tensor of TVM for each input"
         ) from None
 

@@ -82,7 +82,7 @@ def inspect_model(
     Parameters
     ----------
     model, input_shapes, constants, name
-        As for `load_model`. If no dimension is open, or shapes are given, the model is imported with the first
+        As for `load_model`. If no dimension is open, or there are shapes, the model is imported with the first
         combination of sizes, which shows all refusals.
     backend : {"cpu", "cuda"}
         ``"cuda"``: an imported model is also lowered to kernels; ``refused`` names those that have none for GPUs, and

@@ -129,9 +129,9 @@ class _Narrow(Rewriter):
 
 
 def _has_half_convolutions(mod: tvm.IRModule) -> bool:
-    found: list[Any] = []
-    relax.analysis.post_order_visit(mod["main"], lambda expr: found.append(expr) if _converts(expr) else None)
-    return bool(found)
+    calls: list[Any] = []
+    relax.analysis.post_order_visit(mod["main"], lambda expr: calls.append(expr) if _converts(expr) else None)
+    return bool(calls)
 
 
 def _converts(call: Any) -> bool:

@@ -99,7 +99,7 @@ def _check_problem(schedule: Schedule, problem: Problem) -> Schedule:
     if schedule.problem != problem.digest:
         raise InputError(
             f"the schedule is for problem {schedule.problem}, but model and topology give problem {problem.digest}; "
-            "schedule them again, or give the model, shapes, topology and cost model it was made with"
+            "schedule them again, or pass the model, shapes, topology and cost model of the schedule"
         )
     verify(problem, schedule)
     return schedule

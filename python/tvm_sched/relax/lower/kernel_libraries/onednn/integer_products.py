@@ -198,7 +198,7 @@ class Source:
 
 
 def _source(rewriter: Rewriter, expr: Any, product: bool) -> Source | None:
-    """Return the 8-bit tensor that an expression is made of; a ``product``'s rows may also be reshaped."""
+    """Return the 8-bit tensor that an expression widens; a ``product``'s rows may also be reshaped."""
     order, zero, scale, wider = tuple(range(len(static_shape(expr) or ()))), None, None, False
     expr = rewriter.resolve(expr)
     while (call := rewriter.defined(expr)) is not None:
