@@ -314,9 +314,9 @@ class _Assignment:
         )
 
 
-def _checked(given: Any, where: str) -> dict[str, Checked]:
+def _checked(argument: Any, where: str) -> dict[str, Checked]:
     """Shapes with sets for sizes; NumPy's integers are taken, too."""
-    shapes: Any = {} if given is None else given
+    shapes: Any = {} if argument is None else argument
     if not isinstance(shapes, Mapping):
         raise ModelError(f"{where}: the shapes are {shapes!r}; a mapping from input names to shapes is allowed")
     checked: dict[str, Checked] = {}

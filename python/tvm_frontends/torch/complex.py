@@ -135,7 +135,7 @@ def _as_complex(call: Call) -> Complex:
 
 
 @_special("complex.default")
-def _of_parts(call: Call) -> Complex:
+def _from_parts(call: Call) -> Complex:
     """Convert ``aten.complex``: broadcast both parts to the result's shape."""
     return Complex(*(call.emit(relax.op.broadcast_to(call.tensor(name), call.shape)) for name in ("real", "imag")))
 
@@ -143,13 +143,13 @@ def _of_parts(call: Call) -> Complex:
 @_special("polar.default")
 def _polar(call: Call) -> Complex:
     """Convert ``aten.polar``: multiply the magnitude by cosine and sine of the angle."""
-    amount, angle = call.tensor("abs"), call.tensor("angle")
+    magnitude, angle = call.tensor("abs"), call.tensor("angle")
     parts = (call.emit(function(angle)) for function in (relax.op.cos, relax.op.sin))
-    return Complex(*(call.emit(relax.op.multiply(amount, part)) for part in parts))
+    return Complex(*(call.emit(relax.op.multiply(magnitude, part)) for part in parts))
 
 
 @_special("abs.default")
-def _amount(call: Call) -> relax.Expr:
+def _magnitude(call: Call) -> relax.Expr:
     """Convert ``aten.abs``: the magnitude, without overflow."""
     x = call["self"]
     return length(call, x.real, x.imaginary)

@@ -46,7 +46,7 @@ def select(call: Call) -> relax.Expr:
     return call.emit(relax.op.squeeze(call.emit(relax.op.strided_slice(x, [axis], [at], [at + 1])), [axis]))
 
 
-def _whole(call: Call, index: relax.Expr, size: Any) -> relax.Expr:
+def _nonnegative_index(call: Call, index: relax.Expr, size: Any) -> relax.Expr:
     """Return an index as int64, with negative values counted from the end."""
     index = call.cast(index, "int64")
     if isinstance(index, tvm.ir.GenericConst) and (index.value.numpy() >= 0).all():
@@ -68,7 +68,7 @@ def index(call: Call) -> relax.Expr:
     if any(shape[axis] is None for axis, _ in named):
         return call.upstream()
     axes = [axis for axis, _ in named]
-    indices = [_whole(call, value, shape[axis]) for axis, value in named]
+    indices = [_nonnegative_index(call, value, shape[axis]) for axis, value in named]
     rank = max(len(value.ty.shape) for value in indices)
     if len(axes) == 1:
         return call.emit(relax.op.take(x, indices[0], axes[0], mode="clip"))
@@ -111,36 +111,38 @@ def index_put(call: Call) -> relax.Expr:
         raise call.unsupported(
             "it writes a tensor of values at a mask, whose number of true elements is unknown; use torch.where"
         )
-    return _written(call, x, [(axis, value) for axis, value in enumerate(indices) if value is not None], values)
+    return _write_at(call, x, [(axis, value) for axis, value in enumerate(indices) if value is not None], values)
 
 
-def _written(call: Call, x: relax.Expr, named: list[tuple[int, relax.Expr]], values: relax.Expr) -> relax.Expr:
+def _write_at(call: Call, x: relax.Expr, named: list[tuple[int, relax.Expr]], values: relax.Expr) -> relax.Expr:
     """Return a tensor with the elements at the indices replaced by ``values``, or increased by them."""
     shape = [int(size) for size in x.ty.shape]
     axes = [axis for axis, _ in named]
     others = [axis for axis in range(len(shape)) if axis not in axes]
-    whole = [_whole(call, value, shape[axis]) for axis, value in named]
-    chosen = np.broadcast_shapes(*(tuple(int(size) for size in value.ty.shape) for value in whole))
-    stacked = call.emit(relax.op.stack([call.emit(relax.op.broadcast_to(value, chosen)) for value in whole], axis=-1))
+    indices = [_nonnegative_index(call, value, shape[axis]) for axis, value in named]
+    index_shape = np.broadcast_shapes(*(tuple(int(size) for size in value.ty.shape) for value in indices))
+    stacked_indices = call.emit(
+        relax.op.stack([call.emit(relax.op.broadcast_to(value, index_shape)) for value in indices], axis=-1)
+    )
     slice_shape = [shape[axis] for axis in others]
     if axes[-1] - axes[0] == len(axes) - 1:  # adjacent axes: the selected dimensions stay in their place
         first = axes[0]
-        values = call.emit(relax.op.broadcast_to(values, (*slice_shape[:first], *chosen, *slice_shape[first:])))
-        rank = len(chosen)
+        values = call.emit(relax.op.broadcast_to(values, (*slice_shape[:first], *index_shape, *slice_shape[first:])))
+        rank = len(index_shape)
         order = [*range(first, first + rank), *range(first), *range(first + rank, rank + len(slice_shape))]
         values = call.emit(relax.op.permute_dims(values, order)) if first and rank else values
     else:
-        values = call.emit(relax.op.broadcast_to(values, (*chosen, *slice_shape)))
+        values = call.emit(relax.op.broadcast_to(values, (*index_shape, *slice_shape)))
     order = [*axes, *others]
-    moved = order != sorted(order)
-    x = call.emit(relax.op.permute_dims(x, order)) if moved else x
+    transposed = order != sorted(order)
+    x = call.emit(relax.op.permute_dims(x, order)) if transposed else x
     kind, reduction = dtype_of(x), "add" if call["accumulate"] else "update"
     if kind == "bool":
         x, values = call.cast(x, "int8"), call.cast(values, "int8")
-    updated = call.cast(call.emit(relax.op.scatter_nd(x, stacked, values, reduction)), kind)
+    updated = call.cast(call.emit(relax.op.scatter_nd(x, stacked_indices, values, reduction)), kind)
     return (
         call.emit(relax.op.permute_dims(updated, [order.index(axis) for axis in range(len(order))]))
-        if moved
+        if transposed
         else updated
     )
 
@@ -152,9 +154,9 @@ def masked_scatter(call: Call) -> relax.Expr:
     mask = call.emit(relax.op.broadcast_to(call.tensor("mask", "bool"), call.shape))
     source = call.emit(relax.op.reshape(call.tensor("source", call.dtype), (-1,)))
     counted = relax.op.cumsum(relax.op.reshape(call.cast(mask, "int64"), (-1,)), 0, "int64")
-    places = call.emit(relax.op.subtract(call.emit(counted), relax.const(1, "int64")))
-    places = call.emit(relax.op.reshape(relax.op.maximum(places, relax.const(0, "int64")), call.shape))
-    return call.emit(relax.op.where(mask, call.emit(relax.op.take(source, places, 0, mode="clip")), x))
+    indices = call.emit(relax.op.subtract(call.emit(counted), relax.const(1, "int64")))
+    indices = call.emit(relax.op.reshape(relax.op.maximum(indices, relax.const(0, "int64")), call.shape))
+    return call.emit(relax.op.where(mask, call.emit(relax.op.take(source, indices, 0, mode="clip")), x))
 
 
 @converter("unfold.default")
@@ -164,8 +166,8 @@ def unfold(call: Call) -> relax.Expr:
     if not x.ty.shape:
         return call.emit(relax.op.reshape(x, call.shape))
     axis = call["dimension"] % len(x.ty.shape)
-    places = np.arange(call.shape[axis])[:, None] * step + np.arange(size)
-    windows = call.emit(relax.op.take(x, relax.const(places, "int64"), axis))
+    indices = np.arange(call.shape[axis])[:, None] * step + np.arange(size)
+    windows = call.emit(relax.op.take(x, relax.const(indices, "int64"), axis))
     order = [k for k in range(len(call.shape)) if k != axis + 1]
     return call.emit(relax.op.permute_dims(windows, [*order, axis + 1]))
 
@@ -220,7 +222,7 @@ def fill(call: Call) -> relax.Expr:
     "tril_indices.default",
     "triu_indices.default",
 )
-def computed(call: Call) -> relax.Expr:
+def constant_tensor(call: Call) -> relax.Expr:
     """Convert ``arange``, ``linspace``, ``eye``, ``tril_indices`` and ``triu_indices`` to constants that torch computes.
 
     TVM's converter handles operands that are tensors or symbols, and results of more than 65,536 elements.

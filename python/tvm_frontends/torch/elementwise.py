@@ -143,13 +143,13 @@ def _sign_bit(call: Call, x: relax.Expr) -> relax.Expr:
 @converter("copysign.Tensor", "copysign.Scalar")
 def copysign(call: Call) -> relax.Expr:
     """Convert ``copysign``: the magnitude of one operand with the sign of the other; the sign of -0 counts."""
-    amount = call.emit(relax.op.abs(call.tensor("self", call.dtype)))
+    magnitude = call.emit(relax.op.abs(call.tensor("self", call.dtype)))
     sign = call.tensor("other", call.dtype)
     if isinstance(sign, tvm.ir.GenericConst):
         negative = relax.const(np.signbit(sign.value.numpy()))
     else:
         negative = _sign_bit(call, sign)
-    return call.emit(relax.op.where(negative, call.emit(relax.op.negative(amount)), amount))
+    return call.emit(relax.op.where(negative, call.emit(relax.op.negative(magnitude)), magnitude))
 
 
 @converter("exp2.default")

@@ -87,7 +87,7 @@ def average_pool(call: Call) -> relax.Expr:
         _windows(*axis, bool(call["count_include_pad"]))
         for axis in zip(sizes, lengths, kernel, strides, padding, strict=True)
     ]
-    behind = [more for _, more in windows]
+    end_padding = [more for _, more in windows]
     if not is_float(dtype_of(x)):
         raise call.unsupported(
             f"it has ceil_mode or divisor_override, and type {dtype_of(x)}; cast to float32 before it"
@@ -95,9 +95,9 @@ def average_pool(call: Call) -> relax.Expr:
     batched = len(x.ty.shape) == dims + 2
     if not batched:
         x = call.emit(relax.op.expand_dims(x, 0))
-    if any(padding) or any(behind):
-        around = [width for ends in zip(padding, behind, strict=True) for width in ends]
-        x = call.emit(relax.op.nn.pad(x, [0, 0, 0, 0, *around]))
+    if any(padding) or any(end_padding):
+        pad_width = [width for ends in zip(padding, end_padding, strict=True) for width in ends]
+        x = call.emit(relax.op.nn.pad(x, [0, 0, 0, 0, *pad_width]))
     pooled = call.emit(_AVERAGE[dims](x, pool_size=kernel, strides=strides, layout=f"NC{_SPATIAL[dims]}"))
     counts = np.ones([1] * dims)
     for axis, (count, _) in enumerate(windows):
@@ -172,10 +172,10 @@ def resize(call: Call) -> relax.Expr:
     factors = call.arguments.get("scale_factors")
     if "nearest" not in name and not is_float(dtype_of(x)):
         raise call.unsupported(f"it interpolates {dtype_of(x)}; cast to float32 before it")
-    whole = dims == 2 and all(length % size == 0 for length, size in zip(lengths, sizes, strict=True))
+    whole_factors = dims == 2 and all(length % size == 0 for length, size in zip(lengths, sizes, strict=True))
     if factors:  # torch computes positions with the exact factor, such as 2.1
-        whole = whole and all(g * size == n for g, size, n in zip(factors, sizes, lengths, strict=True))
-    if whole and dtype_of(x) == "float32" and name in ("upsample_nearest2d.vec", "upsample_bilinear2d.vec"):
+        whole_factors = whole_factors and all(g * size == n for g, size, n in zip(factors, sizes, lengths, strict=True))
+    if whole_factors and dtype_of(x) == "float32" and name in ("upsample_nearest2d.vec", "upsample_bilinear2d.vec"):
         nearest = name == "upsample_nearest2d.vec"
         method = (
             ("nearest_neighbor", "asymmetric") if nearest else ("linear", "align_corners" if corners else "half_pixel")
@@ -188,10 +188,10 @@ def resize(call: Call) -> relax.Expr:
         return call.emit(resized)
     for k in range(dims):
         scale = 1 / float(factors[k]) if factors else sizes[k] / lengths[k]
-        same = lengths[k] == sizes[k]
-        if name == "upsample_nearest2d.vec" and (same or lengths[k] == 2 * sizes[k]):
+        unchanged = lengths[k] == sizes[k]
+        if name == "upsample_nearest2d.vec" and (unchanged or lengths[k] == 2 * sizes[k]):
             scale = sizes[k] / lengths[k]  # torch ignores the exact factor in these two cases
-        if same and (scale == 1 or "linear" in name):
+        if unchanged and (scale == 1 or "linear" in name):
             continue
         indices, weights = _taps(name, sizes[k], lengths[k], scale, corners)
         x = call.emit(interpolate(call.importer.block_builder, x, 2 + k, indices, weights))
@@ -200,17 +200,19 @@ def resize(call: Call) -> relax.Expr:
 
 def _taps(name: str, size: int, length: int, scale: float, corners: bool) -> tuple[Any, Any]:
     """Return inputs and weights of each output, both of shape (length, taps); positions are float32, as in torch."""
-    at = np.arange(length)
+    outputs = np.arange(length)
     if "nearest" in name:
-        moved = at + 0.5 if "exact" in name else at
-        chosen = np.floor((moved * np.float32(scale)).astype("float32")).astype("int64")
-        return np.minimum(chosen, size - 1)[:, None], np.ones((length, 1))
-    places = at * ((size - 1) / (length - 1) if length > 1 else 0.0) if corners else (at + 0.5) * scale - 0.5
+        centres = outputs + 0.5 if "exact" in name else outputs
+        nearest = np.floor((centres * np.float32(scale)).astype("float32")).astype("int64")
+        return np.minimum(nearest, size - 1)[:, None], np.ones((length, 1))
+    positions = (
+        outputs * ((size - 1) / (length - 1) if length > 1 else 0.0) if corners else (outputs + 0.5) * scale - 0.5
+    )
     if "cubic" in name:
-        indices = np.floor(places).astype("int64")[:, None] + np.arange(-1, 3)
-        return np.clip(indices, 0, size - 1), cubic(indices - places[:, None], -0.75)
-    places = np.maximum(places, 0)
-    first = np.minimum(np.floor(places).astype("int64"), size - 1)
+        indices = np.floor(positions).astype("int64")[:, None] + np.arange(-1, 3)
+        return np.clip(indices, 0, size - 1), cubic(indices - positions[:, None], -0.75)
+    positions = np.maximum(positions, 0)
+    first = np.minimum(np.floor(positions).astype("int64"), size - 1)
     indices = np.stack([first, np.minimum(first + 1, size - 1)], axis=1)
-    fraction = np.clip(places - first, 0, 1)
+    fraction = np.clip(positions - first, 0, 1)
     return indices, np.stack([1 - fraction, fraction], axis=1)

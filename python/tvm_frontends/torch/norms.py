@@ -28,8 +28,8 @@ def _scale_and_shift(call: Call, x: relax.Expr, channels: int) -> list[relax.Exp
 def _moments(call: Call, x: relax.Expr, axes: list[int]) -> tuple[relax.Expr, relax.Expr]:
     """Return mean and variance over ``axes``, which stay with length 1."""
     mean = call.emit(relax.op.mean(x, axes, keepdims=True))
-    apart = call.emit(relax.op.subtract(x, mean))
-    return mean, call.emit(relax.op.mean(call.emit(relax.op.multiply(apart, apart)), axes, keepdims=True))
+    difference = call.emit(relax.op.subtract(x, mean))
+    return mean, call.emit(relax.op.mean(call.emit(relax.op.multiply(difference, difference)), axes, keepdims=True))
 
 
 def _inverse_deviation(call: Call, variance: relax.Expr, eps: float) -> relax.Expr:
@@ -56,13 +56,13 @@ def batch_norm(call: Call) -> relax.Expr:
     weight, bias = _scale_and_shift(call, x, channels)
     running = [None if call.arguments.get(f"running_{of}") is None else call.tensor(f"running_{of}", kind)
                for of in ("mean", "var")]  # fmt: skip
-    along = [1, channels, *[1] * (rank - 2)]
+    channel_shape = [1, channels, *[1] * (rank - 2)]
     if training or running[0] is None or running[1] is None:
         mean, variance = _moments(call, x, axes)
     else:
-        mean, variance = (call.emit(relax.op.reshape(value, along)) for value in running)
+        mean, variance = (call.emit(relax.op.reshape(value, channel_shape)) for value in running)
     inverse = _inverse_deviation(call, variance, eps)
-    weight, bias = (call.emit(relax.op.reshape(value, along)) for value in (weight, bias))
+    weight, bias = (call.emit(relax.op.reshape(value, channel_shape)) for value in (weight, bias))
     normalized = call.emit(
         relax.op.multiply(call.emit(relax.op.subtract(x, mean)), call.emit(relax.op.multiply(inverse, weight)))
     )
@@ -84,11 +84,11 @@ def batch_norm(call: Call) -> relax.Expr:
         count = math.prod(shape[axis] for axis in axes)
         unbiased = call.emit(relax.op.multiply(variance, constant(count / max(1, count - 1), variance)))
         for old, new in zip(running, (mean, unbiased), strict=True):
-            results.append(_moved(call, old, new, channels) if training else old)
+            results.append(_updated_statistic(call, old, new, channels) if training else old)
     return relax.Tuple(results)
 
 
-def _moved(call: Call, old: relax.Expr, new: relax.Expr, channels: int) -> relax.Expr:
+def _updated_statistic(call: Call, old: relax.Expr, new: relax.Expr, channels: int) -> relax.Expr:
     """Update a running statistic: ``(1 - momentum) * old + momentum * new``."""
     momentum = float(call["momentum"])
     kept = call.emit(relax.op.multiply(old, constant(1 - momentum, old)))
@@ -111,8 +111,8 @@ def group_norm(call: Call) -> relax.Expr:
         normalized = call.emit(relax.op.nn.group_norm(x, weight, bias, groups, 1, axes, epsilon=eps))
     if not _statistics_are_read(call):
         return relax.Tuple([normalized])
-    together = call.emit(relax.op.reshape(x, (shape[0], groups, -1)))
-    return relax.Tuple([normalized, *_statistics(call, together, [2], eps)])
+    grouped = call.emit(relax.op.reshape(x, (shape[0], groups, -1)))
+    return relax.Tuple([normalized, *_statistics(call, grouped, [2], eps)])
 
 
 @converter("native_layer_norm.default")

@@ -23,8 +23,8 @@ def trilinear(call: Call) -> relax.Expr:
         for axis in sorted(call[f"expand{k}"]):
             factor = call.emit(relax.op.expand_dims(factor, axis))
         factors.append(factor)
-    whole = call.emit(relax.op.multiply(call.emit(relax.op.multiply(*factors[:2])), factors[2]))
-    return call.emit(relax.op.sum(whole, [int(axis) for axis in call["sumdim"]]))
+    terms = call.emit(relax.op.multiply(call.emit(relax.op.multiply(*factors[:2])), factors[2]))
+    return call.emit(relax.op.sum(terms, [int(axis) for axis in call["sumdim"]]))
 
 
 @converter("matmul.default", "mm.default", "bmm.default")
@@ -58,18 +58,22 @@ def distances(call: Call) -> relax.Expr:
     order = float(call["p"])
     x = call.emit(relax.op.expand_dims(call.tensor("x1"), -2))
     y = call.emit(relax.op.expand_dims(call.tensor("x2"), -3))
-    apart = call.emit(relax.op.abs(call.emit(relax.op.subtract(x, y))))
+    difference = call.emit(relax.op.abs(call.emit(relax.op.subtract(x, y))))
     if order == float("inf"):
-        return call.emit(relax.op.max(apart, [-1]))
+        return call.emit(relax.op.max(difference, [-1]))
     if order == 0:
         return call.emit(
-            relax.op.sum(call.cast(call.emit(relax.op.not_equal(apart, constant(0, apart))), call.dtype), [-1])
+            relax.op.sum(
+                call.cast(call.emit(relax.op.not_equal(difference, constant(0, difference))), call.dtype), [-1]
+            )
         )
     if order == 1:
-        return call.emit(relax.op.sum(apart, [-1]))
+        return call.emit(relax.op.sum(difference, [-1]))
     if order == 2:
-        return call.emit(relax.op.sqrt(call.emit(relax.op.sum(call.emit(relax.op.multiply(apart, apart)), [-1]))))
-    total = call.emit(relax.op.sum(call.emit(relax.op.power(apart, constant(order, apart))), [-1]))
+        return call.emit(
+            relax.op.sqrt(call.emit(relax.op.sum(call.emit(relax.op.multiply(difference, difference)), [-1])))
+        )
+    total = call.emit(relax.op.sum(call.emit(relax.op.power(difference, constant(order, difference))), [-1]))
     return call.emit(relax.op.power(total, constant(1 / order, total)))
 
 
@@ -87,18 +91,20 @@ def grouped_product(call: Call) -> relax.Expr:
     if len(x.ty.shape) != 2 or len(weight.ty.shape) != 3 or call.arguments.get("bias") is not None:
         raise call.unsupported("its operands are not [n, k] and [groups, k, m] without a bias, the only supported form")
     rows, groups = int(x.ty.shape[0]), int(weight.ty.shape[0])
-    places = call.emit(relax.op.expand_dims(relax.const(np.arange(rows), "int64"), -1))
-    ended = call.emit(relax.op.less_equal(call.tensor("offs", "int64"), places))
-    group = call.emit(relax.op.sum(call.cast(ended, "int64"), [1]))
-    last = call.emit(relax.op.minimum(group, relax.const(groups - 1, "int64")))
+    row_numbers = call.emit(relax.op.expand_dims(relax.const(np.arange(rows), "int64"), -1))
+    past_ends = call.emit(relax.op.less_equal(call.tensor("offs", "int64"), row_numbers))
+    group = call.emit(relax.op.sum(call.cast(past_ends, "int64"), [1]))
+    bounded_group = call.emit(relax.op.minimum(group, relax.const(groups - 1, "int64")))
     if rows <= groups:
-        chosen = call.emit(relax.op.take(weight, last, 0))
-        products = call.emit(relax.op.matmul(call.emit(relax.op.expand_dims(x, 1)), chosen))
+        matrices = call.emit(relax.op.take(weight, bounded_group, 0))
+        products = call.emit(relax.op.matmul(call.emit(relax.op.expand_dims(x, 1)), matrices))
     else:
-        every = call.emit(relax.op.matmul(call.emit(relax.op.expand_dims(x, 0)), weight))
-        every = call.emit(relax.op.permute_dims(every, [1, 0, 2]))
-        at = call.emit(relax.op.broadcast_to(relax.op.reshape(last, (rows, 1, 1)), (rows, 1, int(weight.ty.shape[2]))))
-        products = call.emit(relax.op.gather_elements(every, at, 1))
+        all_products = call.emit(relax.op.matmul(call.emit(relax.op.expand_dims(x, 0)), weight))
+        all_products = call.emit(relax.op.permute_dims(all_products, [1, 0, 2]))
+        indices = call.emit(
+            relax.op.broadcast_to(relax.op.reshape(bounded_group, (rows, 1, 1)), (rows, 1, int(weight.ty.shape[2])))
+        )
+        products = call.emit(relax.op.gather_elements(all_products, indices, 1))
     products = call.emit(relax.op.squeeze(products, [1]))
     inside = call.emit(relax.op.less(call.emit(relax.op.expand_dims(group, -1)), relax.const(groups, "int64")))
     return call.emit(relax.op.where(inside, products, constant(0, products)))

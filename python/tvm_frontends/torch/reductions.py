@@ -70,10 +70,10 @@ def histogram(call: Call) -> relax.Expr:
     if low >= high:
         raise call.unsupported("its bounds come from the values; pass min below max")
     flat = call.emit(relax.op.reshape(x, (-1, 1)))
-    moved = relax.op.multiply(relax.op.subtract(flat, constant(low, x)), constant(bins, x))
-    at = call.emit(relax.op.floor(call.emit(relax.op.divide(moved, constant(high - low, x)))))
-    at = call.emit(relax.op.where(relax.op.equal(flat, constant(high, x)), constant(bins - 1, x), at))
-    same = call.emit(relax.op.equal(at, relax.const(np.arange(bins).astype(dtype_of(x)))))
+    scaled = relax.op.multiply(relax.op.subtract(flat, constant(low, x)), constant(bins, x))
+    bin_index = call.emit(relax.op.floor(call.emit(relax.op.divide(scaled, constant(high - low, x)))))
+    bin_index = call.emit(relax.op.where(relax.op.equal(flat, constant(high, x)), constant(bins - 1, x), bin_index))
+    same = call.emit(relax.op.equal(bin_index, relax.const(np.arange(bins).astype(dtype_of(x)))))
     inside = relax.op.logical_and(
         relax.op.greater_equal(flat, constant(low, x)), relax.op.less_equal(flat, constant(high, x))
     )
@@ -97,16 +97,16 @@ def position(call: Call) -> relax.Expr:
 
 
 @converter("max.dim", "min.dim")
-def extremum_with_place(call: Call) -> relax.Expr:
+def extremum_with_index(call: Call) -> relax.Expr:
     """Convert ``max.dim`` and ``min.dim``: values and the position of the first one."""
     x, axis = call.tensor("self"), call["dim"]
     largest = call.node.target.__name__.startswith("max")
     if not x.ty.shape:
         return relax.Tuple([x, call.cast(0, "int64")])
     wide = call.cast(x, "uint8") if dtype_of(x) == "bool" else x
-    place = call.emit((relax.op.argmax if largest else relax.op.argmin)(wide, axis, _keep(call)))
+    index = call.emit((relax.op.argmax if largest else relax.op.argmin)(wide, axis, _keep(call)))
     value = call.emit((relax.op.max if largest else relax.op.min)(wide, axis, keepdims=_keep(call)))
-    return relax.Tuple([call.cast(value, dtype_of(x)), place])
+    return relax.Tuple([call.cast(value, dtype_of(x)), index])
 
 
 @converter("linalg_vector_norm.default")
@@ -174,7 +174,7 @@ def scan(call: Call) -> relax.Expr:
 
 
 @converter("cummax.default", "cummin.default")
-def extremum_so_far(call: Call) -> relax.Expr:
+def running_extremum(call: Call) -> relax.Expr:
     """Convert ``cummax`` and ``cummin``: running extrema and their last positions.
 
     For n elements, log2(n) steps compare the tensor with itself shifted by 1, 2, 4, ...
@@ -186,21 +186,21 @@ def extremum_so_far(call: Call) -> relax.Expr:
     shape = [int(size) for size in x.ty.shape]
     value = call.cast(x, "uint8") if kind == "bool" else x
     along = np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))])
-    place = call.emit(relax.op.broadcast_to(relax.const(along, "int64"), shape))
+    index = call.emit(relax.op.broadcast_to(relax.const(along, "int64"), shape))
     reach = 1
     while reach < shape[axis]:
-        before, place_before = (_behind(call, tensor, axis, reach) for tensor in (value, place))
+        before, index_before = (_shifted(call, tensor, axis, reach) for tensor in (value, index))
         stays = (relax.op.greater_equal if largest else relax.op.less_equal)(value, before)
         if is_float(kind):
             stays = relax.op.logical_or(stays, call.emit(relax.op.isnan(value)))
         stays = call.emit(stays)
         value = call.emit(relax.op.where(stays, value, before))
-        place = call.emit(relax.op.where(stays, place, place_before))
+        index = call.emit(relax.op.where(stays, index, index_before))
         reach *= 2
-    return relax.Tuple([call.cast(value, kind), place])
+    return relax.Tuple([call.cast(value, kind), index])
 
 
-def _behind(call: Call, x: relax.Expr, axis: int, count: int) -> relax.Expr:
+def _shifted(call: Call, x: relax.Expr, axis: int, count: int) -> relax.Expr:
     """Return a tensor shifted by ``count`` positions; the first ones are unchanged."""
     size = int(x.ty.shape[axis])
     first, shifted = (relax.op.strided_slice(x, [axis], [0], [end]) for end in (count, size - count))
@@ -221,14 +221,14 @@ def sort(call: Call) -> relax.Expr:
     if not x.ty.shape:
         return relax.Tuple([x, call.cast(0, "int64")])
     axis = call["dim"] % len(x.ty.shape)
-    places = _order(call, x, axis, bool(call["descending"]))
-    return relax.Tuple([_taken(call, x, places, axis), places])
+    indices = _order(call, x, axis, bool(call["descending"]))
+    return relax.Tuple([_gathered(call, x, indices, axis), indices])
 
 
-def _taken(call: Call, x: relax.Expr, places: relax.Expr, axis: int) -> relax.Expr:
+def _gathered(call: Call, x: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:
     if dtype_of(x) != "bool":
-        return call.emit(relax.op.gather_elements(x, places, axis))
-    return call.cast(call.emit(relax.op.gather_elements(call.cast(x, "uint8"), places, axis)), "bool")
+        return call.emit(relax.op.gather_elements(x, indices, axis))
+    return call.cast(call.emit(relax.op.gather_elements(call.cast(x, "uint8"), indices, axis)), "bool")
 
 
 @converter("topk.default")
@@ -238,13 +238,13 @@ def topk(call: Call) -> relax.Expr:
     if not x.ty.shape:
         return relax.Tuple([x, call.cast(0, "int64")])
     axis, count = call["dim"] % len(x.ty.shape), int(call["k"])
-    places = _order(call, x, axis, bool(call["largest"]))
-    places = call.emit(relax.op.strided_slice(places, [axis], [0], [count]))
-    return relax.Tuple([_taken(call, x, places, axis), places])
+    indices = _order(call, x, axis, bool(call["largest"]))
+    indices = call.emit(relax.op.strided_slice(indices, [axis], [0], [count]))
+    return relax.Tuple([_gathered(call, x, indices, axis), indices])
 
 
 @converter("median.default", "median.dim", "kthvalue.default", "nanmedian.default", "nanmedian.dim")
-def middle(call: Call) -> relax.Expr:
+def median(call: Call) -> relax.Expr:
     """Convert ``median``, ``nanmedian`` and ``kthvalue``; the median of an even number of elements is the lower middle one.
 
     ``nanmedian`` ignores NaN, and is NaN if all elements are.
@@ -257,24 +257,24 @@ def middle(call: Call) -> relax.Expr:
         x = call.emit(relax.op.reshape(x, (-1,)))
     axis = 0 if whole else call["dim"] % len(x.ty.shape)
     if name.startswith("nan"):
-        places = _middle_of_numbers(call, x, axis)
+        indices = _median_of_numbers(call, x, axis)
     else:
-        at = int(call["k"]) - 1 if "k" in call.arguments else (int(x.ty.shape[axis]) - 1) // 2
-        places = call.emit(relax.op.strided_slice(_order(call, x, axis, False), [axis], [at], [at + 1]))
-    values = _taken(call, x, places, axis)
+        rank = int(call["k"]) - 1 if "k" in call.arguments else (int(x.ty.shape[axis]) - 1) // 2
+        indices = call.emit(relax.op.strided_slice(_order(call, x, axis, False), [axis], [rank], [rank + 1]))
+    values = _gathered(call, x, indices, axis)
     if whole:
         return call.emit(relax.op.squeeze(values, [0]))
     if not _keep(call):
-        values, places = (call.emit(relax.op.squeeze(value, [axis])) for value in (values, places))
-    return relax.Tuple([values, places])
+        values, indices = (call.emit(relax.op.squeeze(value, [axis])) for value in (values, indices))
+    return relax.Tuple([values, indices])
 
 
-def _middle_of_numbers(call: Call, x: relax.Expr, axis: int) -> relax.Expr:
+def _median_of_numbers(call: Call, x: relax.Expr, axis: int) -> relax.Expr:
     """Return the position of the lower median of the elements that are not NaN; the axis keeps length 1."""
-    places, count = _numbers_first(call, x, axis)
-    middle = call.emit(relax.op.floor_divide(relax.op.subtract(count, call.cast(1, "int64")), call.cast(2, "int64")))
-    at = call.emit(relax.op.maximum(middle, call.cast(0, "int64")))
-    return call.emit(relax.op.gather_elements(places, at, axis))
+    indices, count = _numbers_first(call, x, axis)
+    median = call.emit(relax.op.floor_divide(relax.op.subtract(count, call.cast(1, "int64")), call.cast(2, "int64")))
+    position = call.emit(relax.op.maximum(median, call.cast(0, "int64")))
+    return call.emit(relax.op.gather_elements(indices, position, axis))
 
 
 def _numbers_first(call: Call, x: relax.Expr, axis: int) -> tuple[relax.Expr, relax.Expr]:
@@ -283,9 +283,9 @@ def _numbers_first(call: Call, x: relax.Expr, axis: int) -> tuple[relax.Expr, re
         sizes = [1 if k == axis else int(size) for k, size in enumerate(x.ty.shape)]
         count = relax.op.full(sizes, call.cast(int(x.ty.shape[axis]), "int64"), "int64")
         return _order(call, x, axis, False), call.emit(count)
-    missing = call.emit(relax.op.isnan(x))
-    places = _order(call, call.emit(relax.op.where(missing, constant(float("inf"), x), x)), axis, False)
-    behind = call.emit(relax.op.gather_elements(call.cast(missing, "int32"), places, axis))
-    places = call.emit(relax.op.gather_elements(places, _order(call, behind, axis, False), axis))
-    known = call.cast(call.emit(relax.op.logical_not(missing)), "int64")
-    return places, call.emit(relax.op.sum(known, [axis], keepdims=True))
+    is_nan = call.emit(relax.op.isnan(x))
+    indices = _order(call, call.emit(relax.op.where(is_nan, constant(float("inf"), x), x)), axis, False)
+    nan_last = call.emit(relax.op.gather_elements(call.cast(is_nan, "int32"), indices, axis))
+    indices = call.emit(relax.op.gather_elements(indices, _order(call, nan_last, axis, False), axis))
+    is_number = call.cast(call.emit(relax.op.logical_not(is_nan)), "int64")
+    return indices, call.emit(relax.op.sum(is_number, [axis], keepdims=True))

@@ -76,20 +76,20 @@ def _reduced(call: Call, x: relax.Expr, index: relax.Expr, values: relax.Expr) -
     reduction = _REDUCTIONS.get(mode, "")
     if not reduction or kind == "bool":
         raise call.unsupported(f"it reduces {kind} by {mode!r}, which is not supported; cast to int32 before it")
-    base, touched = x, None
+    initial, written = x, None
     if not call["include_self"]:
         zero = call.emit(relax.op.zeros([int(size) for size in x.ty.shape], "int32"))
         one = call.emit(relax.op.ones([int(size) for size in index.ty.shape], "int32"))
-        marked = call.emit(relax.op.scatter_elements(zero, index, one, axis, "update"))
-        touched = call.cast(marked, "bool")
-        base = call.emit(relax.op.where(touched, constant(_neutral(reduction, kind), x), x))
-    combined = call.emit(relax.op.scatter_elements(base, index, values, axis, reduction))
+        marks = call.emit(relax.op.scatter_elements(zero, index, one, axis, "update"))
+        written = call.cast(marks, "bool")
+        initial = call.emit(relax.op.where(written, constant(_neutral(reduction, kind), x), x))
+    combined = call.emit(relax.op.scatter_elements(initial, index, values, axis, reduction))
     if mode != "mean":
         return combined
     ones = call.emit(relax.op.ones_like(values))
     start = call.emit(relax.op.ones_like(x))
-    if touched is not None:
-        start = call.emit(relax.op.where(touched, constant(0, x), start))
+    if written is not None:
+        start = call.emit(relax.op.where(written, constant(0, x), start))
     count = call.emit(relax.op.scatter_elements(start, index, ones, axis, "add"))
     return call.emit((relax.op.divide if is_float(kind) else relax.op.floor_divide)(combined, count))
 
@@ -107,9 +107,9 @@ def embedding_bag(call: Call) -> relax.Expr:
     count, kind = int(indices.ty.shape[0]), dtype_of(table)
     if bags == 0 or count == 0:
         return relax.Tuple([call.emit(relax.op.zeros((bags, width), kind))])
-    places = call.emit(relax.op.expand_dims(relax.const(np.arange(count), "int64"), -1))
-    begun = call.cast(call.emit(relax.op.less_equal(call.tensor("offsets", "int64"), places)), "int64")
-    bag = call.emit(relax.op.subtract(call.emit(relax.op.sum(begun, [1], keepdims=True)), relax.const(1, "int64")))
+    positions = call.emit(relax.op.expand_dims(relax.const(np.arange(count), "int64"), -1))
+    started = call.cast(call.emit(relax.op.less_equal(call.tensor("offsets", "int64"), positions)), "int64")
+    bag = call.emit(relax.op.subtract(call.emit(relax.op.sum(started, [1], keepdims=True)), relax.const(1, "int64")))
     if call["padding_idx"] >= 0:  # padding goes to an extra bag, which is cut off
         padding = call.emit(relax.op.equal(indices, relax.const(int(call["padding_idx"]), "int64")))
         bag = call.emit(relax.op.where(relax.op.expand_dims(padding, -1), relax.const(bags, "int64"), bag))
@@ -122,9 +122,11 @@ def embedding_bag(call: Call) -> relax.Expr:
     if call["mode"] != 0:
         none = call.emit(relax.op.zeros((bags + 1, 1), kind))
         ones = call.emit(relax.op.ones((count, 1), kind))
-        held = call.emit(relax.op.scatter_nd(none, bag, ones, "add"))
+        counts = call.emit(relax.op.scatter_nd(none, bag, ones, "add"))
         if largest:
-            pooled = call.emit(relax.op.where(relax.op.greater(held, constant(0, held)), pooled, constant(0, pooled)))
+            pooled = call.emit(
+                relax.op.where(relax.op.greater(counts, constant(0, counts)), pooled, constant(0, pooled))
+            )
         else:
-            pooled = call.emit(relax.op.divide(pooled, relax.op.maximum(held, constant(1, held))))
+            pooled = call.emit(relax.op.divide(pooled, relax.op.maximum(counts, constant(1, counts))))
     return relax.Tuple([call.emit(relax.op.strided_slice(pooled, [0], [0], [bags]))])

@@ -52,12 +52,12 @@ def nonzero_kernel(shape: tuple[int, ...], dtype: str) -> tirx.PrimFunc:
     kernel = Kernel()
     with kernel.write("nonzero"):
         x = kernel.argument("x", shape, dtype)
-        places = kernel.argument("places", (rank, elements), "int64")
+        positions = kernel.argument("places", (rank, elements), "int64")
         count = kernel.argument("count", (1,), "int64")
         filled = counter()
         with loops(shape) as place, when(_is_true(x[tuple(place)], dtype)):
             for axis, position in enumerate(place or [0]):
-                T.buffer_store(places, long(position), [long(axis), filled[0]])
+                T.buffer_store(positions, long(position), [long(axis), filled[0]])
             add_one(filled)
         T.buffer_store(count, filled[0], [0])
     return kernel.function

@@ -22,7 +22,7 @@ def unique_kernel(items: int, width: int, dtype: str, ordered: bool) -> tirx.Pri
     with kernel.write("unique"):
         x = kernel.argument("x", (items, width), dtype)
         rows = kernel.argument("rows", (items, width), dtype)
-        first, of, often = (kernel.argument(name, (items,), "int64") for name in ("first", "of", "often"))
+        first, inverse, counts = (kernel.argument(name, (items,), "int64") for name in ("first", "of", "often"))
         count = kernel.argument("count", (1,), "int64")
         writer = _Writer(x, items, width, dtype)
         order = writer.sort()
@@ -36,18 +36,18 @@ def unique_kernel(items: int, width: int, dtype: str, ordered: bool) -> tirx.Pri
                 T.buffer_store(leader, tirx.Select(writer.sign[0] == 0, leader[before], order[k]), [order[k]])
         distinct, item = counter(), counter()
         with loops([items]) as (k,):
-            T.buffer_store(often, long(0), [k])
+            T.buffer_store(counts, long(0), [k])
         with loops([items]) as (k,):
             assign(item, order[k] if ordered else k)
             with when(leader[item[0]] == item[0]):
                 T.buffer_store(first, item[0], [distinct[0]])
-                T.buffer_store(of, distinct[0], [item[0]])
+                T.buffer_store(inverse, distinct[0], [item[0]])
                 with loops([width]) as (j,):
                     T.buffer_store(rows, x[item[0], j], [distinct[0], j])
                 add_one(distinct)
         with loops([items]) as (k,):
-            T.buffer_store(of, of[leader[k]], [k])
-            T.buffer_store(often, often[of[k]] + long(1), [of[k]])
+            T.buffer_store(inverse, inverse[leader[k]], [k])
+            T.buffer_store(counts, counts[inverse[k]] + long(1), [inverse[k]])
         T.buffer_store(count, distinct[0], [0])
     return kernel.function
 

@@ -35,9 +35,9 @@ def attention(node: Node) -> list[relax.Expr]:
 
     Rotary embeddings and shared past buffers are refused.
     """
-    x, weights, bias, mask, past, added = (node.input(k) for k in range(6))
+    x, weights, bias, mask, past, score_bias = (node.input(k) for k in range(6))
     product = node.emit(relax.op.matmul(x, weights))
-    return _self_attention(node, product, bias, mask, past, added)
+    return _self_attention(node, product, bias, mask, past, score_bias)
 
 
 @converter("QAttention", domain=_DOMAIN)
@@ -48,7 +48,9 @@ def quantized_attention(node: Node) -> list[relax.Expr]:
     return _self_attention(node, product, bias, mask, past, None)
 
 
-def _self_attention(node: Node, product: relax.Expr, bias: Any, mask: Any, past: Any, added: Any) -> list[relax.Expr]:
+def _self_attention(
+    node: Node, product: relax.Expr, bias: Any, mask: Any, past: Any, score_bias: Any
+) -> list[relax.Expr]:
     _check(node)
     if bias is not None:
         product = node.emit(relax.op.add(product, bias))
@@ -62,7 +64,7 @@ def _self_attention(node: Node, product: relax.Expr, bias: Any, mask: Any, past:
         length = node.shape(past, "its input past")[3]
         key, value = (_after_past(node, past, k, now) for k, now in enumerate((key, value)))
     heads = _Heads(query, key, value, length)
-    results = [_attend(node, heads, mask, added)]
+    results = [_attend(node, heads, mask, score_bias)]
     if node.wants(1):
         pair = [node.emit(relax.op.expand_dims(each, 0)) for each in (key, value)]
         results.append(node.emit(relax.op.concat(pair, 0)))
@@ -83,7 +85,7 @@ def multi_head_attention(node: Node) -> list[relax.Expr]:
     The output of scores and buffers shared with the past are refused.
     """
     _check(node)
-    query, key, value, bias, mask, added, past_key, past_value = (node.input(k) for k in range(8))
+    query, key, value, bias, mask, score_bias, past_key, past_value = (node.input(k) for k in range(8))
     if node.input(8) is not None or node.input(9) is not None or node.wants(3):
         raise node.unsupported("it shares a buffer with its past or outputs its scores; export the model without that")
     query, key, value = _unpacked(node, query, key, value)
@@ -95,7 +97,7 @@ def multi_head_attention(node: Node) -> list[relax.Expr]:
         length = node.shape(past_key, "its input past_key")[2]
         key = node.emit(relax.op.concat([past_key, key], 2))
         value = node.emit(relax.op.concat([past_value, value], 2))
-    result = _attend(node, _Heads(query, key, value, length), mask, added)
+    result = _attend(node, _Heads(query, key, value, length), mask, score_bias)
     return [result, key, value]
 
 
@@ -146,20 +148,20 @@ def _heads(node: Node, x: relax.Expr) -> relax.Expr:
     return node.emit(relax.op.permute_dims(split, [0, 2, 1, 3]))
 
 
-def _attend(node: Node, heads: _Heads, mask: Any, added: Any) -> relax.Expr:
+def _attend(node: Node, heads: _Heads, mask: Any, score_bias: Any) -> relax.Expr:
     """Emit ``softmax(scale * q @ k.T + masks) @ v`` as (batch, tokens, width)."""
     batch, count, tokens, size = node.shape(heads.query, "its queries")
-    keys, wide = (node.shape(each, "its keys")[k] for each, k in ((heads.key, 2), (heads.value, 3)))
+    keys, value_size = (node.shape(each, "its keys")[k] for each, k in ((heads.key, 2), (heads.value, 3)))
     dtype = dtype_of(heads.query)
     scale = float(node.attribute("scale", 0.0)) or 1 / math.sqrt(size)
-    turned = node.emit(relax.op.permute_dims(heads.key, [0, 1, 3, 2]))
-    scores = node.emit(relax.op.matmul(heads.query, turned))
+    transposed_keys = node.emit(relax.op.permute_dims(heads.key, [0, 1, 3, 2]))
+    scores = node.emit(relax.op.matmul(heads.query, transposed_keys))
     scores = node.emit(relax.op.multiply(scores, relax.const(scale, dtype)))
     masks = [] if mask is None else _key_mask(node, mask, (batch, tokens, keys), dtype)
     if node.attribute("unidirectional", 0):
         masks.append(_causal(tokens, keys, heads.past, dtype))
-    if added is not None:
-        masks.append(added)
+    if score_bias is not None:
+        masks.append(score_bias)
     if masks:
         total = masks[0]
         for each in masks[1:]:
@@ -167,7 +169,7 @@ def _attend(node: Node, heads: _Heads, mask: Any, added: Any) -> relax.Expr:
         scores = node.emit(relax.op.add(scores, total))
     result = node.emit(relax.op.matmul(node.emit(relax.op.nn.softmax(scores, -1)), heads.value))
     result = node.emit(relax.op.permute_dims(result, [0, 2, 1, 3]))
-    return node.emit(relax.op.reshape(result, (batch, tokens, count * wide)))
+    return node.emit(relax.op.reshape(result, (batch, tokens, count * value_size)))
 
 
 def _causal(tokens: int, keys: int, past: int, dtype: str) -> relax.Expr:
@@ -181,12 +183,12 @@ def _key_mask(node: Node, mask: relax.Expr, sizes: tuple[int, int, int], dtype: 
     batch, tokens, keys = sizes
     shape = node.shape(mask, "its mask")
     if shape in ((batch,), (2 * batch,)):
-        seen = _within(node, mask, shape, batch, keys)
+        visible = _visible_keys(node, mask, shape, batch, keys)
     elif shape in ((batch, keys), (batch, tokens, keys)):
-        seen = node.emit(relax.op.greater(mask, relax.const(0, dtype_of(mask))))
-        seen = node.emit(relax.op.reshape(seen, (batch, 1, *shape[1:-1], keys)))
+        visible = node.emit(relax.op.greater(mask, relax.const(0, dtype_of(mask))))
+        visible = node.emit(relax.op.reshape(visible, (batch, 1, *shape[1:-1], keys)))
         if len(shape) == 2:
-            seen = node.emit(relax.op.reshape(seen, (batch, 1, 1, keys)))
+            visible = node.emit(relax.op.reshape(visible, (batch, 1, 1, keys)))
     elif shape in ((1, 1), (batch, 1)):
         return []  # ONNX Runtime's placeholder for no mask
     else:
@@ -195,17 +197,17 @@ def _key_mask(node: Node, mask: relax.Expr, sizes: tuple[int, int, int], dtype: 
             "are allowed"
         )
     hidden = float(node.attribute("mask_filter_value", -10000.0))
-    return [node.emit(relax.op.where(seen, relax.const(0, dtype), relax.const(hidden, dtype)))]
+    return [node.emit(relax.op.where(visible, relax.const(0, dtype), relax.const(hidden, dtype)))]
 
 
-def _within(node: Node, mask: relax.Expr, shape: tuple[int, ...], batch: int, keys: int) -> relax.Expr:
+def _visible_keys(node: Node, mask: relax.Expr, shape: tuple[int, ...], batch: int, keys: int) -> relax.Expr:
     """Return which keys lie before the end of each sequence, and from its start on if the mask has starts."""
     bounds = node.emit(relax.op.reshape(cast(node, mask, "int32"), (shape[0] // batch, batch, 1, 1, 1)))
-    places = relax.const(np.arange(keys, dtype="int32"))
+    positions = relax.const(np.arange(keys, dtype="int32"))
     end = node.emit(relax.op.strided_slice(bounds, [0], [0], [1]))
-    seen = node.emit(relax.op.less(places, node.emit(relax.op.reshape(end, (batch, 1, 1, 1)))))
+    visible = node.emit(relax.op.less(positions, node.emit(relax.op.reshape(end, (batch, 1, 1, 1)))))
     if shape[0] == batch:
-        return seen
+        return visible
     start = node.emit(relax.op.strided_slice(bounds, [0], [1], [2]))
-    after = node.emit(relax.op.greater_equal(places, node.emit(relax.op.reshape(start, (batch, 1, 1, 1)))))
-    return node.emit(relax.op.logical_and(seen, after))
+    after = node.emit(relax.op.greater_equal(positions, node.emit(relax.op.reshape(start, (batch, 1, 1, 1)))))
+    return node.emit(relax.op.logical_and(visible, after))

@@ -35,8 +35,8 @@ def nonzero(node: Node) -> relax.Expr:
     if not math.prod(shape):
         return _empty((rank, 0), "int64")
     kernel = nonzero_kernel(shape, dtype_of(x))
-    places, count = _call(node, kernel, [x], [((rank, math.prod(shape)), "int64")])
-    return emit_leading(node.builder, places, 1, emit_count(node.builder, count))
+    positions, count = _call(node, kernel, [x], [((rank, math.prod(shape)), "int64")])
+    return emit_leading(node.builder, positions, 1, emit_count(node.builder, count))
 
 
 @converter("Compress")
@@ -51,9 +51,9 @@ def compress(node: Node) -> relax.Expr:
         x = node.emit(relax.op.reshape(x, shape))
     axis %= len(shape)
     result = [min(conditions, d) if k == axis else d for k, d in enumerate(shape)]
-    known = node.constant(1)
-    if known is not None:
-        chosen = np.flatnonzero(known[: shape[axis]])
+    constant_condition = node.constant(1)
+    if constant_condition is not None:
+        chosen = np.flatnonzero(constant_condition[: shape[axis]])
         return relax.op.take(x, relax.const(chosen, "int64"), axis, mode="clip")
     if not math.prod(result):
         if result[axis]:
@@ -86,14 +86,14 @@ def unique(node: Node) -> list[relax.Expr]:
         matrix = node.emit(relax.op.astype(matrix, inner))
     kernel = unique_kernel(items, width, inner, bool(node.attribute("sorted", 1)))
     vectors: list[Any] = [((items,), "int64")] * 3
-    rows, first, of, often, count = _call(node, kernel, [matrix], [((items, width), inner), *vectors])
+    rows, first, inverse, counts, count = _call(node, kernel, [matrix], [((items, width), inner), *vectors])
     if inner != dtype:
         rows = node.emit(relax.op.astype(rows, dtype))
     size = emit_count(node.builder, count)
     stacked = node.emit(relax.op.reshape(rows, (items, *others)))
     values = node.emit(relax.op.permute_dims(stacked, [front.index(k) for k in range(len(shape))]))
-    leading = [emit_leading(node.builder, value, at, size) for value, at in ((values, axis), (first, 0), (often, 0))]
-    return [leading[0], leading[1], of, leading[2]]
+    leading = [emit_leading(node.builder, value, at, size) for value, at in ((values, axis), (first, 0), (counts, 0))]
+    return [leading[0], leading[1], inverse, leading[2]]
 
 
 @converter("NonMaxSuppression")

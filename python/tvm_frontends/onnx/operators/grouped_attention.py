@@ -14,7 +14,7 @@ from .nodes import Node, converter
 from .quantised_arithmetic import cast
 from .transformers import rotate, rows_of, split_heads
 
-_PLACES = 7
+_FIRST_OPTIONAL = 7
 """Number of the inputs queries, keys, values, past keys and values, last positions, total length."""
 _COSINE, _SINE, _POSITIONS = 7, 8, 9
 
@@ -54,7 +54,7 @@ def group_query_attention(node: Node) -> list[relax.Expr]:
     steps = relax.const(np.arange(sizes.tokens, dtype="int32").reshape(1, -1))
     positions = node.emit(relax.op.add(start, steps))
     if node.attribute("do_rotary", 0):
-        query, key = (_turned(node, each, positions, sizes) for each in (query, key))
+        query, key = (_rotated(node, each, positions, sizes) for each in (query, key))
     keys, values = (_present(node, node.input(3 + k), new, start, sizes) for k, new in enumerate((key, value)))
     return [_attend(node, query, keys, values, positions, sizes), keys, values]
 
@@ -70,7 +70,7 @@ def _operands(node: Node) -> tuple[relax.Expr, relax.Expr, relax.Expr, _Sizes]:
         ends = [heads * size, (heads + groups) * size]
         parts = node.emit(relax.op.split(query, ends, axis=-1))
         query, key, value = (node.emit(relax.TupleGetItem(parts, k)) for k in range(3))
-    total = node.constant(_PLACES - 1)
+    total = node.constant(_FIRST_OPTIONAL - 1)
     if total is None:
         raise node.unsupported("its total_sequence_length is known only when the model runs; freeze its input shapes")
     past = 0 if node.input(3) is None else node.shape(node.input(3), "its past keys")[2]
@@ -91,13 +91,13 @@ def _start(node: Node, sizes: _Sizes) -> relax.Expr:
     """Return the number of past keys of each sequence, as (batch, 1)."""
     if sizes.tokens == sizes.total:
         return relax.const(np.zeros((sizes.batch, 1), "int32"))
-    last = node.emit(relax.op.reshape(cast(node, node.input(_PLACES - 2), "int32"), (sizes.batch, 1)))
+    last = node.emit(relax.op.reshape(cast(node, node.input(_FIRST_OPTIONAL - 2), "int32"), (sizes.batch, 1)))
     start = node.emit(relax.op.add(last, relax.const(1 - sizes.tokens, "int32")))
     limits = [relax.const(limit, "int32") for limit in (0, sizes.present - sizes.tokens)]
     return node.emit(relax.op.minimum(node.emit(relax.op.maximum(start, limits[0])), limits[1]))
 
 
-def _turned(node: Node, x: relax.Expr, positions: relax.Expr, sizes: _Sizes) -> relax.Expr:
+def _rotated(node: Node, x: relax.Expr, positions: relax.Expr, sizes: _Sizes) -> relax.Expr:
     explicit = node.input(_POSITIONS)
     positions = positions if explicit is None else cast(node, explicit, "int32")
     tables = [node.input(_COSINE), node.input(_SINE)]
@@ -136,22 +136,22 @@ def _attend(
     shared = (batch, sizes.groups, heads // sizes.groups * tokens)
     scale = float(node.attribute("scale", 0.0)) or 1 / math.sqrt(size)
     scaled = node.emit(op.multiply(query, relax.const(scale, dtype)))
-    turned = node.emit(op.permute_dims(keys, [0, 1, 3, 2]))
-    scores = node.emit(op.matmul(node.emit(op.reshape(scaled, (*shared, size))), turned))
+    transposed_keys = node.emit(op.permute_dims(keys, [0, 1, 3, 2]))
+    scores = node.emit(op.matmul(node.emit(op.reshape(scaled, (*shared, size))), transposed_keys))
     scores = node.emit(op.reshape(scores, (batch, heads, tokens, sizes.present)))
     cap = float(node.attribute("softcap", 0.0))
     if cap:
         ratio = node.emit(op.divide(scores, relax.const(cap, dtype)))
         scores = node.emit(op.multiply(node.emit(op.tanh(ratio)), relax.const(cap, dtype)))
-    places = relax.const(np.arange(sizes.present, dtype="int32"))
+    key_positions = relax.const(np.arange(sizes.present, dtype="int32"))
     position = node.emit(op.reshape(positions, (batch, 1, tokens, 1)))
-    seen = node.emit(op.less_equal(places, position))
+    visible = node.emit(op.less_equal(key_positions, position))
     window = int(node.attribute("local_window_size", -1))
     if window > 0:
         first = node.emit(op.subtract(position, relax.const(window, "int32")))
-        seen = node.emit(op.logical_and(seen, node.emit(op.greater(places, first))))
+        visible = node.emit(op.logical_and(visible, node.emit(op.greater(key_positions, first))))
     hidden = relax.const(float(np.finfo(dtype).min), dtype)
-    scores = node.emit(op.where(seen, scores, hidden))
+    scores = node.emit(op.where(visible, scores, hidden))
     weights = node.emit(op.reshape(node.emit(op.nn.softmax(scores, -1)), (*shared, sizes.present)))
     result = node.emit(op.reshape(node.emit(op.matmul(weights, values)), (batch, heads, tokens, size)))
     return node.emit(op.reshape(node.emit(op.permute_dims(result, [0, 2, 1, 3])), (batch, tokens, heads * size)))

@@ -79,14 +79,14 @@ def label_encoder(node: Node) -> relax.Expr:
         raise node.unsupported(f"it has {len(keys)} keys and {len(values)} values")
     values = np.concatenate([np.array([_default(node, values)], values.dtype), values])
     keys, first = np.unique(keys, return_index=True)  # the first of equal keys counts
-    places = relax.const(first + 1, "int64")
-    wide = node.emit(relax.op.expand_dims(relax.op.astype(x, keys.dtype.name), -1))
-    same = relax.op.equal(wide, relax.const(keys, keys.dtype.name))
+    entries = relax.const(first + 1, "int64")
+    expanded = node.emit(relax.op.expand_dims(relax.op.astype(x, keys.dtype.name), -1))
+    same = relax.op.equal(expanded, relax.const(keys, keys.dtype.name))
     if node.opset >= 4 and keys.dtype.kind == "f" and np.isnan(keys).any():
         same = relax.op.logical_or(
-            same, relax.op.logical_and(relax.op.isnan(wide), relax.const(np.isnan(keys), "bool"))
+            same, relax.op.logical_and(relax.op.isnan(expanded), relax.const(np.isnan(keys), "bool"))
         )
-    matches = relax.op.where(node.emit(same), places, relax.const(0, "int64"))
+    matches = relax.op.where(node.emit(same), entries, relax.const(0, "int64"))
     return relax.op.take(relax.const(values, values.dtype.name), node.emit(relax.op.max(node.emit(matches), -1)), 0)
 
 

@@ -67,12 +67,14 @@ def largest_or_least(node: Node, x: relax.Expr, axes: list[int], keep: bool, lar
                 index.append(inner.get(axis, place))
             value = a(*index)
             number = value.astype(wide) <= tvm.tirx.const(np.inf, wide)
-            lost = tvm.tirx.Select(number, tvm.tirx.const(0, wide), tvm.tirx.const(1, wide))
-            return reducer((value, lost), axis=list(inner.values()))
+            nan_count = tvm.tirx.Select(number, tvm.tirx.const(0, wide), tvm.tirx.const(1, wide))
+            return reducer((value, nan_count), axis=list(inner.values()))
 
-        best, lost = te.compute(reduced(shape, axes, keep), element, name="extremum")
+        best, nan_count = te.compute(reduced(shape, axes, keep), element, name="extremum")
         nan = tvm.tirx.const(np.nan, a.dtype)
-        return te.compute(best.shape, lambda *i: tvm.tirx.Select(lost(*i) > 0, nan, best(*i)), name="extremum_or_nan")
+        return te.compute(
+            best.shape, lambda *i: tvm.tirx.Select(nan_count(*i) > 0, nan, best(*i)), name="extremum_or_nan"
+        )
 
     return node.builder.emit_te(compute, x, primfunc_name_hint="reduce_max" if largest else "reduce_min")
 

@@ -56,9 +56,9 @@ def resize(node: Node) -> relax.Expr:
         exact = _positions(node, axis)
         rounded = np.array([float(place) for place in exact], np.float32)
         if _is_cropped(node, axis):
-            beyond = (rounded < 0) | (rounded > axis.size - 1)
-            beyond = beyond.reshape([-1 if i == position else 1 for i in range(len(shape))])
-            outside = beyond if outside is None else outside | beyond
+            outside_axis = (rounded < 0) | (rounded > axis.size - 1)
+            outside_axis = outside_axis.reshape([-1 if i == position else 1 for i in range(len(shape))])
+            outside = outside_axis if outside is None else outside | outside_axis
         indices, weights = _taps(node, mode, axis, rounded if mode == "nearest" else np.array(exact, np.float64))
         value = interpolate(node.builder, value, position, indices, weights)
     if outside is not None and outside.any():
@@ -150,19 +150,19 @@ def _positions(node: Node, axis: _Axis) -> list[Fraction]:
 
 
 def _taps(
-    node: Node, mode: str, axis: _Axis, places: npt.NDArray[np.floating]
+    node: Node, mode: str, axis: _Axis, positions: npt.NDArray[np.floating]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return inputs and weights of each output, two arrays of shape (length, taps)."""
     if mode == "nearest":
-        return _nearest(node, places, axis.size)[:, None], np.ones((len(places), 1))
+        return _nearest(node, positions, axis.size)[:, None], np.ones((len(positions), 1))
     if mode not in ("linear", "bilinear", "cubic"):
         raise node.unsupported(f"mode is {mode!r}; 'nearest', 'linear' and 'cubic' are allowed")
     stretch = min(float(axis.scale), 1.0) if node.attribute("antialias", 0) else 1.0
     reach = (2 if mode == "cubic" else 1) / stretch
     count = 2 * int(np.ceil(reach))
-    first = np.floor(places).astype(np.int64) - count // 2 + 1
+    first = np.floor(positions).astype(np.int64) - count // 2 + 1
     indices = first[:, None] + np.arange(count)
-    distance = (indices - places[:, None]) * stretch
+    distance = (indices - positions[:, None]) * stretch
     coefficient = node.attribute("cubic_coeff_a", -0.75)
     weights = cubic(distance, coefficient) if mode == "cubic" else np.maximum(0, 1 - np.abs(distance))
     if node.attribute("exclude_outside", 0):
@@ -172,14 +172,14 @@ def _taps(
     return np.clip(indices, 0, axis.size - 1), weights
 
 
-def _nearest(node: Node, places: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.int64]:
+def _nearest(node: Node, positions: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.int64]:
     default = "round_prefer_floor" if node.opset >= 11 and node.operator == "Resize" else "floor"
     mode = node.attribute("nearest_mode", default)
     rounded = {
-        "round_prefer_floor": np.ceil(places - 0.5),
-        "round_prefer_ceil": np.floor(places + 0.5),
-        "floor": np.floor(places),
-        "ceil": np.ceil(places),
+        "round_prefer_floor": np.ceil(positions - 0.5),
+        "round_prefer_ceil": np.floor(positions + 0.5),
+        "floor": np.floor(positions),
+        "ceil": np.ceil(positions),
     }.get(mode)
     if rounded is None:
         raise node.unsupported(f"nearest_mode is {mode!r}, which the standard does not know")

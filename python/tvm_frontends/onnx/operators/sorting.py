@@ -31,12 +31,12 @@ def top_k(node: Node) -> list[relax.Expr]:
         keys = _flipped(node, x, "int64")
     attributes = {name: value for name, value in node.attributes.items() if name != "sorted"}
     pair = convert_upstream(replace(node, inputs=(node.emit(keys), *node.inputs[1:])), attributes)
-    values, places = (node.emit(relax.TupleGetItem(pair, position)) for position in (0, 1))
+    values, positions = (node.emit(relax.TupleGetItem(pair, position)) for position in (0, 1))
     if kind == "uint64":
         values = _flipped(node, values, "uint64")
     elif kind in SORTED:
         values = relax.op.astype(values, kind)
-    return [node.emit(values), places]
+    return [node.emit(values), positions]
 
 
 def _flipped(node: Node, x: relax.Expr, kind: str) -> relax.Expr:

@@ -115,25 +115,25 @@ def space_to_depth(node: Node) -> relax.Expr:
 @converter("TensorScatter")
 def tensor_scatter(node: Node) -> relax.Expr:
     """Convert TensorScatter: write an update into a cache at a position for each sequence; ``circular`` wraps around."""
-    cache, update, places = node.input(0), node.input(1), node.input(2)
+    cache, update, write_indices = node.input(0), node.input(1), node.input(2)
     shape, new = node.shape(cache, "its past cache"), node.shape(update, "its update")
     axis = node.attribute("axis", -2) % len(shape)
     circular = node.attribute("mode", "linear") == "circular"
-    if places is None:
-        places = relax.op.zeros((shape[0],), "int64")
+    if write_indices is None:
+        write_indices = relax.op.zeros((shape[0],), "int64")
 
-    def compute(old: te.Tensor, fresh: te.Tensor, at: te.Tensor) -> te.Tensor:
+    def compute(cache_tensor: te.Tensor, update_tensor: te.Tensor, starts: te.Tensor) -> te.Tensor:
         def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
-            distance = i[axis] - at[i[0]].astype("int64")
+            distance = i[axis] - starts[i[0]].astype("int64")
             if circular:
                 distance = tvm.tirx.floormod(distance, shape[axis])
             inside = tvm.tirx.all(distance >= 0, distance < new[axis])
             source = tuple(distance if k == axis else i[k] for k in range(len(shape)))
-            return tvm.tirx.if_then_else(inside, fresh[source], old(*i))
+            return tvm.tirx.if_then_else(inside, update_tensor[source], cache_tensor(*i))
 
         return te.compute(shape, element, name="tensor_scatter")
 
-    return node.builder.emit_te(compute, cache, update, node.emit(places), primfunc_name_hint="tensor_scatter")
+    return node.builder.emit_te(compute, cache, update, node.emit(write_indices), primfunc_name_hint="tensor_scatter")
 
 
 @converter("Col2Im")
@@ -212,13 +212,13 @@ def gather(node: Node) -> relax.Expr:
         return convert_upstream(node)
     if known is not None:
         values = known.astype(np.int64)
-        counted = relax.const(np.where(values < 0, values + int(size), values).astype(known.dtype))
+        nonnegative = relax.const(np.where(values < 0, values + int(size), values).astype(known.dtype))
     else:
         from_end = relax.op.add(indices, relax.const(int(size), dtype_of(indices)))
-        counted = node.emit(
+        nonnegative = node.emit(
             relax.op.where(relax.op.less(indices, relax.const(0, dtype_of(indices))), from_end, indices)
         )
-    return relax.op.take(x, counted, axis)
+    return relax.op.take(x, nonnegative, axis)
 
 
 @converter("GatherND")
@@ -237,11 +237,11 @@ def one_hot(node: Node) -> relax.Expr:
     indices, depth, values = node.input(0), node.constant(1), node.input(2)
     shape, count = node.shape(indices, "its indices"), int(np.asarray(depth).reshape(-1)[0])
     axis = int(node.attribute("axis", -1)) % (len(shape) + 1)
-    whole = node.emit(relax.op.astype(indices, "int64"))
-    counted = relax.op.add(whole, relax.const(count, "int64"))
-    whole = node.emit(relax.op.where(relax.op.less(whole, relax.const(0, "int64")), counted, whole))
-    places = np.arange(count, dtype="int64").reshape([count if d == axis else 1 for d in range(len(shape) + 1)])
-    chosen = node.emit(relax.op.equal(node.emit(relax.op.expand_dims(whole, axis)), relax.const(places)))
+    nonnegative = node.emit(relax.op.astype(indices, "int64"))
+    counted = relax.op.add(nonnegative, relax.const(count, "int64"))
+    nonnegative = node.emit(relax.op.where(relax.op.less(nonnegative, relax.const(0, "int64")), counted, nonnegative))
+    positions = np.arange(count, dtype="int64").reshape([count if d == axis else 1 for d in range(len(shape) + 1)])
+    chosen = node.emit(relax.op.equal(node.emit(relax.op.expand_dims(nonnegative, axis)), relax.const(positions)))
     off, on = (node.emit(relax.op.take(values, relax.const(position, "int64"), 0)) for position in (0, 1))
     return relax.op.where(chosen, on, off)
 

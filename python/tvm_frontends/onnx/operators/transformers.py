@@ -67,13 +67,15 @@ def embed_layer_normalization(node: Node) -> list[relax.Expr]:
 
     Inputs: tokens, segments, tables of words, positions and segments, scale, shift, mask, positions.
     """
-    tokens, segments, words, places, parts, scale, shift, mask, positions = (node.input(k) for k in range(9))
+    tokens, segments, word_table, position_table, segment_table, scale, shift, mask, positions = (
+        node.input(k) for k in range(9)
+    )
     batch, length = node.shape(tokens, "its input input_ids")
     if positions is None:
         positions = relax.const(np.arange(length).reshape(1, length), "int64")
-    total = node.emit(relax.op.add(rows_of(node, words, tokens), rows_of(node, places, positions)))
+    total = node.emit(relax.op.add(rows_of(node, word_table, tokens), rows_of(node, position_table, positions)))
     if segments is not None:
-        total = node.emit(relax.op.add(total, rows_of(node, parts, segments)))
+        total = node.emit(relax.op.add(total, rows_of(node, segment_table, segments)))
     counts: relax.Expr = relax.const(np.zeros(batch, "int32"))
     if mask is not None:
         counts = node.emit(relax.op.sum(cast(node, mask, "int32"), 1))
@@ -162,10 +164,10 @@ def rotary_embedding(node: Node) -> relax.Expr:
         node.emit(relax.op.reshape(rows_of(node, table, positions), (batch, 1, length, width)))
         for table in (cosine, sine)
     )
-    turned = rotate(node, by_head, (cosine, sine), rotated, bool(node.attribute("interleaved", 0)))
+    result = rotate(node, by_head, (cosine, sine), rotated, bool(node.attribute("interleaved", 0)))
     if len(shape) == 4:
-        return turned
-    return node.emit(relax.op.reshape(node.emit(relax.op.permute_dims(turned, [0, 2, 1, 3])), shape))
+        return result
+    return node.emit(relax.op.reshape(node.emit(relax.op.permute_dims(result, [0, 2, 1, 3])), shape))
 
 
 def split_heads(node: Node, x: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
@@ -192,7 +194,7 @@ def rotate(
     if interleaved:
         pairs = [node.emit(op.expand_dims(each, -1)) for each in (real, imaginary)]
         shape = (*node.shape(real, "a half")[:3], rotated)
-        turned = node.emit(op.reshape(node.emit(op.concat(pairs, -1)), shape))
+        rotated_part = node.emit(op.reshape(node.emit(op.concat(pairs, -1)), shape))
     else:
-        turned = node.emit(op.concat([real, imaginary], -1))
-    return turned if rotated == size else node.emit(op.concat([turned, part(rotated, size)], -1))
+        rotated_part = node.emit(op.concat([real, imaginary], -1))
+    return rotated_part if rotated == size else node.emit(op.concat([rotated_part, part(rotated, size)], -1))
