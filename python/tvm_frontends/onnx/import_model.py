@@ -16,7 +16,7 @@ from ..errors import ModelError
 from ..imported_model import ImportedModel, data_address, lift_constants, main_constants, number_of_inputs
 from ..shapes import DeclaredInput, Dimension, InputShapes, StaticShapes, bind_shapes
 from ..source import Description, ModelSource
-from .checks import check_graph
+from .check_graph import check_graph
 from .onnx_files import import_onnx, read_onnx, subgraphs, tensors_of
 from .operators.nodes import STANDARD, node_text
 from .prepare import prepare

@@ -23,8 +23,8 @@ from ..errors import ModelError, ModelWarning, UnsupportedNode, first_line
 from .expand import expand_functions
 from .fold import fold_model
 from .loop_operators import unique_names
-from .native import NativeError, upgrade
 from .operators import is_known
+from .upgrade_opset import NativeError, upgrade
 from .widen import widen_types
 
 if TYPE_CHECKING:

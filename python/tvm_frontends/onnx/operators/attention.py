@@ -12,8 +12,8 @@ from tvm import relax
 
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
-from .quantised_arithmetic import cast
 from .quantized import float_product
+from .quantized_arithmetic import cast
 
 _DOMAIN = "com.microsoft"
 _REFUSED = ("do_rotary", "past_present_share_buffer")

@@ -11,7 +11,7 @@ from tvm import relax, te
 
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
-from .quantised_arithmetic import cast
+from .quantized_arithmetic import cast
 from .transformers import rotate, rows_of, split_heads
 
 _FIRST_OPTIONAL = 7

@@ -10,8 +10,8 @@ from tvm import relax
 
 from ...tensor_types import dtype_of
 from .nodes import Node, constant_of, converter
-from .quantised_arithmetic import cast, dequantize, quantize
 from .quantized import dynamically_quantized, float_product, integer_matmul, per_matrix, requantize
+from .quantized_arithmetic import cast, dequantize, quantize
 
 _DOMAIN = "com.microsoft"
 _ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")

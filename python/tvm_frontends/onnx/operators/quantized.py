@@ -10,7 +10,7 @@ from tvm import relax
 
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
-from .quantised_arithmetic import along, cast, centred, dequantize, quantize, range_of, saturate, scalar, sum_dtype
+from .quantized_arithmetic import along, cast, centred, dequantize, quantize, range_of, saturate, scalar, sum_dtype
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 
 _UINT8 = onnx.TensorProto.UINT8

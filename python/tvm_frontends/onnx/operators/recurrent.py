@@ -20,8 +20,8 @@ from ...kernels.recurrent import (
 )
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
-from .quantised_arithmetic import dequantize
 from .quantized import dynamically_quantized
+from .quantized_arithmetic import dequantize
 
 _DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}

@@ -12,7 +12,7 @@ from tvm import relax
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
 from .normalization import group_normalization, layer_normalization, rms_normalization
-from .quantised_arithmetic import cast
+from .quantized_arithmetic import cast
 
 _DOMAIN = "com.microsoft"
 _UNWANTED = "its outputs mean and deviation are used, which only training does; export the model for inference"

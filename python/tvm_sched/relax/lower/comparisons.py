@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, te, topi
 
 from ..ir.tensor_types import dtype_of
-from .half import Legalize
+from .half_precision import Legalize
 
 
 def legalizations() -> dict[str, Legalize]:

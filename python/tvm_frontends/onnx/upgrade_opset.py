@@ -1,7 +1,7 @@
-"""Run ONNX's own C++ checks and conversions in a separate process, since broken models may crash them.
+"""Upgrade the opset of an ONNX model by ONNX's C++ library in a separate process, since broken models may crash it.
 
-``python native.py VERSION`` reads a model from standard input, converts its opset to VERSION if it is older, and writes
-the result to standard output. The file is run by its path, so that the child process imports only onnx.
+``python upgrade_opset.py VERSION`` reads a model from standard input, converts its opset to VERSION if it is older, and
+writes the result to standard output. The file is run by its path, so that the child process imports only onnx.
 """
 
 from __future__ import annotations
