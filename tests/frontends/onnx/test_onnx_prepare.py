@@ -244,7 +244,7 @@ def test_symbols_that_say_nothing_are_sizes_of_their_own():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{ y = Relu(x)  y = Neg(x) }", r"Neg \(node 'y'\) writes 'y', which Relu \(node 'y'\) gives already"),
+        ("{ y = Relu(x)  y = Neg(x) }", r"Neg \(node 'y'\) writes 'y', which Relu \(node 'y'\) writes already"),
         ("{ y = Add(x, z) }", r"Add \(node 'y'\) reads 'z', which nothing writes"),
         ("{ z = Relu(x) }", "output 'y' of the graph is written by no node"),
         ("{ y = my.Frobnicate(x) }", r"does not know the operators my\.Frobnicate \(node '"),
