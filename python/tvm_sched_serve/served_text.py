@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tvm_sched.errors import InputError
 from tvm_sched.runtime import load
 from tvm_sched.runtime.parameters import require_parameters
-from tvm_sched.text_generation import Generator
-from tvm_sched.text_generation import Sequence as GeneratedSequence
-from tvm_sched.text_generation.sampling import Sampling
 
 from .datatypes import TensorType
 from .served_model import ServedModel
+
+if TYPE_CHECKING:
+    from tvm_sched_language import Generator, Sampling
+    from tvm_sched_language import Sequence as GeneratedSequence
 
 Messages = Sequence[Mapping[str, str]]
 """A conversation: each message has ``role`` and ``content``."""
@@ -77,6 +80,12 @@ def load_served(
     require_parameters(file, module.parameters())
     if not module.info().get("generation"):
         return ServedModel.of(module, file, name, version, instances=instances, watchdog=watchdog)
+    try:
+        from tvm_sched_language import Generator
+    except ModuleNotFoundError:
+        raise InputError(
+            f"{file}: generates text, which needs tvm-sched-language: pip install tvm-sched-language"
+        ) from None
     module.configure(watchdog=watchdog)
     # Given a module, its errors name no path of this machine.
     return ServedText(name, version, Generator(module))

@@ -12,8 +12,6 @@ from typing import Any, ClassVar
 import msgspec
 
 from tvm_sched.errors import InputError
-from tvm_sched.text_generation.generator import MAX_TOKENS
-from tvm_sched.text_generation.sampling import Sampling
 
 from .failures import RequestError
 from .served_text import TextPrompt
@@ -21,8 +19,9 @@ from .text_queue import GeneratingText, TextOptions, TextPiece, TextQueue
 
 MAX_TEXTS = 128
 """Texts of one request."""
+_GENERATE_TOKENS = 256
 _COMPLETION_TOKENS = 16
-"""OpenAI's default of ``max_tokens`` for completions."""
+"""Defaults of ``max_tokens``: as of `tvm-sched generate`, and as of OpenAI's completions."""
 
 
 class _Sampled(msgspec.Struct):
@@ -155,7 +154,7 @@ class GenerateCall(TextCall):
     def options(self, queue: TextQueue) -> list[TextOptions]:
         """Return the options; the model's are the default."""
         self._served["model_version"] = queue.model.version
-        return _options(self._parameters, queue, [self._parameters.max_tokens or MAX_TOKENS])
+        return _options(self._parameters, queue, [self._parameters.max_tokens or _GENERATE_TOKENS])
 
     def event(self, number: int, piece: TextPiece) -> dict[str, Any] | None:
         """Return the text of a piece; with ``details`` its token and the reason of the end."""
@@ -322,6 +321,8 @@ def _content(message: _Message) -> str:
 
 def _options(given: _Sampled, queue: TextQueue, most: Sequence[int | None]) -> list[TextOptions]:
     """Return the options of some texts; with a seed, each text of a request has another, so that they differ."""
+    from tvm_sched_language import Sampling
+
     for tokens in most:
         if tokens is not None and tokens < 1:
             raise RequestError(f"max_tokens is {tokens}; 1 or more is allowed")

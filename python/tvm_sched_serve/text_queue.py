@@ -9,15 +9,17 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tvm_sched.errors import InputError
-from tvm_sched.text_generation import Sequence as GeneratedSequence
-from tvm_sched.text_generation.sampling import Sampling
 
 from .execution_queue import CANCELLED, Observer, QueueOptions, Statistics
 from .failures import Busy, Failed, Late, RequestError
 from .served_text import ServedText, TextPrompt
+
+if TYPE_CHECKING:
+    from tvm_sched_language import Sampling, Token
+    from tvm_sched_language import Sequence as GeneratedSequence
 
 LOG = logging.getLogger("tvm_sched.serve")
 
@@ -274,7 +276,7 @@ class TextQueue:
                 del self._started[id(token.sequence)]
         loop.call_soon_threadsafe(self._stepped, made, bool(tokens))
 
-    def _piece(self, text: GeneratingText, token: Any) -> TextPiece:
+    def _piece(self, text: GeneratingText, token: Token) -> TextPiece:
         assert text.stops is not None
         shown, stopped = text.stops.add(token.text, bool(token.finished))
         text.tokens += 1

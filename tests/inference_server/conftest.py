@@ -56,8 +56,8 @@ def language_artifact(tmp_path_factory):
     """A small language model with a tokenizer of bytes and a chat template, for two texts at once."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from tvm_sched.relax.language import GenerationOptions, compile_language_model
     from tvm_sched_bench.testing.language_models import save_model, save_tokenizer
+    from tvm_sched_language import GenerationOptions, compile_language_model
 
     template = (
         "{% if messages[0].role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{{ bos_token }}"
