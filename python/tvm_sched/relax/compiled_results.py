@@ -43,10 +43,11 @@ class CompilationResult:
     """Generated kernels that are far from their roofline."""
 
 
-def compilation_key(model: Path, options: Mapping[str, Any]) -> str | None:
+def compilation_key(model: Path, options: Mapping[str, Any], module: str = __name__) -> str | None:
     """Digest all inputs of a compilation: the model's content, options, this program and machine.
 
-    ``options`` holds all options; files among them count with their content. Return None if the inputs cannot be known: a
+    ``options`` holds all options; files among them count with their content. ``module`` is a module of the compiling
+    package, whose files count besides those of tvm_sched. Return None if the inputs cannot be known: a
     model in Python may import anything, and nvcc is another program.
     """
     if model.suffix.lower() == ".py" or options.get("backend") == "cuda":
@@ -61,7 +62,7 @@ def compilation_key(model: Path, options: Mapping[str, Any]) -> str | None:
         "model": [model.name, model.resolve().name, files],
         "options": _json_value(options),
         "environment": {k: v for k, v in os.environ.items() if k.startswith("TVM_SCHED_") and k not in _OURS},
-        "program": [_sources(), _packages()],
+        "program": [_sources({"tvm_frontends", "tvm_sched", module.partition(".")[0]}), _packages()],
         "machine": _machine(),
     }
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
@@ -170,10 +171,10 @@ def _json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
 
 
-def _sources() -> str:
-    """Digest the files of our packages, which change with versions and during development."""
+def _sources(packages: set[str]) -> str:
+    """Digest the files of packages of ours, which change with versions and during development."""
     root, digest = Path(__file__).parents[2], hashlib.sha256()
-    for package in ("tvm_frontends", "tvm_sched"):
+    for package in sorted(packages):
         for path in sorted((root / package).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 digest.update(f"{path.relative_to(root)} {file_digest(path)}\n".encode())
