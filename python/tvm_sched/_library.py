@@ -70,7 +70,7 @@ def ffi() -> Any:
 
 @contextlib.contextmanager
 def without_torch() -> Iterator[None]:
-    """Context in which this thread's imports do not find PyTorch, unless it is imported already."""
+    """Hide PyTorch from this thread's imports within the context, unless it is imported already."""
     if "torch" in sys.modules:
         yield
         return

@@ -44,11 +44,13 @@ def plans_for(recorded: Recording) -> tuple[str, list[Plan]]:
     if recorded.gpus and has_nvcc():
         machine = to_topology(recorded)
         name = f"{len(machine.devices)} {machine.devices[0].model}"
-        given: dict[str, Any] = {"backend": "cuda", "resident": 1.0}
-        plans = [Plan("one GPU", CompileOptions(topology=machine, scheduler="single", **given))]
+        common: dict[str, Any] = {"backend": "cuda", "resident": 1.0}
+        plans = [Plan("one GPU", CompileOptions(topology=machine, scheduler="single", **common))]
         if len(machine.devices) > 1:
             limit = {"time_limit": SEARCH_SECONDS}
-            plans.append(Plan(f"{len(machine.devices)} GPUs", CompileOptions(topology=machine, options=limit, **given)))
+            plans.append(
+                Plan(f"{len(machine.devices)} GPUs", CompileOptions(topology=machine, options=limit, **common))
+            )
         return name, plans
     one = CompileOptions.of("cpu1")
     return f"{recorded.processor or 'this processor'} ({cores()} cores)", [
@@ -60,8 +62,8 @@ def plans_for(recorded: Recording) -> tuple[str, list[Plan]]:
 def against(module: ScheduledModule, name: str, rival: ScheduledModule) -> Rival:
     """Run two artifacts of a model in turns."""
     ours = Runner(module)
-    found = compare(Runner(rival), ours, _seconds(ours))
-    return Rival(name=name, seconds=found.first, ours=found.second, quiet=found.quiet)
+    comparison = compare(Runner(rival), ours, _seconds(ours))
+    return Rival(name=name, seconds=comparison.first, ours=comparison.second, quiet=comparison.quiet)
 
 
 def latency(module: ScheduledModule) -> float:
@@ -120,10 +122,12 @@ def against_onnxruntime(model: Path, module: ScheduledModule, constants: Mapping
             times.append(time.perf_counter() - begin)
         return times
 
-    found = compare(turn, ours, _seconds(ours))
+    comparison = compare(turn, ours, _seconds(ours))
     difference = largest_difference(module.run(*ours.arguments), theirs)
     name = f"{ONNXRUNTIME} {onnxruntime.__version__}"
-    return Rival(name=name, seconds=found.first, ours=found.second, quiet=found.quiet, difference=difference)
+    return Rival(
+        name=name, seconds=comparison.first, ours=comparison.second, quiet=comparison.quiet, difference=difference
+    )
 
 
 def largest_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> float | None:

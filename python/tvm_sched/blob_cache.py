@@ -38,20 +38,20 @@ class BlobCache:
     """Whether entries are read and stored. They are not either where ``TVM_SCHED_NO_CACHE`` is set."""
 
     def find(self, keys: Collection[str]) -> dict[str, bytes]:
-        """The undamaged entries among these keys."""
+        """Return the contents of the undamaged entries with these keys."""
         if not keys or not self._is_used() or not self.path.is_file():
             return {}
         wanted = list(keys)
 
         def work(connection: sqlite3.Connection) -> dict[str, bytes]:
-            found: dict[str, bytes] = {}
+            contents: dict[str, bytes] = {}
             for begin in range(0, len(wanted), _AT_ONCE):
                 part = wanted[begin : begin + _AT_ONCE]
                 marks = ", ".join("?" * len(part))
                 rows = connection.execute(f"select key, digest, content from entry where key in ({marks})", part)
-                found |= {key: content for key, digest, content in rows if digest == _digest(content)}
+                contents |= {key: content for key, digest, content in rows if digest == _digest(content)}
                 connection.execute(f"update entry set used = ? where key in ({marks})", [time.time(), *part])
-            return found
+            return contents
 
         return self._try(work, {})
 
@@ -73,7 +73,7 @@ class BlobCache:
         self._try(work, None)
 
     def contents(self) -> tuple[int, int]:
-        """How many entries there are, and their bytes."""
+        """Return the number of entries and their bytes."""
         if not self.path.is_file():
             return 0, 0
         query = "select count(*), coalesce(sum(length(content)), 0) from entry"

@@ -92,12 +92,12 @@ def answer_of(method: Method[Any]) -> Iterator[None]:
 
 
 def reported_status(claimed: str) -> Status:
-    """The status of a search as reported by the method, except for optimality."""
+    """Return the status of a search as reported by the method, except for optimality."""
     return claimed if claimed in ("time limit", "interrupted") else "no better found"  # type: ignore[return-value]
 
 
 def final_status(claimed: str, cost: float, proof: Proof) -> Status:
-    """The status of the search for an answer of this cost: ``optimal`` if the bound proves it, else the method's status.
+    """Return the status of a search with this cost: ``optimal`` if the bound proves it, else the method's status.
 
     Raises
     ------

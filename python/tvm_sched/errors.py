@@ -73,7 +73,7 @@ _LIKENESS = 0.5
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'this' or 'that'?"`` of known names that are like one that is not; empty where none is."""
+    """Return ``"; did you mean 'this' or 'that'?"`` with known names similar to an unknown one; empty without any."""
     import difflib  # an artifact is loaded without
 
     close = difflib.get_close_matches(name.lower(), list(known), cutoff=_LIKENESS)

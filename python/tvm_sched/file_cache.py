@@ -56,7 +56,7 @@ class FileCache:
     """Bytes of all entries together. Those that were not used for longest go first."""
 
     def find(self, key: str) -> tuple[Path, dict[str, Any]] | None:
-        """The folder of an entry and its description; None where there is none. A damaged one is removed."""
+        """Return an entry's folder and description; None if there is no such entry. A damaged one is removed."""
         folder = self.folder / key
         manifest = _read_manifest(folder)
         if manifest is None:
@@ -101,7 +101,7 @@ class FileCache:
         return True
 
     def entries(self) -> list[Entry]:
-        """All entries, the last used first."""
+        """Return all entries, the last used first."""
         entries = []
         for folder in self._folders():
             manifest = _read_manifest(folder)
@@ -149,7 +149,7 @@ class FileCache:
 
 
 def compiled_models() -> FileCache | None:
-    """The cache of what `tvm-sched compile` made; None where ``TVM_SCHED_NO_CACHE`` is set.
+    """Return the cache of compiled models; None if ``TVM_SCHED_NO_CACHE`` is set.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def compiled_models() -> FileCache | None:
 
 
 def compiled_cache() -> FileCache:
-    """The cache of compiled models, even where caches are switched off."""
+    """Return the cache of compiled models even if caches are switched off."""
     return FileCache(cache_directory() / "compiled", _limit())
 
 
@@ -182,7 +182,7 @@ def _limit() -> int:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(1 << 20):

@@ -108,21 +108,21 @@ def decode_document(text: bytes | str, format: str, version: int, where: str) ->
 
 def check_envelope(data: dict[str, Any], format: str, version: int, where: str) -> None:
     """Take ``format`` and ``version`` out of a parsed document and check them."""
-    found = data.pop("format", None)
-    if found != format:
-        raise FormatError(f"{where}: field `$.format` is {found!r}, expected {format!r}")
-    found_version = data.pop("version", None)
-    if type(found_version) is not int or found_version < version:
-        raise FormatError(f"{where}: field `$.version` is {found_version!r}, expected {version}")
-    if found_version > version:
+    actual = data.pop("format", None)
+    if actual != format:
+        raise FormatError(f"{where}: field `$.format` is {actual!r}, expected {format!r}")
+    actual_version = data.pop("version", None)
+    if type(actual_version) is not int or actual_version < version:
+        raise FormatError(f"{where}: field `$.version` is {actual_version!r}, expected {version}")
+    if actual_version > version:
         raise FormatError(
-            f"{where}: version {found_version} of {format} is newer than this tvm_sched reads (version {version}); "
+            f"{where}: version {actual_version} of {format} is newer than this tvm_sched reads (version {version}); "
             "upgrade tvm_sched, or write the file with the older one"
         )
 
 
 def encode_document(body: Any, format: str, version: int) -> bytes:
-    """The JSON text of a document, one field a line down to the third level of nesting."""
+    """Return the JSON text of a document, one field a line down to the third level of nesting."""
     data = {"format": format, "version": version, **msgspec.to_builtins(body)}
     return _pretty(data, 0).encode() + b"\n"
 
@@ -270,5 +270,5 @@ def cache_directory() -> Path:
 
 
 def caches_allowed() -> bool:
-    """Whether the disk caches may be used: ``TVM_SCHED_NO_CACHE`` is not set, empty or 0."""
+    """Return whether the disk caches may be used: ``TVM_SCHED_NO_CACHE`` is not set, empty or 0."""
     return os.environ.get("TVM_SCHED_NO_CACHE", "0") in ("", "0")

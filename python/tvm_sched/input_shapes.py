@@ -22,7 +22,7 @@ _TOKENS = re.compile(rf"\s*({_SIZE})\s*x\s*({_SIZE})\s*")
 
 
 def is_token_shape(text: str) -> bool:
-    """Whether a text is BATCHxTOKENS."""
+    """Return whether a text is BATCHxTOKENS."""
     return _TOKENS.fullmatch(text) is not None
 
 

@@ -9,14 +9,14 @@ from .errors import FormatError, did_you_mean
 
 
 def preset_files(folder: Path) -> dict[str, Path]:
-    """The TOML files of a folder by their names, sorted."""
+    """Return the TOML files of a folder by their names, sorted."""
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def neither_preset_nor_file(
     what: str, name: str, presets: Iterable[str], others: str = "", like: str = ""
 ) -> FormatError:
-    """The error for a name that is no preset's and no file's.
+    """Return the error for a name that is neither a preset nor a file.
 
     Parameters
     ----------

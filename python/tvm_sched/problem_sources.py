@@ -72,11 +72,11 @@ class SourceOptions:
     resident: str | None = None
 
     def one_shape(self, why: str) -> ShapeSet | None:
-        """The only set of shapes; ``why`` is what a message says of several."""
+        """Return the only set of shapes; if there are several, the error gives the reason ``why``."""
         return one_shape(parse_shapes(self.shape), why)
 
     def constants(self) -> dict[str, Any]:
-        """The values of frozen inputs."""
+        """Return the values of frozen inputs."""
         return parse_constants(self.constant)
 
     @property
@@ -85,12 +85,12 @@ class SourceOptions:
         return bool(self.resident) if self.rows is None else self.rows
 
     def requests(self, problem: Problem) -> tuple[Request, ...]:
-        """The requests to schedule for; none if ``resident`` is not given."""
+        """Return the requests to schedule for; none without ``resident``."""
         return () if self.resident is None else requests_of(problem, parse_requests(self.resident))
 
 
 def is_problem(path: Path) -> bool:
-    """Whether a file is a problem file: JSON, whole or damaged, but no Relax module saved as JSON."""
+    """Return whether a file is a problem file: JSON, even if damaged, but not a Relax module saved as JSON."""
     if path.suffix.lower() != ".json" or not path.is_file():
         return False
     try:
@@ -207,7 +207,7 @@ def _machine_for(path: Path, topology: Topology | str | None) -> Topology:
 def _load_file(
     path: Path, topology: Topology | str | None, shapes: ShapeSet | None, options: SourceOptions, progress: Progress
 ) -> Problem:
-    """The problem of a model file, or a problem file."""
+    """Load the problem of a model file, or a problem file."""
     if not is_problem(path):
         if not path.exists():
             raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
@@ -249,7 +249,7 @@ def _cost_model(name: str, machine: Topology, progress: Progress) -> CostModel:
 def _import(
     path: Path, topology: Topology, shapes: ShapeSet | None, options: SourceOptions, progress: Progress
 ) -> Problem:
-    """The problem of a model file."""
+    """Import a model file as a problem."""
     constants = options.constants()
     if options.costs is not None:
         get_cost_model(options.costs)  # report a wrong name before the long work

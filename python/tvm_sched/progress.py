@@ -17,7 +17,7 @@ _listener: ContextVar[Progress | None] = ContextVar("tvm_sched_progress", defaul
 
 @contextmanager
 def report_to(progress: Progress | None) -> Iterator[None]:
-    """Context in which `report_progress` calls ``progress``."""
+    """Let `report_progress` call ``progress`` within the context."""
     token = _listener.set(progress)
     try:
         yield

@@ -46,7 +46,7 @@ class Method(Generic[Function]):
         return self.options.__struct_fields__
 
     def read_options(self, options: Mapping[str, Any] | msgspec.Struct | None) -> msgspec.Struct:
-        """Options as a struct of this method's; texts of the command line are converted.
+        """Convert options, such as texts of the command line, to the method's own struct.
 
         Raises
         ------
@@ -103,12 +103,12 @@ class Registry(Generic[Entry]):
         return entry
 
     def names(self) -> list[str]:
-        """Names of all entries, those of installed packages included."""
+        """Return names of all entries, those of installed packages included."""
         self._load()
         return sorted(self.entries)
 
     def get(self, name: str) -> Entry:
-        """The entry of that name; raises `InputError` that lists those there are."""
+        """Return the entry of that name; raises `InputError` that lists the known names."""
         self._load()
         if name not in self.entries:
             hint = did_you_mean(name, self.entries)
@@ -156,7 +156,7 @@ class Methods(Registry[Method[Function]]):
         answers_interrupt: bool = False,
         weighs_requests: bool = False,
     ) -> Callable[[Function], Function]:
-        """Decorator that makes a function a method.
+        """Decorate a function to register it as a method.
 
         Parameters
         ----------
@@ -186,5 +186,5 @@ def _function(entry: Any) -> Any:
 
 
 def _origin(entry: Any) -> str | None:
-    """Identity of a function across reloads (module and name); None for other objects."""
+    """Return the identity of a function across reloads (module and name); None for other objects."""
     return getattr(_function(entry), "__qualname__", None)

@@ -13,7 +13,7 @@ WEIGHT = re.compile(r"[0-9.eE+-]+")
 
 
 def resident_of(text: str | None) -> float | list[str] | None:
-    """A part or names, as one run has them.
+    """Parse the resident parameters of one kind of run: a part, or names.
 
     Raises
     ------
@@ -37,12 +37,12 @@ def resident_of(text: str | None) -> float | list[str] | None:
 
 
 def parse_requests(text: str) -> Requests:
-    """A part, names, or those of several kinds of requests with their weights."""
+    """Parse a part or names, or several kinds of requests with weights."""
     kinds = [kind.rpartition(":") for kind in text.split(",")]
     if not all(mark and WEIGHT.fullmatch(weight) and _is_kind(what) for what, mark, weight in kinds):
-        found = resident_of(text)
-        assert found is not None
-        return found
+        single = resident_of(text)
+        assert single is not None
+        return single
     weighted: list[tuple[Resident, float]] = []
     for what, _, weight in kinds:
         resident = resident_of(what) or 0.0
@@ -54,7 +54,7 @@ def parse_requests(text: str) -> Requests:
 
 
 def _is_kind(text: str) -> bool:
-    """Whether this may be a kind of request: a part or a file, which names with colons are not."""
+    """Return whether a text can be a kind of request: a part or a file, unlike a name with colons."""
     return text.startswith("@") or bool(WEIGHT.fullmatch(text))
 
 
@@ -67,7 +67,7 @@ def _from_file(text: str) -> list[str]:
 
 
 def requests_for(problem: Problem, schedule: Schedule, text: str | None) -> tuple[Request, ...]:
-    """The requests to price a schedule for: those of the text, else those that it was made for."""
+    """Return the requests to price a schedule for: those of the text, else the ones that it was scheduled for."""
     if text is not None:
         return requests_of(problem, parse_requests(text))
     return schedule.certificate.requests if schedule.certificate else ()

@@ -31,7 +31,7 @@ class Side(NamedTuple):
 
     @classmethod
     def level(cls, anywhere: Array) -> Side:
-        """The same times on all devices."""
+        """Return operators with the same times on all devices."""
         return cls(anywhere, anywhere, 0)
 
 

@@ -27,7 +27,7 @@ def inspect(
             help="Model: .onnx, .pt2, .json or .py, a Hugging Face folder; a problem file (.json); or an artifact (.so).",
         ),
     ],
-    given: ShapeOptions,
+    shapes: ShapeOptions,
     backend: Annotated[
         Backend,
         typer.Option(help="cuda: also look whether GPUs have a kernel for each operator, and which run on one thread."),
@@ -45,7 +45,7 @@ def inspect(
     """
     from ..problem_sources import decoder_config, is_problem
 
-    sets, constants = given.sets(), given.constants()
+    sets, constants = shapes.sets(), shapes.constants()
     is_artifact = model.suffix == ".so"
     if is_artifact or (is_problem(model) and decoder_config(model) is None):
         if sets or constants:

@@ -55,9 +55,9 @@ class FromApi:
             for name in self.names
         }
 
-    def collect(self, offered: Mapping[str, Parameter], /, **given: Any) -> Any:
+    def collect(self, offered: Mapping[str, Parameter], /, **values: Any) -> Any:
         """Return the fields whose options differ from the default, or an object with them."""
-        changed = {name: value for name, value in given.items() if value != offered[name].default}
+        changed = {name: value for name, value in values.items() if value != offered[name].default}
         values = {name: self.read[name](value) if name in self.read else value for name, value in changed.items()}
         return self._source(**values) if self.makes else values
 
@@ -96,10 +96,10 @@ class Parameters:
     def collect(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the function's keyword arguments: the parsed ``values``, those of a group as one object."""
         own = dict(values)
-        made = {
+        grouped = {
             name: group(**{field: own.pop(field) for field in listed}) for name, (group, listed) in self.groups.items()
         }
-        return own | made
+        return own | grouped
 
 
 def parameters_of(function: Callable[..., None], common: Mapping[str, Parameter]) -> Parameters:

@@ -32,7 +32,7 @@ VARIABLE = "TVM_SCHED_COSTS"
 
 
 def default_cost_model(topology: Topology, together: bool = False) -> str:
-    """The cost model where none is named: what `VARIABLE` says, else `NAME` for this machine's cores, else the roofline.
+    """Return the default cost model: `VARIABLE` if set, else `NAME` for this machine's cores, else the roofline.
 
     ``together``: whether streams are asked for, which need to know how long operators take together: then occupancy takes
     the roofline's place.
@@ -42,17 +42,17 @@ def default_cost_model(topology: Topology, together: bool = False) -> str:
 
 
 def is_of_this_machine(topology: Topology) -> bool:
-    """Whether a topology is a preset ``cpuN``."""
+    """Return whether a topology is a preset ``cpuN``."""
     return cpu_count_of(topology.name) is not None and topology == load_topology(topology.name)
 
 
 def threads_of(topology: Topology, machine: Machine) -> int:
-    """Threads that compute a kernel on one of a topology's devices."""
+    """Return how many threads compute a kernel on one of a topology's devices."""
     return max(machine.cores // len(topology.devices), 1)
 
 
 def calibrated(graph: OpGraph, topology: Topology) -> Costs:
-    """Latencies as measured on this machine, and predicted from these for kernels that were not measured.
+    """Return latencies measured on this machine; kernels that were not measured are predicted from them.
 
     A kernel is known by its signature here; the compiler, which has the kernels, tells apart those that do other work on
     tensors of the same shapes.
@@ -86,7 +86,7 @@ def calibrated(graph: OpGraph, topology: Topology) -> Costs:
 
 
 def calls_key(threads: int) -> str:
-    """Key of the measured calls of models in the database; see `call_seconds`."""
+    """Return the key of the measured calls of models in the database; see `call_seconds`."""
     return f"{database_key(threads)}, calls"
 
 
@@ -110,7 +110,7 @@ def costs_of_rows(
     rows: Mapping[str, Measurement],
     call: float = 0.0,
 ) -> Costs:
-    """Costs of measurements on this machine's cores.
+    """Return the costs of measurements on this machine's cores.
 
     Parameters
     ----------
@@ -149,6 +149,6 @@ def _longer(matrix: npt.NDArray[np.int64], more: npt.NDArray[np.int64]) -> npt.N
 
 
 def _unknown(work: KernelWork, device: DeviceProperties) -> Prediction:
-    """No prediction: a measurement takes the place of each."""
+    """Return an empty prediction, which measurements will replace."""
     ones = np.ones(len(work))
     return Prediction(ones, ones, ones, np.zeros(len(work)), np.zeros(len(work), bool))

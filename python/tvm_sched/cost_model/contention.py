@@ -34,7 +34,7 @@ class Contention(msgspec.Struct, frozen=True):
     """Between these times the prediction lie 90 % of the pairs that it was fitted to."""
 
     def pairs(self, seconds: Array, used: Array, crowded: Array) -> Array:
-        """Times of pairs that start together, by the rule for stages of ``docs/model.md``.
+        """Return the times of pairs that start together, by the rule for stages of ``docs/model.md``.
 
         Parameters
         ----------
@@ -59,33 +59,33 @@ is in ``docs/results/concurrent_kernels.md``."""
 
 
 def squared_error(off: Array) -> float:
-    """Of errors of the logarithm: the mean square, in which large slowdowns count."""
+    """Return the mean square of logarithmic errors, in which large slowdowns count most."""
     return float(np.square(off).mean())
 
 
 def median_error(off: Array) -> float:
-    """Of errors of the logarithm: the median, which some wild measurements leave as it is; the mean where it is equal."""
+    """Return the median of logarithmic errors, which few outliers hardly change; the mean breaks ties."""
     return round(float(np.median(np.abs(off))), 4) + 1e-5 * float(np.abs(off).mean())
 
 
 def fit_contention(
     seconds: Array, used: Array, crowded: Array, measured: Array, error: Callable[[Array], float] = squared_error
 ) -> Contention:
-    """The contention with the least error on measured pairs, of those on a grid.
+    """Return the contention on a grid of parameters that has the least error on measured pairs.
 
     Arrays as for `Contention.pairs`; ``measured`` is seconds of each pair together, ``error`` one of `squared_error` and
     `median_error`.
     """
     crowding = _GRID["crowding"] if crowded.any() else (0.0,)
     grid = product(_GRID["serial_share"], _GRID["excess"], crowding)
-    found = [Contention(*values) for values in grid]
-    best = min(found, key=lambda each: error(np.log(each.pairs(seconds, used, crowded) / measured)))
+    candidates = [Contention(*values) for values in grid]
+    best = min(candidates, key=lambda each: error(np.log(each.pairs(seconds, used, crowded) / measured)))
     low, high = np.quantile(measured / best.pairs(seconds, used, crowded), (0.05, 0.95))
     return msgspec.structs.replace(best, interval=(min(float(low), 1.0), max(float(high), 1.0)))
 
 
 def crowded(device: Device, kernel: KernelResources, arithmetic: float) -> float:
-    """Relative slowdown of a kernel whose blocks crowd on as few multiprocessors as can hold them.
+    """Return the relative slowdown of a kernel whose blocks crowd on as few multiprocessors as can hold them.
 
     Blocks that wait for a kernel that fills the device go to the multiprocessors that get free first, as many as fit
     there; alone they are spread. What is slower then is arithmetic: that of a multiprocessor is shared by all its blocks.
@@ -102,7 +102,7 @@ def crowded(device: Device, kernel: KernelResources, arithmetic: float) -> float
 
 
 def contention(graph: OpGraph, topology: Topology, fitted: Contention = H100) -> Costs:
-    """The latencies of `occupancy`, with the contention that was measured on an H100.
+    """Return the latencies of `occupancy`, with the contention that was measured on an H100.
 
     Kernels that run together are slower than by their parts of the device alone, and may be slower than one after another.
     It is the contention of one GPU, taken for all: ratios, not times, are carried over.

@@ -45,7 +45,7 @@ class Bandwidths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def import_cupy() -> Any:
-    """The package cupy.
+    """Return the package cupy.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def import_cupy() -> Any:
 
 
 def gpu_count(cupy: Any) -> int:
-    """How many GPUs cupy sees.
+    """Return the number of GPUs that cupy sees.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class EventTimer:
         self.stream = cupy.cuda.Stream(non_blocking=True)
 
     def event(self) -> Any:
-        """An event recorded now."""
+        """Record an event on the stream."""
         event = self.cupy.cuda.Event()
         event.record(self.stream)
         return event
@@ -89,7 +89,7 @@ class EventTimer:
     def seconds(
         self, work: Callable[[], None], before: Callable[[], None] | None = None, repeats: int = REPEATS
     ) -> float:
-        """Median seconds of ``work`` on the stream; ``before`` is done first and not counted."""
+        """Measure the median seconds of ``work`` on the stream; ``before`` runs first and is not counted."""
         times = []
         for _ in range(repeats):
             with self.stream:
@@ -111,7 +111,7 @@ class CopyTimer:
         self.cuda = timer.cupy.cuda
 
     def host(self, size: int, down: bool, beside: Sequence[int] = ()) -> float:
-        """Seconds of a copy from pinned host memory (``down``) or to it, while the GPUs ``beside`` make such copies, too."""
+        """Measure the seconds of a copy from (``down``) or to pinned host memory, while the GPUs ``beside`` copy, too."""
         pinned, memory = self.cuda.alloc_pinned_memory(size), self.cuda.alloc(size)
 
         def copy(memory: Any, pinned: Any, stream: Any) -> None:
@@ -121,7 +121,7 @@ class CopyTimer:
             return self.timer.seconds(lambda: copy(memory, pinned, self.timer.stream), start_others)
 
     def peer(self, size: int, other: int) -> float:
-        """Seconds of a copy to another GPU; cupy lets them reach each other's memory where they can."""
+        """Measure a copy to another GPU in seconds; cupy enables peer access where the GPUs have it."""
         source = self.cuda.alloc(size)
         with self.cuda.Device(other):
             target = self.cuda.alloc(size)
@@ -129,7 +129,7 @@ class CopyTimer:
 
     @contextmanager
     def _copying(self, others: Sequence[int], size: int, copy: Callable[..., None]) -> Iterator[Callable[[], None]]:
-        """Inside, the function given starts several copies on each other GPU, so that they last longer than one here."""
+        """Yield a function that starts several copies on each other GPU, so that they outlast one copy on this GPU."""
         parts = []
         for other in others:
             device = self.cuda.Device(other)

@@ -34,7 +34,7 @@ class CompiledKernel(msgspec.Struct, frozen=True):
 
 
 def read_cubin(path: str | os.PathLike[str]) -> dict[str, CompiledKernel]:
-    """The kernels of a cubin by name, as ``nvcc -cubin`` writes it.
+    """Read the kernels, by name, of a cubin that ``nvcc -cubin`` wrote.
 
     A cubin is an ELF file. Each kernel has a section ``.text.NAME``, perhaps ``.nv.shared.NAME``, whose size is the static
     shared memory, and ``.nv.info.NAME`` with its launch bounds. Registers of a thread stand in ``.nv.info``, by the kernel's
@@ -64,33 +64,33 @@ def read_cubin(path: str | os.PathLike[str]) -> dict[str, CompiledKernel]:
 
 
 def _sections(data: bytes) -> Sections:
-    """``sh_info``, size and content of each section by name."""
+    """Return ``sh_info``, size and content of each section, by name."""
     header = _HEADER.unpack_from(data)
     if header[0][:5] != b"\x7fELF\x02":
         raise ValueError("it does not begin as an ELF file of 64 bits does")
     offset, count, names = header[6], header[12], header[13]
     rows = [_SECTION.unpack_from(data, offset + i * _SECTION.size) for i in range(count)]
     texts = data[rows[names][4] : rows[names][4] + rows[names][5]]
-    found = {}
+    by_name = {}
     for name, kind, _, _, start, size, _, info, _, _ in rows:
         text = texts[name : texts.index(b"\0", name)].decode()
-        found[text] = (info, size, b"" if kind == _NO_BITS else data[start : start + size])
-    return found
+        by_name[text] = (info, size, b"" if kind == _NO_BITS else data[start : start + size])
+    return by_name
 
 
 def _registers(sections: Sections) -> dict[str, int]:
-    """Of the kernels that ``.nv.info`` names by their symbols."""
+    """Return the registers of the kernels that ``.nv.info`` refers to by symbol."""
     _, _, symbols = sections.get(".symtab", (0, 0, b""))
     _, _, texts = sections.get(".strtab", (0, 0, b""))
     names = [_SYMBOL.unpack_from(symbols, at)[0] for at in range(0, len(symbols), _SYMBOL.size)]
-    found = {}
+    counts = {}
     for kind, value in _attributes(sections.get(".nv.info", (0, 0, b""))[2]):
         if kind == _REGISTERS and len(value) >= 8:
             symbol, count = struct.unpack_from("<II", value)
             if symbol < len(names):
                 text = texts[names[symbol] :]
-                found[text[: text.index(b"\0")].decode()] = count
-    return found
+                counts[text[: text.index(b"\0")].decode()] = count
+    return counts
 
 
 def _threads(info: bytes) -> int:
@@ -104,7 +104,7 @@ def _threads(info: bytes) -> int:
 
 
 def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
-    """Kind and value: each attribute has a format, a kind and a value or the size of one."""
+    """Yield kind and value of each attribute; it stores its format, its kind, and the value or the value's size."""
     at = 0
     while at + 4 <= len(info):
         form, kind, size = struct.unpack_from("<BBH", info, at)

@@ -42,12 +42,12 @@ class Database:
         self._file = SqliteFile(self.path, _SCHEMA, "the database of measurements", CostWarning)
 
     def read(self, machine: Machine, device: str) -> dict[str, Measurement]:
-        """Measurements by their `Measurement.key`; empty where there are none."""
+        """Return the measurements by their `Measurement.key`."""
         rows = self._read(machine, device)
         return {name: msgspec.json.decode(content, type=Measurement) for name, content in rows.items()}
 
     def read_pairs(self, machine: Machine, device: str) -> dict[tuple[str, str], Pair]:
-        """Pairs measured in parallel, by their signatures."""
+        """Return the pairs measured in parallel, by their signatures."""
         rows = self._read(machine, f"{device}, pairs")
         pairs = [msgspec.json.decode(content, type=Pair) for content in rows.values()]
         return {(pair.first, pair.second): pair for pair in pairs}
@@ -62,7 +62,7 @@ class Database:
         self._write(machine, device, {each.key: msgspec.json.encode(each) for each in measurements})
 
     def size(self) -> int:
-        """Bytes of the file; 0 where there is none."""
+        """Return the bytes of the file; 0 if there is none."""
         return self._file.size()
 
     def clear(self) -> bool:

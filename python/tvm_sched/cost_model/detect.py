@@ -25,7 +25,7 @@ _SPECIFIED = "from the specification"
 
 
 def measure(recording: Recording, progress: Progress | None = None) -> Recording:
-    """The recording with bandwidths measured on this machine, which must be the recorded one.
+    """Add bandwidths measured on this machine, which must be the recorded one, to a recording.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def measure(recording: Recording, progress: Progress | None = None) -> Recording
 
 
 def to_topology(recording: Recording, name: str = "this-machine") -> Topology:
-    """The topology of a recorded machine, see `describe`."""
+    """Return the topology of a recorded machine, see `describe`."""
     return describe(recording, name)[0]
 
 
@@ -58,7 +58,7 @@ class DetectedTopology(msgspec.Struct, frozen=True):
 
 
 def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology, dict[str, str]]:
-    """The topology of a recorded machine, and of each of its buses, links and switches where the bandwidth is from.
+    """Return the topology of a recorded machine, and for each bus, link and switch the source of its bandwidth.
 
     GPUs below one root port share a bus, unless measured copies say that they do not. A bus that is shared has the
     bandwidth that copies to all its GPUs at once have together, a link that of its slower direction, a switch that of its
@@ -87,7 +87,7 @@ def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology
 
 
 def _buses(recording: Recording, comments: dict[str, str]) -> tuple[list[Bus], dict[str, str]]:
-    """The buses, and each GPU's by its PCI address."""
+    """Return the buses, and the bus of each GPU by its PCI address."""
     below: dict[str, list[Gpu]] = {}
     for gpu in recording.gpus:
         below.setdefault(gpu.path[0], []).append(gpu)
@@ -103,7 +103,7 @@ def _buses(recording: Recording, comments: dict[str, str]) -> tuple[list[Bus], d
 
 
 def _shares(gpus: list[Gpu], measured: Bandwidths | None) -> list[tuple[list[Gpu], float, str]]:
-    """GPUs below one root port that share a bus, its bandwidth, and where that is from."""
+    """Group the GPUs below one root port by the bus that they share, with its bandwidth and the bandwidth's source."""
     alone = {} if measured is None else {g.address: measured.from_host.get(g.address, 0.0) for g in gpus}
     if measured is None or not all(alone.values()):
         return [(gpus, min(map(_pcie, gpus)), _SPECIFIED)]
@@ -122,18 +122,18 @@ def _gigabytes(rates: Iterable[float]) -> str:
 
 
 def _rounded(rate: float) -> float:
-    """A measured bandwidth to three digits, more of which another measurement would not give again."""
+    """Round a measured bandwidth to three digits; further digits would not repeat in another measurement."""
     return float(f"{rate:.3g}")
 
 
 def _measured_peers(recording: Recording) -> dict[tuple[str, str], float]:
-    """Bytes a second from one PCI address to another; 0 where copies do not go directly."""
-    found = recording.bandwidths.peers if recording.bandwidths else ()
-    return {(peer.source, peer.target): peer.bandwidth for peer in found}
+    """Return the bytes a second from one PCI address to another; 0 if copies do not go directly."""
+    peers = recording.bandwidths.peers if recording.bandwidths else ()
+    return {(peer.source, peer.target): peer.bandwidth for peer in peers}
 
 
 def _peer_access(recording: Recording) -> bool:
-    """Whether GPUs reach each other over their buses: those do that no link or switch joins, as far as is known."""
+    """Return whether all GPUs that no link or switch joins reach each other over their buses, as far as is known."""
     joined = {gpu.address: {link.to for link in gpu.links} for gpu in recording.gpus}
     over_buses = (
         rate
@@ -171,9 +171,9 @@ def _device(gpu: Gpu, name: str, bus: str) -> Device:
 
 
 def _links(recording: Recording, names: dict[str, str], comments: dict[str, str]) -> list[Link]:
-    """Links between pairs of GPUs; both ends report a pair, and the first report counts."""
+    """Return the links between pairs of GPUs; both ends report a pair, and the first report counts."""
     peers = _measured_peers(recording)
-    found: dict[tuple[str, ...], Link] = {}
+    links: dict[tuple[str, ...], Link] = {}
     for gpu in recording.gpus:
         for link in gpu.links:
             if link.to in names and link.to != gpu.address:
@@ -181,15 +181,15 @@ def _links(recording: Recording, names: dict[str, str], comments: dict[str, str]
                 rates = [peers.get((gpu.address, link.to), 0.0), peers.get((link.to, gpu.address), 0.0)]
                 speed, comment = _between(rates, _NVLINK.get(link.version, _NVLINK[3]) * link.count)
                 if (
-                    found.setdefault(tuple(sorted(ends)), Link(ends, speed, _PEER_LATENCY, ways=link.count)).devices
+                    links.setdefault(tuple(sorted(ends)), Link(ends, speed, _PEER_LATENCY, ways=link.count)).devices
                     == ends
                 ):
                     comments["-".join(ends)] = comment
-    return list(found.values())
+    return list(links.values())
 
 
 def _switches(recording: Recording, names: dict[str, str], comments: dict[str, str]) -> list[Switch]:
-    """One switch for all GPUs that have links to switches: NVSwitches of a board act together."""
+    """Return one switch for all GPUs that have links to switches: NVSwitches of a board act together."""
     ports = {
         gpu.address: sum(_NVLINK.get(link.version, _NVLINK[3]) * link.count for link in gpu.links if link.to == SWITCH)
         for gpu in recording.gpus
@@ -204,7 +204,7 @@ def _switches(recording: Recording, names: dict[str, str], comments: dict[str, s
 
 
 def _between(rates: list[float], specified: float) -> tuple[float, str]:
-    """The bandwidth between GPUs and where it is from: the slowest way where all were measured, else as specified."""
+    """Return the bandwidth between GPUs and its source: that of the slowest pair if all were measured, else specified."""
     if all(rates):
         return _rounded(min(rates)), f"measured: {_gigabytes((min(rates), max(rates)))} at least and at most"
     return specified, _SPECIFIED

@@ -19,7 +19,7 @@ _LEAST = 1e-6
 
 
 def occupancy_share(device: Device, kernel: KernelResources) -> float:
-    """Part of the device's places for blocks that a kernel takes, from 0 to 1; 1 where the device is not known.
+    """Return the part of the device's places for blocks that a kernel takes, from 0 to 1; 1 if the device is unknown.
 
     Raises
     ------
@@ -37,17 +37,17 @@ def occupancy_share(device: Device, kernel: KernelResources) -> float:
 
 
 def estimated_resources(graph: OpGraph) -> dict[str, KernelResources]:
-    """Estimated resources of kernels that were not compiled: a thread for every 4 bytes of output, in blocks of 256."""
+    """Estimate the resources of uncompiled kernels: a thread for every 4 bytes of output, in blocks of 256."""
     index = graph.index
-    found = {}
+    resources = {}
     for o, operator in enumerate(graph.operators):
         elements = sum(index.size[t] for t in index.outputs[o]) // 4
-        found[operator.name] = KernelResources(max(1, -(-elements // 256)), 256)
-    return found
+        resources[operator.name] = KernelResources(max(1, -(-elements // 256)), 256)
+    return resources
 
 
 def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelResources] | None = None) -> Costs:
-    """The roofline's latencies, and how long operators take together, from what each uses of three resources.
+    """Return the roofline's latencies, and how long operators take together, by their use of three resources.
 
     An operator that takes ``t`` alone uses of a device
 
@@ -83,7 +83,7 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
 def launches_of(
     graph: OpGraph, kernels: Mapping[str, KernelResources] | None = None
 ) -> list[tuple[KernelResources, ...]]:
-    """The kernel launches of each operator: as given, from its demand, or estimated."""
+    """Return the kernel launches of each operator: from ``kernels``, from its demand, or estimated."""
     if kernels is None:
         guess = estimated_resources(graph)
         return [
@@ -98,7 +98,7 @@ def launches_of(
 def utilisation(
     graph: OpGraph, topology: Topology, operator_ns: npt.NDArray[np.int64], occupancy: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """What operators use of their devices while they run alone for ``operator_ns``.
+    """Return the part of each resource that operators use while they run alone for ``operator_ns``.
 
     Parameters
     ----------

@@ -110,7 +110,7 @@ def _nvml() -> Any:
 
 
 def _nvml_gpus(base: Path, nvml: Any) -> tuple[list[Gpu], str]:
-    """GPUs by NVML; no source where there is no driver."""
+    """Describe the GPUs by NVML; the source is empty if there is no driver."""
     if nvml is None:
         return [], ""
     try:
@@ -154,17 +154,17 @@ def _nvml_gpu(base: Path, nvml: Any, gpu: Any) -> Gpu:
 
 
 def pci_address(text: Any) -> str:
-    """A PCI address such as ``00000000:17:00.0`` as sysfs writes it."""
+    """Convert a PCI address such as ``00000000:17:00.0`` to the form of sysfs."""
     name = (text.decode() if isinstance(text, bytes) else str(text)).lower()
     domain, _, rest = name.partition(":")
     return f"{domain[-4:]}:{rest}"
 
 
 def _path(base: Path, address: str) -> tuple[str, ...]:
-    """PCI addresses from the root port to a device."""
+    """Return PCI addresses from the root port to a device."""
     real = os.path.realpath(base / "sys/bus/pci/devices" / address)
-    found = tuple(re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", real))
-    return found or (address,)
+    addresses = tuple(re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", real))
+    return addresses or (address,)
 
 
 def _numa(base: Path, address: str) -> int:
@@ -173,8 +173,8 @@ def _numa(base: Path, address: str) -> int:
 
 
 def _sysfs_gpus(base: Path) -> list[Gpu]:
-    """GPUs without NVML: their places, and their names where the driver says them."""
-    found = []
+    """Describe the GPUs without NVML: by their PCI addresses, and their names if the driver tells them."""
+    gpus = []
     for device in sorted((base / "sys/bus/pci/devices").glob("*")):
         if _text(device / "vendor").strip() != "0x10de" or not _text(device / "class").startswith("0x03"):
             continue
@@ -183,16 +183,16 @@ def _sysfs_gpus(base: Path) -> list[Gpu]:
         speed = re.match(r"([\d.]+) GT/s", _text(device / "max_link_speed"))
         generation = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}.get(float(speed.group(1)) if speed else 0.0, 0)
         width = _text(device / "max_link_width").strip()
-        found.append(
+        gpus.append(
             Gpu(name.group(1) if name else f"PCI device {_text(device / 'device').strip()}", device.name,
                 _path(base, device.name), _largest_window(device), generation, int(width) if width.isdigit() else 0,
                 numa=_numa(base, device.name))
         )  # fmt: skip
-    return found
+    return gpus
 
 
 def _largest_window(device: Path) -> int:
-    """The largest range of memory addresses of a device: all of its memory on servers' GPUs, 256 MiB on others."""
+    """Return the size of a device's largest memory range: all of its memory on server GPUs, 256 MiB on others."""
     sizes = [0]
     for line in _text(device / "resource").splitlines():
         begin, end = (int(word, 16) for word in line.split()[:2])

@@ -32,7 +32,7 @@ class Refinement:
     inverse: Floats
 
     def __call__(self, work: KernelWork, device: DeviceProperties, predicted: Prediction) -> Prediction:
-        """The prediction corrected; its intervals shrink where like operators were measured."""
+        """Correct a prediction; its intervals shrink for operators similar to measured ones."""
         across = _covariance(features(work, device), self.columns)
         factor = np.exp(across @ self.weights)
         prior = _DEVICE + _FAMILY + _ALIKE

@@ -28,7 +28,7 @@ class SlowKernel:
 
 
 def roofline(graph: OpGraph, topology: Topology) -> Costs:
-    """Latencies from floating-point operations, bytes and the devices' specifications.
+    """Return latencies by floating-point operations, bytes and the devices' specifications.
 
     With inputs and parameters in the device's memory an operator takes::
 
@@ -74,7 +74,7 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
 
 
 def _bytes(size: npt.NDArray[np.float64], tensors: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:
-    """Bytes of each operator's tensors."""
+    """Return the bytes of each operator's tensors."""
     count = [len(row) for row in tensors]
     owner = np.repeat(np.arange(len(tensors)), count)
     flat = np.fromiter((t for row in tensors for t in row), dtype=np.int64, count=sum(count))
@@ -82,10 +82,10 @@ def _bytes(size: npt.NDArray[np.float64], tensors: list[tuple[int, ...]]) -> npt
 
 
 def _dtypes(graph: OpGraph) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Each operator's dtype, that of its first output, as a position in a list of names."""
+    """Return each operator's dtype, that of its first output, as a position in a list of names."""
     position: dict[str, int] = {"": 0}
     tensors = graph.tensors
-    names = [tensors[made[0]].dtype if made else "" for made in graph.index.outputs]
+    names = [tensors[outputs[0]].dtype if outputs else "" for outputs in graph.index.outputs]
     column = [position.setdefault(name, len(position)) for name in names]
     return np.array(column, dtype=np.int64), list(position)
 
@@ -95,10 +95,10 @@ def _peak(device: Device, dtypes: list[str]) -> npt.NDArray[np.float64]:
 
 
 def _up(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Nanoseconds, rounded up; a thousandth of one is taken for the error of floating-point arithmetic."""
+    """Round up to nanoseconds; up to a thousandth of one counts as an error of floating-point arithmetic."""
     return np.ceil(np.minimum(seconds, _CLIP / 1e9) * 1e9 - 1e-3).astype(np.int64)
 
 
 def _host_read_ns(size: npt.NDArray[np.float64], bus: Route) -> npt.NDArray[np.int64]:
-    """The same as `Route.nanoseconds`, operation by operation, for many sizes at once."""
+    """Compute `Route.nanoseconds`, with the same floating-point operations, for many sizes at once."""
     return (-(-np.minimum(bus.latency * 1e9 + size * 1e9 / bus.bandwidth, _CLIP) // 1)).astype(np.int64)

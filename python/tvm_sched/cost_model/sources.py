@@ -17,7 +17,7 @@ def read_samples(
     published: bool = True,
     vidur: str | os.PathLike[str] | None = None,
 ) -> tuple[Samples, dict[str, str]]:
-    """Measurements from all sources, and remarks on them for the user.
+    """Read the measurements from all sources, and remarks on them for the user.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def read_samples(
         parts += vidur_data.read(vidur)
         about["vidur"] = "compute profiles of Llama-like layers"
     for path in profiles:
-        found = Profile.load(path)
-        parts.append(found.samples())
-        about[os.path.basename(path)] = f"{len(found.kernels)} kernels on {found.machine.processor}"
+        profile = Profile.load(path)
+        parts.append(profile.samples())
+        about[os.path.basename(path)] = f"{len(profile.kernels)} kernels on {profile.machine.processor}"
     return Samples.concatenate(parts), about

@@ -73,7 +73,7 @@ def train(
 
 
 def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Trees:
-    """The trees alone, without intervals.
+    """Train the trees alone, without intervals.
 
     They look at columns that differ from sample to sample. Where some of these tell devices apart, every sample stands
     there twice, once without them: so the trees serve devices of which they have seen nothing, too.
@@ -91,19 +91,19 @@ def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Tr
 
 
 def _varies(column: npt.NDArray[np.float32]) -> bool:
-    """Whether a column has different values for different samples."""
+    """Return whether a column has different values for different samples."""
     there = column[~np.isnan(column)]
     return len(there) > 0 and bool(len(there) < len(column) or there.min() < there.max())
 
 
 def errors(trees: Trees, samples: Samples, known: bool) -> Floats:
-    """log(measured / predicted) of each sample, on devices that the trees know or do not."""
+    """Return log(measured / predicted) of each sample; ``known``: the trees were trained on its device."""
     predicted = samples.with_join(samples.roofline() * np.exp(trees.log_ratio(samples.features(), known)))
     return np.asarray(np.log(samples.seconds / predicted))
 
 
 def subsample(samples: Samples, seed: int, most: int) -> Samples:
-    """At most this many samples of each device, family and size of dtype; of 8-bit ones and attention half as many."""
+    """Draw at most ``most`` samples of each device, family and dtype; a quarter of them except for wide products."""
     rng = np.random.default_rng(seed)
     names = np.array([device.name for device in samples.devices])[samples.device]
     cell = np.char.add(np.char.add(names, samples.work.family.astype(np.str_)), samples.work.dtype)
@@ -119,7 +119,7 @@ def subsample(samples: Samples, seed: int, most: int) -> Samples:
 def folds(
     samples: Samples, seed: int, count: int = FOLDS
 ) -> Iterator[tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
-    """Training and held-out rows, whole groups at a time."""
+    """Yield training and held-out rows; a group is held out as a whole."""
     groups, code = np.unique(samples.group, return_inverse=True)
     fold = np.random.default_rng(seed).permutation(len(groups)) % count
     for n in range(min(count, len(groups))):
@@ -128,7 +128,7 @@ def folds(
 
 
 def chip_groups(devices: Sequence[DeviceProperties]) -> npt.NDArray[np.str_]:
-    """Groups for holding out devices: those with the same chip are left out together."""
+    """Return the groups for holding out devices: devices with the same chip are held out together."""
     shared = {"H200": "H100", "GB200": "B200", "B300": "B200", "GB300": "B200"}
     return np.array([shared.get(device.name, device.name) for device in devices])
 
@@ -169,7 +169,7 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
 
 
 def _intervals(samples: Samples, error: Floats, device: npt.NDArray[np.str_]) -> dict[str, ErrorInterval]:
-    """The error intervals of all families, and of each with enough samples for its quantiles."""
+    """Return the error intervals of all families, and of each with enough samples for its quantiles."""
     result = {"": error_interval(error, device)}
     for position, family in enumerate(FAMILIES):
         rows = samples.work.family == position

@@ -41,7 +41,7 @@ def sample_latencies(
     progress: Callable[[str, int, int], None] | None = None,
     workload: Workload | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Latencies of a schedule in nanoseconds when operators take times drawn from their intervals.
+    """Sample the latency of a schedule, in nanoseconds, with operator times drawn from their intervals.
 
     They are means over the requests of the workload, by default those of the schedule's certificate.
 
@@ -88,7 +88,7 @@ def sample_latencies(
 
 
 def _contention_factor(together: Concurrency | None, rng: np.random.Generator) -> float:
-    """Drawn factors on the times of sets of operators; 90 % of the draws lie in the interval."""
+    """Draw a factor on the times of sets of operators; 90 % of the draws lie in the interval."""
     if together is None or together.interval == (1.0, 1.0):
         return 1.0
     z = float(rng.standard_normal()) / _DEVIATIONS
@@ -97,7 +97,7 @@ def _contention_factor(together: Concurrency | None, rng: np.random.Generator) -
 
 
 def _codes(names: list[str], models: list[str]) -> npt.NDArray[np.int64]:
-    """A number for each pair of a name and a device's model, shape (names, models)."""
+    """Number the pairs of a name and a device's model; equal pairs have equal numbers, shape (names, models)."""
     _, rows = np.unique(names, return_inverse=True)
     distinct, columns = np.unique(models, return_inverse=True)
     return np.asarray(rows[:, None] * len(distinct) + columns[None])
@@ -119,7 +119,7 @@ def _scaled(problem: Problem, factor: npt.NDArray[np.float64], of_sets: float) -
 
 
 def most_useful(problem: Problem, schedule: Schedule, count: int = 10) -> list[Useful]:
-    """The kernels of a schedule whose times are least certain, in nanoseconds of the whole run; empty if all are certain."""
+    """Return the kernels of a schedule whose times are least certain, in nanoseconds of the whole run."""
     intervals = problem.costs.uncertainty
     if intervals is None:
         return []
@@ -132,8 +132,8 @@ def most_useful(problem: Problem, schedule: Schedule, count: int = 10) -> list[U
             width = int(intervals.high_ns[o, d] - intervals.low_ns[o, d])
             entry = placement.operator, width, bool(intervals.far[o, d])
             together.setdefault((names[o], device.model or device.name), []).append(entry)
-    found = [
+    candidates = [
         Useful(name, device, tuple(e[0] for e in entries), sum(e[1] for e in entries), any(e[2] for e in entries))
         for (name, device), entries in together.items()
     ]
-    return sorted((each for each in found if each.uncertain_ns > 0), key=lambda u: -u.uncertain_ns)[:count]
+    return sorted((each for each in candidates if each.uncertain_ns > 0), key=lambda u: -u.uncertain_ns)[:count]

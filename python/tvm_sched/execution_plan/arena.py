@@ -59,7 +59,7 @@ class Order:
                 last[step.queue] = known | 1 << step.index
 
     def over(self, former: Block, block: Block) -> bool:
-        """Whether all users of a block have ended when another block is written."""
+        """Return whether all users of a block have ended when another block is written."""
         if former.pinned:
             return False
         before = self._before[block.writer.index]
@@ -133,13 +133,13 @@ def _place(blocks: list[Block], over: Callable[[Block, Block], bool]) -> int:
 
 
 def _apart(a: Block, b: Block) -> bool:
-    """Whether one of two blocks ends before the other begins, in planned time and in the order of the plan."""
+    """Return whether one of two blocks ends before the other begins, in planned time and in the order of the plan."""
     first, second = (a, b) if a.writer.index < b.writer.index else (b, a)
     return first.end_ns <= second.writer.start_ns and first.last < second.writer.index
 
 
 def _gap(taken: list[tuple[int, int]], size: int) -> int:
-    """Lowest aligned offset of ``size`` free bytes between sorted intervals that may overlap."""
+    """Return the lowest aligned offset of ``size`` free bytes between sorted intervals that may overlap."""
     at = 0
     for low, high in taken:
         if at + size <= low:

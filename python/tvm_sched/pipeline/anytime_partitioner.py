@@ -85,7 +85,7 @@ def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> 
         searches = turns(counted, beside, options.moves, Prices.pays(state, PRICED_SHARE * budget.left))
         later = _beside(state, searches, budget) if beside else improve(state, searches, budget)
         status = status if later == "no better found" else later  # the first methods may have been cut off
-    best = state.found
+    best = state.incumbent
     return Partition(best.stage_of, state.bound, state.bound_name, status=status, order=best.order)
 
 

@@ -67,7 +67,7 @@ class PartitionState(Incumbent[Cut]):
             self.offer(Cut(stage_of, order), self.problem.bottleneck(stage_of, order))
 
     @property
-    def found(self) -> Cut:
+    def incumbent(self) -> Cut:
         """The best partition; there is always one."""
         assert self.best is not None
         return self.best
@@ -75,7 +75,7 @@ class PartitionState(Incumbent[Cut]):
     @property
     def stage_of(self) -> Integers:
         """Stage of each node in the best partition."""
-        return self.found.stage_of
+        return self.incumbent.stage_of
 
 
 class Ideals:

@@ -33,7 +33,7 @@ class Uncertainty:
     """Whether the operator is unlike all measured operators."""
 
     def to_builtins(self) -> dict[str, Any]:
-        """Plain data for a problem file."""
+        """Return plain data for a problem file."""
         return {
             "low_ns": _rows(self.low_ns),
             "high_ns": _rows(self.high_ns),
@@ -101,7 +101,7 @@ class Costs:
 
     @staticmethod
     def from_seconds(operator: npt.ArrayLike, direct: npt.ArrayLike | None = None, source: str = "") -> Costs:
-        """Costs from seconds; infinity means "cannot run there"."""
+        """Return the costs from seconds; infinity means "cannot run there"."""
         return Costs(_to_ns("operator", operator), None if direct is None else _to_ns("direct", direct), source)
 
     def rows(self, operators: Sequence[int]) -> Costs:
@@ -117,7 +117,7 @@ class Costs:
         )
 
     def to_builtins(self) -> dict[str, Any]:
-        """Plain data for a problem file; `FORBIDDEN` becomes None. Unknown parts are omitted: digests depend on it."""
+        """Return plain data for a problem file: `FORBIDDEN` is None; unknown parts are omitted, as digests require."""
         data: dict[str, Any] = {
             "source": self.source,
             "operator_ns": _rows(self.operator_ns),

@@ -51,7 +51,7 @@ MOST_CPU_DEVICES = 9999
 
 
 def cpu_count_of(name: str) -> int | None:
-    """N of the name ``cpuN`` with N from 1 to `MOST_CPU_DEVICES`, 1 of ``cpu``, else None."""
+    """Return N of a name ``cpuN`` with N from 1 to `MOST_CPU_DEVICES`, 1 for ``cpu``, else None."""
     if name == MEASURED:
         return 1
     match = re.fullmatch(r"cpu([1-9]\d{0,3})", name)
@@ -59,7 +59,7 @@ def cpu_count_of(name: str) -> int | None:
 
 
 def cpu_topology(count: int) -> Topology:
-    """``count`` logical devices that share this machine's memory.
+    """Return a topology of ``count`` logical devices that share this machine's memory.
 
     Parameters lie where every device reads them, so there is no bus; activations are copied between the devices' arenas
     by a switch called ``memory``. Each device has its share of the machine's memory, rounded down to GiB (to MiB where
@@ -99,7 +99,7 @@ def _topology(count: int, kernels: _Kernels, cores: int) -> Topology:
 
 
 def _kernels() -> _Kernels:
-    """oneDNN's, where the compiler will take them; TVM's own otherwise."""
+    """Return whose kernels the compiler takes: oneDNN's if available, else TVM's own."""
     asked = os.environ.get("TVM_SCHED_KERNEL_LIBRARIES")
     if asked is not None:
         return _ONEDNN if "onednn" in [name.strip() for name in asked.split(",")] else _TVM
@@ -111,7 +111,7 @@ def _kernels() -> _Kernels:
 
 
 def _cores() -> int:
-    """Cores that kernels may use; all of this process where there is no C++ library, since then nothing runs here."""
+    """Return the cores that kernels may use; without the C++ library, which runs them, all cores of this process."""
     try:
         return available_cores()
     except (FileNotFoundError, RuntimeError):

@@ -75,7 +75,7 @@ class Multiprocessor(msgspec.Struct, frozen=True):
     reserved: int = 1024
 
     def resident(self, kernel: KernelResources) -> int:
-        """Blocks of a kernel that fit at once; 0 where none does.
+        """Return how many blocks of a kernel fit at once.
 
         Registers are given to warps of 32 threads, in units of 256, by each quarter of the multiprocessor; shared memory in
         units of 128 bytes. NVIDIA's driver says the same of an H100 (``benchmarks/data/h100_concurrency.json``).
@@ -92,7 +92,7 @@ class Multiprocessor(msgspec.Struct, frozen=True):
         return self.threads // _WARP, self.registers, self.shared_memory, self.blocks
 
     def room_of(self, kernel: KernelResources) -> tuple[int, int, int, int]:
-        """What a block takes of each, rounded up to allocation units; no registers where a warp has too many."""
+        """Return how much of each resource a block takes, in whole allocation units; no registers if a warp has too many."""
         warps = -(-kernel.threads // _WARP)
         registers = max(1, -(-kernel.registers * _WARP // _REGISTER_UNIT)) * _REGISTER_UNIT
         quarter = self.registers // _QUARTERS
@@ -119,7 +119,7 @@ _COUNTS = {
 
 
 def multiprocessors_of(device: Device) -> tuple[Multiprocessor, int] | None:
-    """The multiprocessor of a device, and their number; None where the device is not known."""
+    """Return a device's multiprocessor and how many of them it has; None if the device is unknown."""
     count = next((n for name, n in _COUNTS.items() if name in device.model), 0)
     processor = MULTIPROCESSORS.get(device.arch)
     return (processor, count) if processor is not None and count else None

@@ -80,13 +80,15 @@ def generation_problem(
             outputs += map(part.named, graph.outputs)
         else:
             outputs += map(part.named, graph.outputs[1:])
-            made = tuple(following.named(tensor.name) for tensor in inputs)
-            operators.append(Operator(f"{part.name}/next_token", "next_token", (part.named(graph.outputs[0]),), made))
+            written = tuple(following.named(tensor.name) for tensor in inputs)
+            operators.append(
+                Operator(f"{part.name}/next_token", "next_token", (part.named(graph.outputs[0]),), written)
+            )
             costs.append(_token_costs(part.problem))
     name = f"{prefill.graph.name}+{decode.graph.name}" + (f"x{steps}" if steps > 1 else "")
     names = tuple(part.name for part in parts)
-    made_graph = OpGraph(name, tuple(operators), _tensors(parts), tuple(dict.fromkeys(outputs)), names)
-    return Problem(made_graph, prefill.topology, concatenate_costs(costs), _variants(parts))
+    graph = OpGraph(name, tuple(operators), _tensors(parts), tuple(dict.fromkeys(outputs)), names)
+    return Problem(graph, prefill.topology, concatenate_costs(costs), _variants(parts))
 
 
 class _Pair(NamedTuple):

@@ -139,7 +139,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         _ = self.models_in_turn  # finds operators of no model, and models in a wrong order
 
     def without_demands(self) -> OpGraph:
-        """The graph without the demands of its operators."""
+        """Return the graph without the demands of its operators."""
         if not any(operator.demand for operator in self.operators):
             return self
         bare = tuple(msgspec.structs.replace(operator, demand=msgspec.UNSET) for operator in self.operators)
@@ -174,7 +174,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         return in_turn
 
     def model_of(self, name: str) -> str:
-        """The one of ``models`` whose operator or tensor this is, by its name; empty: none."""
+        """Return which of ``models`` an operator or tensor belongs to, by its name; empty: none."""
         return max((model for model in self.models if name.startswith(f"{model}/")), key=len, default="")
 
     @cached_property
@@ -253,10 +253,10 @@ class GraphIndex:
 
 def neighbours(count: int, edges: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Return, for each of ``count`` nodes, the nodes to which its edges lead."""
-    found: list[list[int]] = [[] for _ in range(count)]
+    rows: list[list[int]] = [[] for _ in range(count)]
     for u, v in edges:
-        found[u].append(v)
-    return found
+        rows[u].append(v)
+    return rows
 
 
 def _topological_order(graph: OpGraph, predecessors: list[list[int]], successors: list[list[int]]) -> list[int]:

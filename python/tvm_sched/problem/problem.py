@@ -163,27 +163,27 @@ class Problem(Document):
             )
 
     def fits(self, o: int) -> bool:
-        """Whether some device can run operator ``o`` and has memory for its tensors."""
+        """Return whether some device can run operator ``o`` and has memory for its tensors."""
         devices = enumerate(self.topology.devices)
         return any(self.runs_on(o, d) and self._working_set(o, d) <= device.memory for d, device in devices)
 
     def _working_set(self, o: int, d: int) -> int:
-        """Least bytes that operator ``o`` takes on device ``d``: host tensors may be read in place or directly."""
+        """Return the least bytes that operator ``o`` takes on device ``d``; host tensors may stay in host memory."""
         index = self.graph.index
         in_place = self.reads_host_in_place(d) or self.costs.direct_ns[o, d] != FORBIDDEN
         held = [t for t in index.inputs[o] if index.producer[t] >= 0 or not in_place]
         return sum(index.size[t] for t in (*held, *index.outputs[o]))
 
     def runs_on(self, o: int, d: int) -> bool:
-        """Whether operator ``o`` can run on device ``d``, with or without direct host access."""
+        """Return whether operator ``o`` can run on device ``d``, with or without direct host access."""
         return bool(self.costs.operator_ns[o, d] != FORBIDDEN or self.costs.direct_ns[o, d] != FORBIDDEN)
 
     def reads_host_in_place(self, d: int) -> bool:
-        """Whether device ``d`` shares host memory, so that inputs and parameters are there from the start."""
+        """Return whether device ``d`` shares host memory, so that inputs and parameters are there from the start."""
         return self.topology.devices[d].shares_host_memory
 
     def host_bytes(self, o: int) -> int:
-        """Bytes that operator ``o`` reads of graph inputs and parameters; of a table, those of the rows that it takes."""
+        """Return the bytes of graph inputs and parameters that operator ``o`` reads; of a table, only the rows read."""
         return sum(self.graph.index.host_bytes[o])
 
     def host_read_ns(self, o: int, d: int) -> int:
@@ -218,7 +218,7 @@ class Problem(Document):
         return self.route(source, target).nanoseconds(self.graph.index.size[t])
 
     def route(self, source: int, target: int) -> Route:
-        """`Topology.route` that must exist."""
+        """Return `Topology.route`, which must exist."""
         route = self.topology.route(source, target)
         if route is None:
             names = ["host" if d == HOST else self.topology.devices[d].name for d in (source, target)]
@@ -231,7 +231,7 @@ class Problem(Document):
         return content_digest(self._document)
 
     def to_json(self) -> bytes:
-        """The problem as a JSON document, see ``docs/formats/problem.md``."""
+        """Return the problem as a JSON document, see ``docs/formats/problem.md``."""
         return self._document
 
     @cached_property
@@ -307,7 +307,7 @@ class _UncertaintyBody(msgspec.Struct, forbid_unknown_fields=True):
     far: list[list[bool]]
 
     def build(self) -> Uncertainty:
-        """With arrays; raises `ProblemError` for rows of different lengths."""
+        """Convert lists to arrays; raises `ProblemError` for rows of different lengths."""
         if len({len(row) for rows in (self.shared, self.far) for row in rows}) > 1:
             raise ProblemError("rows of uncertainty differ in length; each has a value for each device")
         shared, far = np.array(self.shared, np.float64), np.array(self.far, np.bool_)
@@ -322,7 +322,7 @@ class _CostsBody(msgspec.Struct, forbid_unknown_fields=True):
     uncertainty: _UncertaintyBody | None = None
 
     def build(self) -> Costs:
-        """With arrays; raises `InputError` for what cannot be."""
+        """Convert lists to arrays; raises `InputError` for impossible values."""
         together = self.concurrency
         concurrency = None if together is None else Concurrency(**msgspec.structs.asdict(together))
         known = self.uncertainty.build() if self.uncertainty else None

@@ -151,7 +151,7 @@ class Route:
         return -int(-(self.latency * 1e9 + size * 1e9 / self.bandwidth) // 1)
 
     def nanoseconds_of(self, sizes: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """`nanoseconds` of many sizes at once, of the same shape; 146 years at most, so that sums remain 64-bit integers."""
+        """Return `nanoseconds` of many sizes, at most 146 years, so that sums remain 64-bit integers."""
         exact = np.ceil(self.latency * 1e9 + np.asarray(sizes, dtype=np.float64) * 1e9 / self.bandwidth)
         return np.minimum(exact, 2.0**62).astype(np.int64)
 
@@ -269,7 +269,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return Route(channels, 1 / (1 / up.bandwidth + 1 / down.bandwidth), up.latency + down.latency)
 
     def route(self, source: int, target: int) -> Route | None:
-        """How bytes get from device (or `HOST`) ``source`` to ``target``; None where nothing joins them.
+        """Return the route from device (or `HOST`) ``source`` to ``target``; None if nothing joins them.
 
         A device that shares host memory reads host tensors in place: it has no route from `HOST` and needs none.
         """

@@ -84,12 +84,12 @@ class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def preset_names() -> tuple[str, ...]:
-    """Names of the presets that are files; ``cpuN`` for any N from 1 is one more family."""
+    """Return the names of the presets that are files; ``cpuN`` for any N from 1 is a further family."""
     return tuple(_PRESETS)
 
 
 def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
-    """The topology of a preset (``"v100-server"``, ``"cpu2"``) or of a TOML file.
+    """Load the topology of a preset (``"v100-server"``, ``"cpu2"``) or of a TOML file.
 
     Raises
     ------
@@ -156,7 +156,7 @@ class _Reader:
         return FormatError(f"{self.where}: {message} - at `{place}`")
 
     def number(self, value: Quantity, kind: str, place: str, least: float | None = None) -> float:
-        """A quantity in its base unit; with ``least`` None it must be above 0."""
+        """Read a quantity in its base unit; with ``least`` None it must be above 0."""
         number = parse_quantity(value, kind, f"{self.where}: `{place}`")
         if not (number > 0 if least is None else number >= least) or number > sys.float_info.max:
             allowed = "above 0" if least is None else f"{least:g} or more"
@@ -164,7 +164,7 @@ class _Reader:
         return float(number)
 
     def whole(self, value: Quantity, place: str, least: float | None = 0) -> int:
-        """Bytes: a whole number, exactly."""
+        """Read a whole number of bytes, exactly."""
         number = parse_quantity(value, "bytes", f"{self.where}: `{place}`")
         self.number(number, "bytes", place, least)
         if number != int(number):
@@ -243,7 +243,7 @@ def write_topology(path: str | os.PathLike[str], topology: Topology, comments: M
 
 
 def format_topology(topology: Topology, comments: Mapping[str, str] | None = None) -> str:
-    """The text of a topology file; neighbours that differ in nothing but name and bus share a table.
+    """Return the text of a topology file; neighbours that differ only in name and bus share a table.
 
     Parameters
     ----------
@@ -287,5 +287,5 @@ def _fields(record: msgspec.Struct, *without: str) -> dict[str, Any]:
 
 
 def _groups(records: tuple[Any, ...], *apart: str) -> list[list[Any]]:
-    """Runs of neighbours that are equal but for the fields ``apart``."""
+    """Yield runs of neighbours that are equal except for the fields ``apart``."""
     return neighbours(records, lambda record: _fields(record, *apart))

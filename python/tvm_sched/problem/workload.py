@@ -112,14 +112,14 @@ class Workload(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
             _numbered_submodels(problem, self.submodels)
 
     def scenarios(self, problem: Problem) -> list[Scenario]:
-        """The problem in the run of each request; the cold run if there is no request."""
+        """Return the problem in the run of each request, or in the cold run if there is no request."""
         return [
             Scenario(problem, frozenset(request.resident), self.lags_ns, self.submodels)
             for request in self.requests or (Request(()),)
         ]
 
     def scenario(self, problem: Problem) -> Scenario:
-        """The problem in the run of the first request, for methods that look at one run."""
+        """Return the problem in the run of the first request, for methods that look at one run."""
         return self.scenarios(problem)[0]
 
     @property
@@ -185,34 +185,34 @@ class Scenario:
         return Workload(requests, self.lags_ns, submodels=self.submodels)
 
     def resolve(self, choice: Mapping[str, str] | None = None) -> Scenario:
-        """The same run of `Problem.resolve`'s problem; submodels remain only if the problem has no variants."""
+        """Return the same run of `Problem.resolve`'s problem; submodels remain only if the problem has no variants."""
         chosen = self.problem.resolve(choice)
         if chosen is self.problem:
             return self
         return Scenario(chosen, self.resident & chosen.graph.index.tensor_id.keys(), self.lags_ns)
 
     def with_problem(self, problem: Problem) -> Scenario:
-        """The same run of another problem of the same operators and tensors, such as one with other costs."""
+        """Return the same run of another problem of the same operators and tensors, such as one with other costs."""
         return replace(self, problem=problem)
 
     def with_resident(self, names: Collection[str]) -> Scenario:
-        """A run of the same problem in which other parameters are resident."""
+        """Return a run of the same problem in which other parameters are resident."""
         return replace(self, resident=frozenset(names))
 
     def runs_on(self, o: int, d: int) -> bool:
-        """`Problem.runs_on`."""
+        """Return `Problem.runs_on`."""
         return self.problem.runs_on(o, d)
 
     def reads_host_in_place(self, d: int) -> bool:
-        """`Problem.reads_host_in_place`."""
+        """Return `Problem.reads_host_in_place`."""
         return self.problem.reads_host_in_place(d)
 
     def host_bytes(self, o: int) -> int:
-        """`Problem.host_bytes`."""
+        """Return `Problem.host_bytes`."""
         return self.problem.host_bytes(o)
 
     def host_read_ns(self, o: int, d: int) -> int:
-        """`Problem.host_read_ns`."""
+        """Return `Problem.host_read_ns`."""
         return self.problem.host_read_ns(o, d)
 
     @property
@@ -221,19 +221,19 @@ class Scenario:
         return self.problem.host_reads_ns
 
     def route(self, source: int, target: int) -> Route:
-        """`Problem.route`."""
+        """Return `Problem.route`."""
         return self.problem.route(source, target)
 
     def is_resident(self, t: int) -> bool:
-        """Whether tensor ``t`` need not be brought to a device."""
+        """Return whether tensor ``t`` is on the devices when a run begins."""
         return bool(self.resident) and self.graph.tensors[t].name in self.resident
 
     def load_ns(self, t: int, d: int) -> int:
-        """`Problem.load_ns`; 0 if tensor ``t`` is resident."""
+        """Return `Problem.load_ns`; 0 if tensor ``t`` is resident."""
         return 0 if self.is_resident(t) else self.problem.load_ns(t, d)
 
     def copy_ns(self, t: int, source: int, target: int) -> int:
-        """`Problem.copy_ns`; 0 if tensor ``t`` is resident."""
+        """Return `Problem.copy_ns`; 0 if tensor ``t`` is resident."""
         copy_ns = self.problem.copy_ns(t, source, target)  # which says if nothing joins the two devices
         return 0 if self.is_resident(t) else copy_ns
 
@@ -254,12 +254,12 @@ class Scenario:
 
 
 def as_scenario(problem: Problem | Scenario) -> Scenario:
-    """The scenario itself; of a problem, its cold run."""
+    """Return the scenario itself, or the cold run of a problem."""
     return problem if isinstance(problem, Scenario) else Scenario(problem)
 
 
 def check_resident(problem: Problem, names: Collection[str]) -> frozenset[str]:
-    """The names of resident parameters, checked; raises `InputError` if one is not a parameter of the problem."""
+    """Check the names of resident parameters; raises `InputError` if one is not a parameter of the problem."""
     if isinstance(names, str):
         raise InputError(f"resident names {names!r}; a list of the graph's parameters is allowed")
     resident = frozenset(names)
@@ -269,7 +269,7 @@ def check_resident(problem: Problem, names: Collection[str]) -> frozenset[str]:
 
 
 def _numbered_submodels(problem: Problem, submodels: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Numbers of the operators of each submodel, checked."""
+    """Check the submodels; return the numbers of the operators of each."""
     number = problem.graph.index.operator_id
     unknown = [name for group in submodels for name in group if name not in number]
     if unknown:

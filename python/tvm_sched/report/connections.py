@@ -41,7 +41,7 @@ class Connection:
 
 
 def connection(topology: Topology, source: int, target: int) -> Connection:
-    """How a copy gets from device (or `HOST`) ``source`` to ``target``."""
+    """Return how a copy gets from device (or `HOST`) ``source`` to ``target``."""
     if source == target:
         return Connection("X")
     route = topology.route(source, target)
@@ -63,7 +63,7 @@ def legend(cells: Sequence[Sequence[Connection]]) -> dict[str, str]:
 
 
 def matrix(topology: Topology) -> tuple[list[str], list[list[Connection]]]:
-    """Names of the memories (host last) and how bytes get from each (row) to each (column)."""
+    """Return names of the memories (host last) and how bytes get from each (row) to each (column)."""
     ends = [*range(len(topology.devices)), HOST]
     names = [*(device.name for device in topology.devices), "host"]
     return names, [[connection(topology, a, b) for b in ends] for a in ends]
@@ -107,7 +107,7 @@ class TopologySummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def part_counts(topology: Topology) -> dict[str, int]:
-    """How many devices, buses, links and switches a topology has."""
+    """Count the devices, buses, links and switches of a topology."""
     return {part: len(getattr(topology, part)) for part in ("devices", "buses", "links", "switches")}
 
 

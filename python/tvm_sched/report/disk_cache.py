@@ -38,7 +38,7 @@ class CacheSummary(msgspec.Struct, frozen=True, kw_only=True):
     measurements_bytes: int
 
     def tables(self) -> list[Table]:
-        """The compiled models, and the size of each cache."""
+        """Return the compiled models, and the size of each cache."""
         models = [
             (each.model or "?", format_bytes(each.bytes), _ago(each.last_used), each.key[:12]) for each in self.compiled
         ]
@@ -60,8 +60,8 @@ class CacheSummary(msgspec.Struct, frozen=True, kw_only=True):
             ),
             ("measured kernels", format_bytes(self.measurements_bytes), f"{Database().entries:,} kernels"),
         ]
-        made = [table(("what", "size", "limit"), sizes, self.path)]
-        return [table(("model", "size", "last used", "key"), models, "Compiled models"), *made] if models else made
+        disk = [table(("what", "size", "limit"), sizes, self.path)]
+        return [table(("model", "size", "last used", "key"), models, "Compiled models"), *disk] if models else disk
 
 
 class ClearedCache(msgspec.Struct, frozen=True):

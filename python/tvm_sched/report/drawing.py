@@ -12,7 +12,7 @@ HOST_TOP, BUS_TOP, DEVICE_TOP, DEVICE_HEIGHT = 12, 84, 150, 62
 
 
 def topology_svg(topology: Topology) -> str:
-    """The drawing; colours come from the page's style sheet, by class."""
+    """Draw a topology; colours come from the page's style sheet, by class."""
     devices = _by_bus(topology)
     left = {device.name: float(MARGIN + n * (BOX + GAP)) for n, device in enumerate(devices)}
     width = 2 * MARGIN + len(devices) * (BOX + GAP) - GAP
@@ -33,7 +33,7 @@ def topology_svg(topology: Topology) -> str:
 
 
 def _by_bus(topology: Topology) -> list[Device]:
-    """Devices of one bus next to each other, otherwise in the topology's order."""
+    """Sort the devices so that those of one bus are neighbours, otherwise in the topology's order."""
     rank = {bus.name: n for n, bus in enumerate(topology.buses)}
     return sorted(topology.devices, key=lambda device: rank.get(device.bus, len(rank)))
 
@@ -92,7 +92,7 @@ def _device(device: Device, x: float) -> str:
 
 
 def _links(topology: Topology, left: dict[str, float]) -> tuple[list[str], float]:
-    """Links as arcs under the devices, short ones above long ones; returns their depth too."""
+    """Draw links as arcs under the devices, short ones above long ones; return the drawing and its depth."""
     ranked = sorted(
         topology.links, key=lambda link: (abs(left[link.devices[0]] - left[link.devices[1]]), left[link.devices[0]])
     )
@@ -111,7 +111,7 @@ def _links(topology: Topology, left: dict[str, float]) -> tuple[list[str], float
 
 
 def _port(x: float, used: dict[str, int], ports: dict[str, int], name: str) -> float:
-    """The next free place on the lower edge of a device."""
+    """Return the next free place on the lower edge of a device."""
     used[name] += 1
     return x + BOX * used[name] / (ports[name] + 1)
 

@@ -70,7 +70,7 @@ def write_report(
 
 
 def _views(entry: Entry, default: Problem) -> list[View]:
-    """An entry's view; of a schedule for requests one for each, with its own latency and bound."""
+    """Return an entry's view; of a schedule for requests one for each, with its own latency and bound."""
     posed = entry.problem or default
     predicted = [timeline for timeline in entry.timelines if timeline.source == "simulated"]
     others = tuple(timeline for timeline in entry.timelines if timeline.source != "simulated")
@@ -79,13 +79,13 @@ def _views(entry: Entry, default: Problem) -> list[View]:
         predicted = [simulate(posed, schedule, resident) for _, schedule, resident in runs]
     return [
         View(title, schedule, problem, timeline, others, posed, frozenset(resident))
-        for (title, made, resident), timeline in zip(runs, predicted, strict=False)
-        for problem, schedule in [resolved(posed, made)]
+        for (title, unresolved, resident), timeline in zip(runs, predicted, strict=False)
+        for problem, schedule in [resolved(posed, unresolved)]
     ]
 
 
 def _runs(entry: Entry) -> list[tuple[str, Schedule, tuple[str, ...]]]:
-    """Title, schedule with its certificate, and resident parameters of each kind of run that a schedule is for."""
+    """Return the title, certified schedule and resident parameters of each kind of run that a schedule is for."""
     certificate = entry.schedule.certificate
     if certificate is None or not certificate.requests:
         return [(entry.title, entry.schedule, ())]

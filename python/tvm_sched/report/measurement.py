@@ -104,8 +104,8 @@ class OutputType(msgspec.Struct, frozen=True):
         """Return the types of arrays, with the names of a model's outputs; without these ``output_0``, ..."""
         if not outputs:  # times alone were asked for
             return []
-        given = names or [f"output_{k}" for k in range(len(outputs))]
-        return [OutputType(name, value.shape, value.dtype.name) for name, value in zip(given, outputs, strict=True)]
+        labels = names or [f"output_{k}" for k in range(len(outputs))]
+        return [OutputType(name, value.shape, value.dtype.name) for name, value in zip(labels, outputs, strict=True)]
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,7 +98,7 @@ def _stage_table(problem: Problem, plan: PipelinePlan) -> str:
 
 
 def _bar(stage: Stage, plan: PipelinePlan) -> str:
-    """A stage's parts next to each other, the bottleneck as long as the column, and a line at the lower bound."""
+    """Draw a stage's parts next to each other, the bottleneck as long as the column, and a line at the lower bound."""
     longest = max(plan.cost_ns, 1)
     pieces = "".join(
         f'<i class="{part.name}" style="width:{100 * getattr(stage, part.field) / longest:.3f}%" '

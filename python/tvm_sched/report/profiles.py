@@ -34,7 +34,7 @@ class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**same, contention=fit_profile(profile), kernels=len(profile.kernels), pairs=len(profile.pairs))
 
     def sentence(self) -> str:
-        """What the pairs of kernels say."""
+        """Summarise the pairs of kernels in a sentence."""
         if self.contention is None:
             return ""
         low, high = self.contention.interval
@@ -45,7 +45,7 @@ class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def profile_tables(profile: Profile) -> list[Table]:
-    """The slowest kernels, and the first pairs of kernels that were measured in parallel."""
+    """Return the slowest kernels, and the first pairs of kernels that were measured in parallel."""
     rows = []
     for row in sorted(profile.kernels, key=lambda row: -row.seconds)[:10]:
         times = (format_time(value) if value else "-" for value in (row.in_run, row.warm, row.cold))
@@ -54,8 +54,8 @@ def profile_tables(profile: Profile) -> list[Table]:
     for pair in profile.pairs[:10]:
         factors = (f"{together / alone:.2f}" for alone, together in zip(pair.alone, pair.beside, strict=True))
         beside.append((_short(pair.first), _short(pair.second), *factors))
-    made = [table(("slowest kernels", "in the run", "warm", "cold", "± (95 %)"), rows)]
-    return [*made, table(("kernel", "beside kernel", "times as long", "the other"), beside)] if beside else made
+    tables = [table(("slowest kernels", "in the run", "warm", "cold", "± (95 %)"), rows)]
+    return [*tables, table(("kernel", "beside kernel", "times as long", "the other"), beside)] if beside else tables
 
 
 class LearnedSummary(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class LearnedSummary(msgspec.Struct, frozen=True):
 
 
 def learned_table(model: LearnedModel) -> Table:
-    """How far measurements lie from the predictions of a learned model, by kind of device."""
+    """Return a table of how far measurements lie from a learned model's predictions, by kind of device."""
     rows = [
         (kind, str(len(part.devices)), *(_factors(spreads[""]) for spreads in (part.known, part.unknown)))
         for kind, part in model.parts.items()

@@ -175,8 +175,8 @@ def remarks(problem: Problem, schedule: Schedule) -> list[str]:
     if problem.variants is not None:
         groups = problem.variants.groups
         chosen = Counter(schedule.choice.get(group.name, group.graph_alternative) for group in groups)
-        counts = ", ".join(f"{count} {way}" for way, count in chosen.items())
-        sentences.append(f"{len(groups)} groups of operators can be computed in several ways; chosen: {counts}")
+        counts = ", ".join(f"{count} {name}" for name, count in chosen.items())
+        sentences.append(f"{len(groups)} groups of operators have alternatives; chosen: {counts}")
     if "instead" in notes:
         sentences.append(f"the schedule is not that of {schedule.scheduler}: {notes['instead']}")
     elif "submodels" in notes:

@@ -58,7 +58,7 @@ def write_parts(path: str | os.PathLike[str], parts: Sequence[TracePart]) -> Non
 
 
 def trace_events(pid: int, part: TracePart) -> Iterator[dict[str, Any]]:
-    """Events of one part as the process ``pid``: metadata, complete events, counters."""
+    """Yield the events of one part as the process ``pid``: metadata, complete events, counters."""
     timeline, problem, schedule, title = part
     lanes = ordered_lanes(problem.topology, [timeline]) if problem else list(timeline.lanes)
     name = f"{title}, {NAMES[timeline.source]}" if title else NAMES[timeline.source]
@@ -118,7 +118,7 @@ def _memory(pid: int, problem: Problem, schedule: Schedule) -> Iterator[dict[str
 
 
 def _trace_metadata(parts: Sequence[TracePart]) -> dict[str, Any]:
-    """Model, topology, scheduler and latencies, for the viewer's page of metadata."""
+    """Return the model, topology, scheduler and latencies, for the viewer's page of metadata."""
     about: dict[str, Any] = {"made by": "tvm_sched"}
     for timeline, problem, schedule, title in parts:
         prefix = f"{title}, " if title else ""

@@ -122,7 +122,7 @@ def move_artifact(library: Path, parameters: Path | None, target: Path) -> list[
 
 
 def parameters_beside(file: Path) -> Path | None:
-    """The parameters that belong to an artifact, of the files beside it; None where there are none.
+    """Return the file beside an artifact that has its parameters; None if there is none.
 
     What another program wrote has no mark and is taken; whether names, shapes and types fit is seen when it is read.
 
@@ -134,8 +134,8 @@ def parameters_beside(file: Path) -> Path | None:
     beside = file.with_suffix(".safetensors")
     if not beside.is_file():
         return None
-    mark, found = _sealed_mark(file), written_mark(beside)
-    if mark is None or found is None or found == mark:
+    mark, recorded = _sealed_mark(file), written_mark(beside)
+    if mark is None or recorded is None or recorded == mark:
         return beside
     kept = _second_name(beside, mark)
     if kept.is_file():
@@ -151,7 +151,7 @@ def _second_name(parameters: Path, mark: str) -> Path:
 
 
 def _sealed_mark(file: Path) -> str | None:
-    """The mark of the parameters that `seal` wrote into an artifact."""
+    """Return the mark of the parameters that `seal` wrote into an artifact."""
     size = len(_PARAMETERS) + MARK_SIZE
     with file.open("rb") as opened:
         opened.seek(max(0, file.stat().st_size - size - len(_SEAL) - _DIGEST_SIZE))
@@ -160,7 +160,7 @@ def _sealed_mark(file: Path) -> str | None:
 
 
 def _is_whole(content: mmap.mmap) -> bool:
-    """Whether a file is what it was when it was sealed; so is one that never was."""
+    """Return whether a file is unchanged since it was sealed; a file without a seal counts as unchanged."""
     end = len(content) - _DIGEST_SIZE - len(_SEAL)
     if end < 0 or content[end : end + len(_SEAL)] != _SEAL:
         return True
@@ -169,7 +169,7 @@ def _is_whole(content: mmap.mmap) -> bool:
 
 
 def _needed_bytes(head: bytes, opened: Any) -> int:
-    """Bytes that the file must have by its ELF header: the section table comes last; segments are mapped."""
+    """Return the least bytes of the file by its ELF header: the section table comes last; segments are mapped."""
     if head[4] != 2:  # 32 bits: left to the loader, which refuses it
         return 0
     order = "<" if head[5] == 1 else ">"
@@ -220,8 +220,8 @@ def _load_tvm_runtime() -> None:
     else:
         folders += [f"{place}/lib" for place in package.submodule_search_locations or ()]
     for name in ("libtvm_runtime.so", "libtvm_runtime_extra.so"):
-        found = next((file for file in (Path(folder, name) for folder in folders) if file.is_file()), None)
-        if found is not None:
-            ctypes.CDLL(str(found), ctypes.RTLD_GLOBAL)
+        library = next((file for file in (Path(folder, name) for folder in folders) if file.is_file()), None)
+        if library is not None:
+            ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
         elif package is not None and name == "libtvm_runtime.so":  # laid out in another way: TVM knows
             import tvm.runtime  # noqa: F401

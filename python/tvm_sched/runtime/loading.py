@@ -81,10 +81,10 @@ def open_library(file: Path) -> Any:
 
 
 def _parameters_file(
-    loaded: ScheduledModule, file: Path, given: str | os.PathLike[str] | None
+    loaded: ScheduledModule, file: Path, explicit: str | os.PathLike[str] | None
 ) -> str | os.PathLike[str] | None:
-    if given is not None:
-        return given
+    if explicit is not None:
+        return explicit
     if all(parameter["loaded"] for parameter in loaded.parameters()):
         return None
     named = os.environ.get(_PARAMETERS_VARIABLE)

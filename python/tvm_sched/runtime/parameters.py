@@ -73,7 +73,7 @@ def write_parameters(
 
 
 def written_mark(path: Path) -> str | None:
-    """The digest that `write_parameters` put into a file; None in what another program wrote, or where there is no file."""
+    """Return the digest that `write_parameters` put into a file; None if another program wrote it or it is missing."""
     begin = _beginning("")
     try:
         with path.open("rb") as file:
@@ -84,7 +84,7 @@ def written_mark(path: Path) -> str | None:
 
 
 def _beginning(mark: str) -> bytes:
-    """How a header of ours begins; the mark stands in its first entry, so that nobody has to parse the others for it."""
+    """Return the beginning of our header: the mark is its first entry, to be read without parsing the header."""
     return f'{{"__metadata__":{{"{_MARK}":"{mark}'.encode()
 
 
@@ -110,7 +110,7 @@ def require_parameters(artifact: Path, parameters: Sequence[Mapping[str, Any]]) 
 
 
 def _header(order: list[str], parameters: Mapping[str, np.ndarray[Any, Any]]) -> tuple[bytes, str]:
-    """The file's length and header, and the mark in it."""
+    """Return the file's length and header, and the mark in it."""
     entries = {}
     offset = 0
     content = hashlib.blake2b(digest_size=MARK_SIZE // 2)

@@ -45,7 +45,7 @@ def to_tensor(value: Any) -> Any:
 
 
 def aligned_tensor(tensor: Any) -> Any:
-    """A ``tvm_ffi.Tensor`` of the CPU as kernels take it: itself where it is compact and aligned, else a copy that is."""
+    """Return a CPU ``tvm_ffi.Tensor`` that kernels accept: itself if it is compact and aligned, else a copy."""
     if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0:
         return tensor
     array = to_numpy(tensor)
@@ -76,7 +76,7 @@ def _is_numpy_name(name: str) -> bool:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of a name; those that NumPy lacks (bfloat16, float8) are of ml_dtypes."""
+    """Return the dtype of a name; ml_dtypes has those that NumPy lacks (bfloat16, float8)."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -86,12 +86,12 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def tensor_bytes(argument: Mapping[str, Any]) -> int:
-    """Bytes of an argument or parameter of a plan."""
+    """Return the bytes of an argument or parameter of a plan."""
     return math.prod(argument["shape"]) * int(numpy_dtype(str(argument["dtype"])).itemsize)
 
 
 def random_value(rng: np.random.Generator, argument: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """Values for an argument of a plan.
+    """Draw random values for an argument of a plan.
 
     Normal numbers; booleans; integers 0 and 1, which serve as masks and as indices into the smallest tables, too.
     """

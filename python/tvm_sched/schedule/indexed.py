@@ -94,21 +94,21 @@ class ScheduleIndex:
 
     @staticmethod
     def of_native(problem: Problem | Scenario, native: NativeSchedule) -> ScheduleIndex:
-        """The schedule that a search in C++ has found."""
+        """Return the schedule of a search in C++."""
         index = ScheduleIndex(problem, _array(native.placements()), _array(native.transfers()))
         index.__dict__["native"] = native
         return index
 
     @staticmethod
     def of_sequence(problem: Problem | Scenario, sequence: Array) -> ScheduleIndex:
-        """From events, rows of kind, item, source, device: launch order and channel order are theirs."""
+        """Make a schedule from events (rows of kind, item, source, device) in launch order and channel order."""
         return ScheduleIndex.of_native(problem, compiled(problem).schedule_of_sequence(np.ascontiguousarray(sequence)))
 
     @staticmethod
     def on_one_device(
         problem: Problem | Scenario, device: int, order: Sequence[int], loads: Sequence[int]
     ) -> ScheduleIndex:
-        """Operators and loads of one device, each in the order given."""
+        """Make a schedule of one device from its operators and loads, in their orders."""
         placements, transfers = np.zeros((5, len(order)), np.int64), np.zeros((5, len(loads)), np.int64)
         placements[0], placements[1] = order, device
         transfers[0], transfers[1], transfers[2], transfers[3] = ScheduleIndex.LOAD, loads, HOST, device
@@ -187,28 +187,28 @@ class ScheduleIndex:
         return np.maximum(self.times.peak_memory, self.when_warm(()).times.peak_memory)
 
     def violations(self, limit: int) -> list[Violation]:
-        """Broken rules, up to ``limit``, of those that C++ checks: all but memory, certificate and evictions."""
+        """Return up to ``limit`` broken rules; C++ checks all except memory, certificate and evictions."""
         broken = self._call_native(lambda: self.native.violations(limit))
         return [describe(self.problem, self.placements, self.transfers, rule) for rule in broken]
 
     def holdings(self) -> Array:
-        """Rows of tensor, device, begin, end: when each tensor is on each device, in nanoseconds."""
+        """Return the rows of tensor, device, begin, end: when each tensor is on each device, in nanoseconds."""
         return _array(self.native.holdings())
 
     def memory_profile(self) -> Array:
-        """Rows of device, time in nanoseconds, bytes held from then on; by device, then by time."""
+        """Return the rows of device, time in nanoseconds, bytes held from then on; by device, then by time."""
         return _array(self.native.memory_profile())
 
     def threads(self) -> list[int]:
-        """By placement: how many threads compute it where its device has threads, else 0."""
+        """Return how many threads compute each placement; 0 if its device has no threads."""
         return _list(_array(self.native.threads()))
 
     def when_warm(self, names: Collection[str]) -> ScheduleIndex:
-        """The schedule in a run in which these parameters are resident; none: in a cold run."""
+        """Return the schedule in a run in which these parameters are resident; none: in a cold run."""
         return ScheduleIndex(self.scenario.with_resident(names), self.placements, self.transfers)
 
     def with_evicted(self, evicted: Collection[tuple[int, int]]) -> ScheduleIndex:
-        """The schedule in which these tensors, too, leave these devices after their last readers."""
+        """Return the schedule in which these tensors, too, leave these devices after their last readers."""
         transfers = self.transfers.copy()
         chosen = [
             kind != self.HOST_READ and (item, device) in evicted
@@ -218,7 +218,7 @@ class ScheduleIndex:
         return ScheduleIndex(self.scenario, self.placements, transfers)
 
     def to_schedule(self, submodel: Sequence[int] | None = None, **fields: Any) -> Schedule:
-        """The schedule with names; ``submodel[o]`` is operator ``o``'s submodel, ``fields`` go to `Schedule`."""
+        """Return the schedule with names; ``submodel[o]`` is operator ``o``'s submodel, ``fields`` go to `Schedule`."""
         graph, devices = self.problem.graph, self.problem.topology.devices
         placements = tuple(
             Placement(

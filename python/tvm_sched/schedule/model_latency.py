@@ -25,7 +25,7 @@ class ModelLatency(NamedTuple):
 
 
 def model_latencies(problem: Problem, schedule: Schedule, workload: Workload = COLD) -> list[ModelLatency]:
-    """The end of each of the graph's models: the mean over the requests.
+    """Return the end of each of the graph's models: the mean over the requests.
 
     None where the graph is one model.
 

@@ -271,7 +271,7 @@ class NativeProblem(tvm_ffi.Object):
 
 
 def _arrays(scenario: Scenario) -> dict[str, Any]:
-    """The arrays that ``ProblemOf`` in ``cpp/ffi/problem_arrays.cc`` reads."""
+    """Return the arrays that ``ProblemOf`` in ``cpp/ffi/problem_arrays.cc`` reads."""
     problem = scenario.problem
     index = problem.graph.index
     stays = set(index.graph_outputs)
@@ -302,19 +302,19 @@ def _arrays(scenario: Scenario) -> dict[str, Any]:
 
 
 def _array(values: Any) -> Integers:
-    """A writable contiguous copy, as DLPack wants it."""
+    """Make a writable contiguous copy, as DLPack requires."""
     return np.array(values, dtype=np.int64, order="C")
 
 
 def _rows(rows: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:
-    """Rows of different lengths as offsets and elements."""
+    """Store rows of different lengths as offsets and elements."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     return offsets, np.fromiter((value for row in rows for value in row), dtype=np.int64)
 
 
 def _routes(problem: Problem) -> dict[str, Integers]:
-    """Route of each pair, channels of each route, speed of each route, times by speed and tensor."""
+    """Return the route of each pair, channels of each route, speed of each route, times by speed and tensor."""
     places = range(HOST, len(problem.topology.devices))
     sizes = np.array(problem.graph.index.size, dtype=np.float64)
     routes: dict[Route, int] = {}
@@ -339,7 +339,7 @@ def _routes(problem: Problem) -> dict[str, Integers]:
 
 
 def _concurrency(problem: Problem) -> dict[str, Any]:
-    """Serial share, utilisation by operator, device and resource, measured pairs, threads of devices, contention.
+    """Return serial share, utilisation (operator, device, resource), measured pairs, threads and contention.
 
     There is no resource where nothing is known.
     """

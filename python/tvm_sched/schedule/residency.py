@@ -110,7 +110,7 @@ def _names(problem: Problem, resident: Resident) -> Iterable[str]:
 
 
 def _named(problem: Problem, names: Collection[str]) -> frozenset[str]:
-    """Names of parameters, checked."""
+    """Check the names of parameters."""
     if isinstance(names, str):
         raise InputError(f"resident names {names!r}; a fraction from 0 to 1, or a list of parameters, is allowed")
     return check_resident(problem, names)

@@ -105,7 +105,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def unchecked(status: Status) -> Certificate:
-        """The certificate that a method returns to `solve`, which computes latency and bound: how its search ended."""
+        """Return a method's certificate: how its search ended; `solve` computes latency and bound."""
         return Certificate(0, 0, status=status)
 
     @property
@@ -125,7 +125,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def weighted_mean(requests: Sequence[Request], times_ns: Sequence[int]) -> int:
-    """The mean of a time of each request by their weights, rounded down to nanoseconds."""
+    """Return the mean of a time of each request by their weights, rounded down to nanoseconds."""
     if len(times_ns) == 1:  # also that of a cold run, for which there is no request
         return times_ns[0]
     weights = [Fraction(request.weight) for request in requests]
@@ -170,7 +170,7 @@ class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
         return schedule_html(self)
 
     def replace(self, **changes: Any) -> Schedule:
-        """The schedule with other fields; its index (`ScheduleIndex.of`) stays where placements and transfers stay."""
+        """Replace fields of a schedule; its index (`ScheduleIndex.of`) stays if placements and transfers stay."""
         changed = msgspec.structs.replace(self, **changes)
         if not changes.keys() & {"placements", "transfers"}:
             changed.__dict__.update(self.__dict__)

@@ -52,7 +52,7 @@ def simulate(
 
 
 def timeline(problem: Problem, schedule: Schedule, times: Times) -> Timeline:
-    """The timeline of a schedule whose times are known."""
+    """Return the timeline of a schedule whose times are known."""
     index = ScheduleIndex.of(problem, schedule)
     starts = times.start_ns.tolist() + times.transfer_start_ns.tolist()
     ends = times.end_ns.tolist() + times.transfer_end_ns.tolist()
@@ -99,7 +99,7 @@ def _transfers(schedule: Schedule, problem: Problem, index: ScheduleIndex) -> _C
 
 
 def memory_profile(problem: Problem, schedule: Schedule, resident: Resident = 0.0) -> list[list[tuple[int, int]]]:
-    """For each device: the bytes it holds over time, as (time in nanoseconds, bytes from then on).
+    """Return for each device the bytes that it holds over time, as (time in nanoseconds, bytes from then on).
 
     ``resident`` is as of `simulate`.
 

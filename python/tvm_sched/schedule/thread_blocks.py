@@ -110,7 +110,7 @@ def _integers(values: Any) -> npt.NDArray[np.int64]:
 
 
 def knows_blocks(problem: Problem, schedule: Schedule) -> bool:
-    """Whether `simulate_blocks` takes the schedule."""
+    """Return whether `simulate_blocks` takes the schedule."""
     try:
         _gpu_of(problem, schedule)
     except InputError:
@@ -182,8 +182,8 @@ def _simulate(problem: Problem, schedule: Schedule, resident: Resident) -> tuple
     ends = np.array([times[last[o]][1] for o in index.operator], dtype=np.int64)
     latency = int(ends.max(initial=0))
     begins, arrivals = np.array(moves, dtype=np.int64).reshape(-1, 2).T
-    found = timeline(problem, schedule, Times(starts, ends, begins, arrivals, latency, known.peak_memory))
-    return found, busy_ns, gpu.multiprocessors
+    result = timeline(problem, schedule, Times(starts, ends, begins, arrivals, latency, known.peak_memory))
+    return result, busy_ns, gpu.multiprocessors
 
 
 class _Gpu(NamedTuple):

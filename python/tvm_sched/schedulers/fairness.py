@@ -183,7 +183,7 @@ def _lags(alone_ns: Sequence[int], weights: Sequence[float], ends_ns: Sequence[S
 
 
 def _largest_slowdown(ends_ns: Sequence[int], alone_ns: Sequence[int], weights: Sequence[float]) -> Fraction:
-    """The largest weighted slowdown."""
+    """Return the largest weighted slowdown."""
     return max(end / pace for end, pace in zip(ends_ns, _unit_slowdowns(alone_ns, weights), strict=True))
 
 

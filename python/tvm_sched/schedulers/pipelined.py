@@ -57,7 +57,7 @@ def pipelined(problem: Problem, workload: Workload, options: PipelinedOptions) -
 
 
 def in_order_of_use(scenario: Scenario, device: int) -> ScheduleIndex:
-    """The schedule of everything on one device, each tensor loaded in the order of its first reader."""
+    """Return the schedule of everything on one device, each tensor loaded in the order of its first reader."""
     index = scenario.graph.index
     order = list(index.order)
     loads: list[int] = []
@@ -67,7 +67,7 @@ def in_order_of_use(scenario: Scenario, device: int) -> ScheduleIndex:
 
 
 def with_eviction(index: ScheduleIndex) -> ScheduleIndex:
-    """The schedule with the parameters evicted from those devices that are too small for it, and from no other.
+    """Return the schedule with parameters evicted from the devices that are too small for it, and from no others.
 
     Times stay as they are, and memory can still be short: see `shortfalls`. Evicted parameters are loaded again in every
     run, so a device with room for all keeps them.

@@ -12,7 +12,7 @@ from ..schedule import Schedule
 
 
 def critical_path(problem: Problem | Scenario) -> int:
-    """What model parallelism alone could reach with enough devices, in nanoseconds.
+    """Return the latency, in nanoseconds, that model parallelism alone could reach with enough devices.
 
     The longest path through the graph, each operator on the device where it is loaded and run fastest: first what it is
     the first to read from host memory, then its kernel. Copies take no time. Methods that load ahead of time, over
@@ -50,7 +50,7 @@ names = SCHEDULERS.names
 
 
 def get(name: str) -> Method[SchedulerFunction]:
-    """The scheduler of that name; raises `InputError` that lists the registered ones."""
+    """Return the scheduler of that name; raises `InputError` that lists the registered ones."""
     if name in REFERENCES:
         raise InputError(
             f"{name!r} is a latency to compare with, not a scheduler: `tvm-sched compare` shows it; there are the "

@@ -65,7 +65,7 @@ def sequential(problem: Problem, workload: Workload, options: SingleOptions) -> 
 
 
 def on_device(scenario: Scenario, device: int) -> ScheduleIndex:
-    """The schedule of everything on one device, loads first."""
+    """Return the schedule of everything on one device, loads first."""
     index = scenario.graph.index
     order = list(index.order)
     # An operator that reads host tensors can hold the others back; one without would start at once.

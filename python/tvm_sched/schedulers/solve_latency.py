@@ -32,7 +32,7 @@ def minimise_latency(
     budget: SearchLimits | None = None,
     progress: Progress | None = None,
 ) -> Schedule:
-    """The schedule of a method for a workload, checked and certified; see `tvm_sched.schedulers.solve`.
+    """Solve with a method for a workload, then check and certify the schedule; see `tvm_sched.schedulers.solve`.
 
     Its objective is the mean latency over the requests, whatever the workload's objective is.
     """

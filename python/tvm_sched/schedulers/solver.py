@@ -57,7 +57,7 @@ def solve(
 
 
 def solve_many(calls: Sequence[SolveCall]) -> list[Schedule | TvmSchedError]:
-    """The schedule of each call, or the error, in their order; equal to the results of separate calls of `solve`.
+    """Return the schedule or the error of each call, in order; equal to separate calls of `solve`.
 
     Raises
     ------

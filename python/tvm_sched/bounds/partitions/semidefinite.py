@@ -245,9 +245,9 @@ class Search:
     def _solve(self, right: Floats) -> Floats:
         """Solve the linear system of the multipliers, with one step of refinement."""
         operator = self.relaxation.operator
-        found = (self.inverse @ right.astype(np.float32)).astype(np.float64)
-        missing = right - found - operator @ (operator.T @ found)
-        return found + self.inverse @ missing.astype(np.float32)
+        solution = (self.inverse @ right.astype(np.float32)).astype(np.float64)
+        missing = right - solution - operator @ (operator.T @ solution)
+        return solution + self.inverse @ missing.astype(np.float32)
 
     def _balance(self, residual: Floats) -> None:
         """Move the penalty towards equal infeasibility of primal and dual."""

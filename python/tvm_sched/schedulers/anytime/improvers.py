@@ -54,7 +54,7 @@ class Annealing:
         return True
 
     def _starts(self, state: ScheduleState) -> list[ScheduleIndex]:
-        """The best alone for stages; otherwise schedules without evictions, of which there may be none."""
+        """Return a search's starts: for stages only the best, otherwise schedules without evictions, if any."""
         if self._stage > 1 and state.best is not None:
             return [state.best]
         return [ScheduleIndex.of_sequence(state.scenario, start.sequence) for start in state.diverse_starts(STARTS)]

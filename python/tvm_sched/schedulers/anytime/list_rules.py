@@ -37,7 +37,7 @@ class Rule:
 
 
 def device_groups(scenario: Scenario) -> list[list[int]]:
-    """Groups of devices that reach each other without a PCIe bus: their copies do not delay loads."""
+    """Group the devices that reach each other without a PCIe bus: their copies do not delay loads."""
     topology = scenario.topology
     devices = range(len(topology.devices))
     to_host = [route for d in devices for route in (topology.route(HOST, d), topology.route(d, HOST)) if route]
@@ -53,7 +53,7 @@ def device_groups(scenario: Scenario) -> list[list[int]]:
 
 
 def rules(scenario: Scenario) -> Iterator[Rule]:
-    """The rules to try, the most promising first."""
+    """Yield the rules to try, the most promising first."""
     everywhere, count = list(range(len(scenario.topology.devices))), len(scenario.graph.operators)
     together = device_groups(scenario)
     fast = _fastest(scenario)
@@ -68,7 +68,7 @@ def rules(scenario: Scenario) -> Iterator[Rule]:
 
 
 def _fastest(scenario: Scenario) -> set[int]:
-    """Devices on which the whole model takes at most 1.5 times as long as on the fastest."""
+    """Return the devices on which the whole model takes at most 1.5 times as long as on the fastest."""
     best = scenario.costs.operator_ns.astype(float).sum(axis=0)
     return {d for d, ns in enumerate(best.tolist()) if ns <= 1.5 * best.min()}
 

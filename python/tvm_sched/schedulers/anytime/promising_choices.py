@@ -45,7 +45,7 @@ class _ChoicePrices:
     known: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
 
     def of(self, choice: AlternativeChoice) -> float:
-        """Latency in nanoseconds of the best quick schedule: by the first rules of list scheduling, HEFT and PEFT."""
+        """Return the nanoseconds of the best quick schedule: by the first list-scheduling rules, HEFT and PEFT."""
         key = tuple(sorted(choice.items()))
         if key not in self.known:
             report_progress("variants", int(self.budget.spent * 1000), int(self.budget.work * 1000))
@@ -63,7 +63,7 @@ class _ChoicePrices:
         return self.known[key]
 
     def best(self) -> list[AlternativeChoice]:
-        """The choices of least price that differ from each other, the graph's own among them; at least one."""
+        """Return distinct choices of least price, the graph's own among them; at least one."""
         groups = self.scenario.variants.groups if self.scenario.variants else ()
         ranked = sorted(self.known, key=lambda key: self.known[key])
         best: list[AlternativeChoice] = []

@@ -71,17 +71,17 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
         self.budget()
 
     def within(self, limits: SearchLimits) -> AnytimeOptions:
-        """The options with these limits."""
+        """Return the options with these limits."""
         return msgspec.structs.replace(self, time_limit=limits.time_limit, work=limits.work)
 
     def part(self, count: int) -> AnytimeOptions:
-        """The options of one of several searches that share time and work."""
+        """Return the options of one of several searches that share time and work."""
         limit = TIME_LIMIT if self.time_limit is None and self.work is None else self.time_limit
         changed = {"time_limit": limit, "work": self.work}
         return msgspec.structs.replace(self, **{k: v / count for k, v in changed.items() if v is not None})
 
     def budget(self) -> Budget:
-        """The budget, counted from now."""
+        """Return the budget, counted from now."""
         return budget_of(self.time_limit, self.work, TIME_LIMIT, WORK_SHARE)
 
 

@@ -84,7 +84,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         return [(run, request.weight / total) for run, request in runs if run != self.scenario]
 
     def _evaluate(self, index: ScheduleIndex) -> tuple[int, tuple[int, str]]:
-        """The latency that counts; the shortfall (see `shortfall`) in the worst of the runs that count."""
+        """Return the objective's latency, and the shortfall (see `shortfall`) in the worst run."""
         if not self.mix:
             return index.objective_ns, shortfall(index)
         runs = [index.when_warm(run.resident) for run in self._runs]
@@ -120,11 +120,11 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         self.refusal = self.refusal or error
 
     def starts(self) -> list[Start]:
-        """The pool, the best first."""
+        """Return the pool, the best first."""
         return sorted(self._pool.values(), key=lambda start: start.latency_ns)
 
     def diverse_starts(self, most: int) -> list[Start]:
-        """The best starts, no two of which put nearly all operators on the same devices."""
+        """Return the best starts, no two of which put nearly all operators on the same devices."""
         chosen: list[Start] = []
         mappings: list[Array] = []
         for start in self.starts():

@@ -38,7 +38,7 @@ class Speed(NamedTuple):
 
     @staticmethod
     def of(scenario: Scenario) -> Speed:
-        """The usual speed for problems of this kind."""
+        """Return the usual speed for problems of this kind."""
         if is_contention_free(scenario):
             return Speed(40_000_000, 20_000_000)
         if any(scenario.graph.index.host_inputs):
@@ -61,23 +61,23 @@ class Effort(NamedTuple):
 
     @staticmethod
     def of(scenario: Scenario, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
-        """As much work as takes about this many seconds on an idle machine."""
+        """Return as much work as takes about this many seconds on an idle machine."""
         speed = Speed.of(scenario)
         return Effort(int(seconds * (speed.in_stages if stage > 1 else speed.alone)), seed, goal, stage, deadline)
 
 
 def is_contention_free(scenario: Scenario) -> bool:
-    """Whether nothing has to be loaded and no copy waits for another."""
+    """Return whether nothing has to be loaded and no copy waits for another."""
     return not any(scenario.graph.index.host_inputs) and not scenario.topology.channels
 
 
 def list_order(scenario: Scenario, method: ListMethod) -> ScheduleIndex:
-    """The schedule of HEFT or PEFT, without regard to memory."""
+    """Return the schedule of HEFT or PEFT, without regard to memory."""
     return _index(scenario, compiled(scenario).list_schedule(method))
 
 
 def hios(scenario: Scenario, mapping: Mapping, window: int) -> ScheduleIndex:
-    """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, without regard to memory."""
+    """Return the schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, without regard to memory."""
     return _index(scenario, _call(compiled(scenario).hios, mapping, window, progress=_reporter(mapping)))
 
 

@@ -36,7 +36,7 @@ Event = Run | Move
 
 
 def events_of(sequence: Array) -> list[Event]:
-    """Events of the rows of a sequence."""
+    """Convert the rows of a sequence to events."""
     return [
         Move(item, source, device) if kind == MOVE else Run(item, device, kind == DIRECT)
         for kind, item, source, device in sequence.tolist()
@@ -44,7 +44,7 @@ def events_of(sequence: Array) -> list[Event]:
 
 
 def sequence_of(index: ScheduleIndex) -> Array:
-    """A schedule as rows, in the order in which its events start; evictions, streams and stages are not in them."""
+    """Convert a schedule to rows in the order of its events' starts, without evictions, streams and stages."""
     graph, times = index.scenario.graph.index, index.times
     position = {o: i for i, o in enumerate(graph.order)}
     read_end = {}

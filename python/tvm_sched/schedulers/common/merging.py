@@ -91,7 +91,7 @@ class ListedSchedule:
             self.refused = priced
 
     def schedule(self) -> Schedule:
-        """A list schedule that fits.
+        """Return a list schedule that fits.
 
         Raises
         ------

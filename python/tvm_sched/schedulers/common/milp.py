@@ -106,17 +106,17 @@ class SubmodelOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
             raise InputError(f"weights are {self.weights!r}; numbers separated by commas are allowed") from None
 
     def within(self: OptionsT, limits: SearchLimits) -> OptionsT:
-        """The options with this time in all; work is not counted here."""
+        """Return the options with this time in all; work is not counted here."""
         if limits.work is not None:
             raise InputError(f"work is {limits.work}; methods that solve programs take a time_limit, and no work")
         return self if limits.time_limit is None else msgspec.structs.replace(self, total_time_limit=limits.time_limit)
 
     def part(self: OptionsT, count: int) -> OptionsT:
-        """The options of one of several searches that share the time."""
+        """Return the options of one of several searches that share the time."""
         return msgspec.structs.replace(self, total_time_limit=self.total_time_limit / count)
 
     def effort(self, seconds: float) -> Effort:
-        """Solver and limits for a solver that has this many seconds."""
+        """Return the solver and limits for a solver that has this many seconds."""
         return Effort("", min(self.time_limit, seconds), 0, self.seed)
 
 
@@ -140,7 +140,7 @@ class ProgramOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
         check_solver(self.solver, self.node_limit)
 
     def effort(self, seconds: float) -> Effort:
-        """Solver and limits for a solver that has this many seconds."""
+        """Return the solver and limits for a solver that has this many seconds."""
         return Effort(self.solver, min(self.time_limit, seconds), self.node_limit, self.seed)
 
 
@@ -153,7 +153,7 @@ def check_solver(name: str, node_limit: int) -> None:
 
 
 def solver_type(name: str) -> mathopt.SolverType:
-    """MathOpt's value for one of `SOLVERS`; raises `InputError` for other names."""
+    """Return MathOpt's value for one of `SOLVERS`; raises `InputError` for other names."""
     from ortools.math_opt.python import mathopt
 
     check_solver(name, 0)

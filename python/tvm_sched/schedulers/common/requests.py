@@ -35,7 +35,7 @@ class _Attempts:
 def schedule_each_request(
     problem: Problem, workload: Workload, method: Callable[[Scenario], Schedule]
 ) -> list[Schedule]:
-    """The schedules that a method finds for the run of each request; after Ctrl-C no more of them.
+    """Return a method's schedules for the run of each request; Ctrl-C skips the remaining requests.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def schedule_each_request(
 
 
 def best_schedule(problem: Problem, workload: Workload, schedules: Sequence[Schedule]) -> Schedule | None:
-    """The schedule of least objective among those that have memory for the runs of all requests and a cold one."""
+    """Return the schedule of least objective that has memory for the runs of all requests and for a cold run."""
     fitting = [each for each in schedules if _fits(problem, each, workload)]
     return min(fitting, key=lambda schedule: objective_ns(problem, schedule, workload), default=None)
 
@@ -63,7 +63,7 @@ def schedule_for_requests(
     methods: Callable[[], Sequence[Schedule]],
     one_device: Callable[[Scenario], Schedule],
 ) -> Schedule:
-    """The best for all requests of a method's schedules and those of one device.
+    """Return the best schedule for all requests, among a method's schedules and those of one device.
 
     One device is the one to beat: if nothing is left to load, several devices only have copies to add, which a method that
     was made for cold runs need not see.
@@ -99,6 +99,6 @@ def schedule_for_requests(
 
 
 def _fits(problem: Problem, schedule: Schedule, workload: Workload) -> bool:
-    """Whether the memory suffices in a run of each request, and in a cold one."""
+    """Return whether the memory suffices in a run of each request, and in a cold one."""
     runs: list[ScheduleIndex] = in_scenarios(workload.scenarios(problem), schedule)
     return all(shortfall(run)[0] <= 0 for run in runs)

@@ -73,7 +73,7 @@ class Searches:
         goal: int,
         others: Sequence[tuple[Scenario | Scenario, float]] = (),
     ) -> Improvement:
-        """Local search from the sequence of a whole schedule until a latency of ``goal`` nanoseconds.
+        """Improve the sequence of a whole schedule by local search until its latency is ``goal`` nanoseconds.
 
         With ``others``, the problem in other runs and their shares, the latency is the mean over all runs.
         """

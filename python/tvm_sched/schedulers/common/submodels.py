@@ -75,7 +75,7 @@ def submodels_of(scenario: Scenario, dominators: int, operators: int, weights: S
 def split(
     problem: Problem | Scenario, dominators: int = 0, operators: int = 24, weights: Sequence[float] = ()
 ) -> list[list[int]]:
-    """Operators of each submodel, in topological order; every operator is in one, after its predecessors.
+    """Divide the operators into submodels in topological order; every operator is in one, after its predecessors.
 
     Several models are split separately, and their submodels joined (SortingHat, Section 6), at most one of each model. The
     order is by the share of its model's load and run time before each submodel, so that all models end together. Submodels

@@ -14,7 +14,7 @@ FOLLOWERS = (0, 0, 0, 1, 2, 4, 8, 16)
 def anneal(
     instance: Instance, groups: list[list[int]], start: list[int], evaluations: int, random: Random, hot: float = 0.05
 ) -> list[int]:
-    """The best placement of simulated annealing: worse placements are accepted less and less often.
+    """Return the best placement of simulated annealing, which accepts worse placements less and less often.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def _neighbours(instance: Instance, groups: list[list[int]]) -> list[list[int]]:
 
 
 def _random_move(instance: Instance, placement: list[int], neighbours: list[list[int]], random: Random) -> list[int]:
-    """A placement, by group, that differs: a group goes, mostly to where a neighbour is, and others follow it."""
+    """Move a group, mostly to where a neighbour is, and let others follow it; return the changed placement by group."""
     result = list(placement)
     g, kind = random.randrange(len(result)), random.random()
     near = [result[n] for n in neighbours[g]]

@@ -128,7 +128,7 @@ def _groups(instance: Instance) -> list[list[int]]:
 
 
 def _simple_placements(instance: Instance) -> Iterator[list[int]]:
-    """All on CPUs; all in the first subgraph of one accelerator."""
+    """Yield the simplest placements: all on CPUs, or all in the first subgraph of one accelerator."""
     for j in (0, *instance.subgraphs[:: instance.q]):
         yield [j] * len(instance.operators)
 
@@ -148,7 +148,7 @@ def _stretches(
 
 
 def _topological_order(after: list[set[int]], number: int, random: Random) -> list[int]:
-    """A topological order that ends a branch before it begins the next.
+    """Return a topological order that ends a branch before it begins the next.
 
     Number 0 takes the first branch first, number 1 the last; others take branches in random order, and sometimes switch to
     another open branch.

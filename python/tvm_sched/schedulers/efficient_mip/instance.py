@@ -65,7 +65,7 @@ class Instance:
         return range(1, len(self.capacity) * self.q + 1)
 
     def accelerator_of(self, j: int) -> int:
-        """Accelerator of subgraph ``j``."""
+        """Return the accelerator of subgraph ``j``."""
         return (j - 1) // self.q
 
     def time(self, v: int, j: int) -> float:
@@ -125,7 +125,7 @@ class PlacementTimes:
 
 
 def evaluate(instance: Instance, subgraph: Sequence[int]) -> PlacementTimes | None:
-    """Times of a placement; None where memory does not suffice, operators are torn apart, or subgraphs not contiguous.
+    """Return a placement's times; None if memory is short, equal numbers are apart, or subgraphs are not contiguous.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def evaluate(instance: Instance, subgraph: Sequence[int]) -> PlacementTimes | No
 
 
 def _compute(instance: Instance, subgraph: Sequence[int]) -> list[float] | None:
-    """Times without transfers, by subgraph and then by operator on a CPU; None where a placement is not allowed."""
+    """Return the times without transfers, by subgraph, then by operator on a CPU; None for an invalid placement."""
     q, count = instance.q, len(instance.subgraphs) + 1
     held = [0.0] * len(instance.capacity)
     busy = [0.0] * (count + len(subgraph))

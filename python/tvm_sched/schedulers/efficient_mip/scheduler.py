@@ -69,12 +69,12 @@ def efficient_mip(problem: Problem, workload: Workload, options: EfficientMipOpt
     except InfeasibleError:
         return listed.schedule()
     report_progress("submodels", len(groups), len(groups))
-    found = merge_events(scenario, events)
-    if not found.fits:
-        listed.refuse(found)
+    merged = merge_events(scenario, events)
+    if not merged.fits:
+        listed.refuse(merged)
         return listed.schedule()
     submodel = {o: i for i, group in enumerate(groups) for o in group}
-    return found.index.to_schedule([submodel[o] for o in range(len(submodel))], certificate=status)
+    return merged.index.to_schedule([submodel[o] for o in range(len(submodel))], certificate=status)
 
 
 def _place_submodel(
@@ -85,7 +85,7 @@ def _place_submodel(
     effort: Effort | None,
     known: dict[bytes, tuple[float, SolvedPlacement]],
 ) -> list[Run]:
-    """Where the operators of a submodel run, in the order of the program's times; takes their memory from ``room``."""
+    """Place the operators of a submodel, in the order of the program's times, and take their memory from ``room``."""
     if not operators:
         return []
     index, devices = scenario.graph.index, range(len(room))
@@ -118,7 +118,7 @@ def _place_submodel(
 def _place_cached(
     instance: Instance, effort: Effort | None, known: dict[bytes, tuple[float, SolvedPlacement]]
 ) -> SolvedPlacement:
-    """The placement of an instance; that of an equal one before, which ``known`` has with its seconds, where there is one.
+    """Place an instance; ``known`` has the placements of equal instances with their seconds.
 
     Equal layers make equal instances; how much memory is left counts where it can be short.
     """
@@ -135,7 +135,7 @@ def _place_cached(
 
 
 def _finite_mean_ns(scenario: Scenario, o: int) -> list[float]:
-    """The mean of an operator's latencies on every device that can run it; with direct host access where only so."""
+    """Return the mean latency of an operator over all devices that run it, with direct host access only if needed."""
     rows = zip(scenario.costs.operator_ns[o].tolist(), scenario.costs.direct_ns[o].tolist(), strict=True)
     times = [loaded if loaded != FORBIDDEN else direct for loaded, direct in rows]
     finite = [time for time in times if time != FORBIDDEN]
@@ -150,7 +150,7 @@ def _transfer(scenario: Scenario, size: int) -> float:
 
 
 def _loads(scenario: Scenario, run: Run) -> list[Move]:
-    """The loads of an operator's host tensors; those that come twice are dropped when the schedule is merged."""
+    """Return the loads of an operator's host tensors; merging the schedule drops repeated loads."""
     if run.direct or scenario.reads_host_in_place(run.device):
         return []
     return [Move(t, HOST, run.device) for t in scenario.graph.index.host_inputs[run.operator]]

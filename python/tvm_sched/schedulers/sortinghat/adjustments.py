@@ -52,7 +52,7 @@ class Latencies:
         self._copies: dict[int, float] = {}
 
     def reads_directly(self, o: int, d: int) -> bool:
-        """Whether an operator in a subgraph with direct host access reads anything over the bus."""
+        """Return whether an operator in a subgraph with direct host access reads anything over the bus."""
         return bool(self.scenario.costs.direct_ns[o, d] != FORBIDDEN)
 
     def load(self, t: int, d: int) -> float:
@@ -97,7 +97,7 @@ class Latencies:
         return time * LINK_FACTOR if self.adjustments.link_contention else time
 
     def _over_bus(self, channels: tuple[int, ...]) -> bool:
-        """Whether a route shares a channel with transfers between the host and some device."""
+        """Return whether a route shares a channel with transfers between the host and some device."""
         topology = self.scenario.topology
         ends = [(HOST, d) for d in self._devices] + [(d, HOST) for d in self._devices]
         on_bus = {c for a, b in ends if (route := topology.route(a, b)) for c in route.channels}
@@ -112,7 +112,7 @@ class Latencies:
         return list(groups.values())
 
     def _slow_direct(self) -> None:
-        """Direct host access in the worst case: all devices of the bus read directly and load at the same time."""
+        """Slow direct host access to the worst case: all devices of the bus read directly and load at the same time."""
         sharing: dict[object, int] = {}
         routes = [self.scenario.topology.route(HOST, d) for d in self._devices]
         for route in routes:

@@ -142,7 +142,7 @@ def _where_it_ends_first(s: Submodel) -> Iterator[list[int]]:
 
 
 def _nodes_of_first(s: Submodel, count: int) -> list[int]:
-    """Nodes of the first ``count`` operators' part of a submodel."""
+    """Return the nodes of the first ``count`` operators' part of a submodel."""
     held = {u for v in range(count) for u in s.read[v]}
     return [node for node in s.nodes if node < count or (node >= s.operators and (node in held or node in s.fixed))]
 

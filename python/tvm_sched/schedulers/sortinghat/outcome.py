@@ -39,7 +39,7 @@ class Outcome(msgspec.Struct):
 
 
 def notes_of(outcomes: Sequence[Outcome], groups: Sequence[Sequence[int]], index: ScheduleIndex) -> dict[str, Any]:
-    """The notes of a schedule whose submodels are ``groups``: an outcome for each that has operators.
+    """Return the notes of a schedule whose submodels are ``groups``: an outcome for each that has operators.
 
     ``total_latency_ns`` is TotalLatency of the last program: what the method itself takes for the latency; ``programs`` are
     those that differ, each solved once.

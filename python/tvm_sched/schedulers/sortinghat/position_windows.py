@@ -13,7 +13,7 @@ from .submodel import Submodel
 
 
 def tightened(s: Submodel) -> Submodel:
-    """The submodel with its devices and buses free as late as possible without changing the total of any assignment.
+    """Return the submodel with its devices and buses free as late as possible without changing any assignment's total.
 
     No operator starts before the earlier results that it reads, or that those before it read (equations 15, 17 and 19), so
     that no device is needed before the first of all does; and a bus is not needed before the time from which all of its
@@ -28,7 +28,7 @@ def tightened(s: Submodel) -> Submodel:
 
 
 def _first_start(s: Submodel) -> float:
-    """Before which no operator starts."""
+    """Return the moment before which no operator starts."""
     start: list[float] = []
     for v in range(s.operators):
         after = [start[u] for u in s.read[v] if u < s.operators]
@@ -38,6 +38,6 @@ def _first_start(s: Submodel) -> float:
 
 
 def _all_loads(s: Submodel, devices: list[int]) -> float:
-    """The longest that a bus can be busy, with each parameter on the device of it that takes longest."""
+    """Bound the time that a bus is busy from above: each parameter is loaded into the bus's slowest device for it."""
     coming = (w for w in s.parameter_nodes if w not in s.fixed)
     return sum(max((s.load[w][d] for d in devices if s.load[w][d] < inf), default=0.0) for w in coming)

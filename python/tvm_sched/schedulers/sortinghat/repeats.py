@@ -102,5 +102,5 @@ def _constants(s: Submodel) -> bytes:
 
 
 def _memory_is_ample(s: Submodel) -> bool:
-    """Whether equation (11) always holds: each device has room for all nodes in all of its subgraphs."""
+    """Return whether equation (11) always holds: each device has room for all nodes in all of its subgraphs."""
     return all(s.memory_used[d] + s.q * sum(size[d] for size in s.size) <= s.memory[d] for d in s.devices)

@@ -83,7 +83,7 @@ class SortingHatOptions(SortingHatCpSatOptions, frozen=True, forbid_unknown_fiel
         check_solver(self.solver, self.node_limit)
 
     def effort(self, seconds: float) -> Effort:
-        """What a solver may spend that has this many seconds."""
+        """Return the effort of a solver that has this many seconds."""
         return super().effort(seconds)._replace(solver=self.solver, node_limit=self.node_limit)
 
 
@@ -153,7 +153,7 @@ def _schedule(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver
 
 
 def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
-    """The schedule of a problem without variants."""
+    """Return the schedule of a problem without variants."""
     adjustments = Adjustments(
         options.direct_contention,
         options.link_contention,

@@ -16,7 +16,7 @@ from .variables import SPAN, Variables
 
 
 def operators_run_in_their_subgraphs(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """Each operator starts and ends within its subgraph, and the run ends after it."""
+    """Let each operator start and end within its subgraph, and the run end after it."""
     for node in range(s.operators):
         begin = v.begin[node] = program.add_variable(lb=v.clock.at(min(s.device_end)), ub=SPAN)
         for j in s.subgraphs:
@@ -30,7 +30,7 @@ def operators_run_in_their_subgraphs(program: mathopt.Model, s: Submodel, v: Var
 
 
 def operators_follow_what_they_read(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """Operators start after the operators that they read, and after their loads."""
+    """Start operators after the operators that they read, and after their loads."""
     for a, b in s.edges:
         if a < s.operators:
             program.add_linear_constraint(v.begin[b] >= v.begin[a] + _time(s, v, a))
@@ -39,7 +39,7 @@ def operators_follow_what_they_read(program: mathopt.Model, s: Submodel, v: Vari
 
 
 def something_follows_the_loads(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """The reader of a bus's last parameter runs after all of the bus's loads.
+    """Run the reader of a bus's last parameter after all of the bus's loads.
 
     From there to the end it takes at least the shortest path from any reader of a parameter.
     """
@@ -78,7 +78,7 @@ def _time(s: Submodel, v: Variables, node: int) -> mathopt.LinearSum:
 
 
 def _load_end(s: Submodel, v: Variables, w: int) -> mathopt.LinearSum:
-    """Earliest end of a parameter's load into its device; the start of the clock if it stays in host memory."""
+    """Return the earliest end of a parameter's load into its device; the start of the clock if it stays in host memory."""
     return mathopt.fast_sum(
         v.clock.at(s.transfers_end[bus] + s.load[w][d]) * v.within[w, j]
         for bus, devices in enumerate(s.buses)
@@ -89,7 +89,7 @@ def _load_end(s: Submodel, v: Variables, w: int) -> mathopt.LinearSum:
 
 
 def shortest_end(s: Submodel, nodes: Sequence[int]) -> float:
-    """Least time from the start of a reader of one of the nodes to the end, on the fastest devices."""
+    """Return the least time from the start of a reader of one of the nodes to the end, on the fastest devices."""
     tail = [0.0] * s.operators
     for node in reversed(range(s.operators)):
         fastest = min(s.time(node, j) for j in s.subgraphs)

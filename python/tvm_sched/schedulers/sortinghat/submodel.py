@@ -70,11 +70,11 @@ class Submodel:
         return range(1, len(self.devices) * self.q + 1)
 
     def device_of(self, j: int) -> int:
-        """Device of subgraph ``j``."""
+        """Return the device of subgraph ``j``."""
         return (j - 1) // self.q
 
     def of_device(self, d: int) -> range:
-        """Subgraphs of a device."""
+        """Return the subgraphs of a device."""
         return range(d * self.q + 1, (d + 1) * self.q + 1)
 
     def time(self, node: int, j: int) -> float:
@@ -127,7 +127,7 @@ class Times:
 
 
 def copies_into(s: Submodel, subgraph: Sequence[int], j: int, members: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(node, source) for each node that subgraph ``j`` reads from another device: ``CopyIn`` of equation (10)."""
+    """Yield (node, source) for each node that subgraph ``j`` reads from another device: ``CopyIn`` of equation (10)."""
     seen = set()
     for v in members:
         for u in s.read[v]:

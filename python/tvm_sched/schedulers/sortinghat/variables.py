@@ -23,20 +23,20 @@ class Clock:
 
     @staticmethod
     def until(s: Submodel, latest: float) -> Clock:
-        """The clock of a submodel that must end by ``latest`` nanoseconds."""
+        """Return the clock of a submodel that must end by ``latest`` nanoseconds."""
         latest = max([latest, *s.transfers_end, *s.device_end])
         return Clock(s.base, max(latest - s.base, 1.0) / SPAN)
 
     def at(self, when: float) -> float:
-        """A moment on this clock."""
+        """Convert nanoseconds to a moment on this clock."""
         return (when - self.base) / self.tick
 
     def when(self, at: float) -> float:
-        """Nanoseconds at a moment of this clock."""
+        """Convert a moment of this clock to nanoseconds."""
         return self.base + at * self.tick
 
     def long(self, duration: float) -> float:
-        """A duration on this clock."""
+        """Convert a duration in nanoseconds to this clock."""
         return duration / self.tick
 
 
@@ -70,7 +70,7 @@ class Variables:
 
     @staticmethod
     def of(program: mathopt.Model, s: Submodel, latest: float) -> Variables:
-        """All variables of a submodel that must end by ``latest`` nanoseconds."""
+        """Create all variables of a submodel that must end by ``latest`` nanoseconds."""
         v = Variables(Clock.until(s, latest))
         for node in s.nodes:
             for j in (0, *s.subgraphs):
@@ -90,5 +90,5 @@ class Variables:
         return v
 
     def inside(self, s: Submodel, node: int, d: int) -> mathopt.LinearSum:
-        """Whether a node is in a subgraph of device ``d``."""
+        """Return whether a node is in a subgraph of device ``d``."""
         return mathopt.fast_sum(self.within[node, j] for j in s.of_device(d))

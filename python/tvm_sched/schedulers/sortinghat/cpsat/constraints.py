@@ -126,7 +126,7 @@ def total_is_the_last_end(m: cp_model.CpModel, v: Variables) -> None:
 
 
 def operators_take_turns_on_devices(m: cp_model.CpModel, v: Variables) -> None:
-    """Not the paper's, and true of every solution: operators run within their subgraphs, one at a time on a device."""
+    """Let operators run within their subgraphs, one at a time on a device (implied; not in the paper)."""
     s = v.s
     took = {o: sum(int(s.time(o, j)) * v.within[o, j] for j in v.places[o]) for o in range(s.operators)}
     for d in s.devices:
@@ -148,7 +148,7 @@ def operators_take_turns_on_devices(m: cp_model.CpModel, v: Variables) -> None:
 
 
 def operators_follow_their_loads(m: cp_model.CpModel, v: Variables) -> None:
-    """Not the paper's, and true of every solution: a parameter is there when it is ready, and not before its own load."""
+    """Let a parameter be ready only after its own load (implied; not in the paper)."""
     s = v.s
     bus_of = {d: bus for bus, devices in enumerate(s.buses) for d in devices}
     for w, reader in s.edges:
@@ -162,7 +162,7 @@ def operators_follow_their_loads(m: cp_model.CpModel, v: Variables) -> None:
 
 
 def something_follows_the_loads(m: cp_model.CpModel, v: Variables) -> None:
-    """As the function of this name in `strengthening`."""
+    """Let an operator follow the loads, as the function of this name in `strengthening` does."""
     s = v.s
     loaded = [w for w in s.parameter_nodes if w not in s.fixed and s.readers[w]]
     shortest = shortest_end(s, loaded)
@@ -177,7 +177,7 @@ def something_follows_the_loads(m: cp_model.CpModel, v: Variables) -> None:
 
 
 def equal_buses_are_used_in_order(m: cp_model.CpModel, v: Variables) -> None:
-    """Of assignments that differ only in which of equal buses is which, one is enough (`symmetry`)."""
+    """Use equal buses in order, to keep one of the assignments that differ only in their names (`symmetry`)."""
     for buses in equal_buses(v.s):
         for before, bus in pairwise(buses):
             used: cp_model.LinearExprT = 0

@@ -60,7 +60,7 @@ _STATUS = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "limit", cp_model.UNK
 
 
 def in_nanoseconds(s: Submodel) -> Submodel:
-    """The submodel with all times rounded down to nanoseconds: no assignment takes longer, so that its bounds hold."""
+    """Round all times of a submodel down to nanoseconds: no assignment takes longer, so that its bounds hold."""
     return replace(
         s,
         kernel=_rounded(s.kernel),
@@ -73,7 +73,7 @@ def in_nanoseconds(s: Submodel) -> Submodel:
 
 
 def _rounded(times: Any) -> Any:
-    """A time, or lists of times, or of such lists."""
+    """Round down a time, or nested lists of times."""
     if isinstance(times, list):
         return [_rounded(each) for each in times]
     return times if times == inf else float(floor(times))
