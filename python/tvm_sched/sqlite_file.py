@@ -37,7 +37,7 @@ class SqliteFile:
         return self.path.stat().st_size if self.path.is_file() else 0
 
     def clear(self) -> bool:
-        """Remove the file, and a damaged one that was put aside; returns whether there was one."""
+        """Remove the file, and a damaged one that was moved aside; return whether there was one."""
         exists = self.path.is_file()
         for ending in ("", "-journal", ".damaged"):
             self.path.with_name(f"{self.path.name}{ending}").unlink(missing_ok=True)

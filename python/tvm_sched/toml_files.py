@@ -57,7 +57,7 @@ def format_toml(tables: Iterable[Table]) -> str:
 
 
 def neighbours(records: Iterable[R], key: Callable[[R], Any]) -> list[list[R]]:
-    """Yield runs of neighbours with equal keys, which share a table of a file."""
+    """Group neighbours with equal keys, which share a table of a file."""
     return [list(group) for _, group in groupby(records, key)]
 
 

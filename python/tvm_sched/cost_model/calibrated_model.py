@@ -1,7 +1,7 @@
-"""The cost model `calibrated`: times of kernels as measured on this machine's cores.
+"""The cost model `calibrated`: times of kernels measured on this machine's cores.
 
-The compiler measures kernels that were never met before (`tvm_sched.relax.profiling.calibration`) and keeps their times;
-where there is only a graph, kernels without a time are predicted from those that have one.
+The compiler measures new kernels (`tvm_sched.relax.profiling.calibration`) and stores their times. For a graph without
+kernels, operators that were not measured are predicted from the measured ones.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .signature import call_signature, signatures
 
 NAME = "calibrated"
 CALL_SECONDS = 25e-6
-"""Time of a call besides its kernels where none was measured: of a model with three small inputs on an AMD EPYC."""
+"""Time of a call besides its kernels if it was not measured: that of a model with three small inputs on an AMD EPYC."""
 VARIABLE = "TVM_SCHED_COSTS"
-"""Environment variable: the cost model where none is named."""
+"""Environment variable with the default cost model."""
 
 
 def default_cost_model(topology: Topology, together: bool = False) -> str:
     """Return the default cost model: `VARIABLE` if set, else `NAME` for this machine's cores, else the roofline.
 
-    ``together``: whether streams are asked for, which need to know how long operators take together: then occupancy takes
-    the roofline's place.
+    ``together``: whether streams are requested. They need to know how long operators take together, so `occupancy` then
+    replaces the roofline.
     """
     elsewhere = "occupancy" if together else "roofline"
     return os.environ.get(VARIABLE) or (NAME if is_of_this_machine(topology) else elsewhere)
@@ -54,8 +54,8 @@ def threads_of(topology: Topology, machine: Machine) -> int:
 def calibrated(graph: OpGraph, topology: Topology) -> Costs:
     """Return latencies measured on this machine; kernels that were not measured are predicted from them.
 
-    A kernel is known by its signature here; the compiler, which has the kernels, tells apart those that do other work on
-    tensors of the same shapes.
+    Here the signature identifies a kernel. The compiler also distinguishes kernels that compute different functions of
+    tensors with the same shapes.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Cost models by name, and files (tables, profiles, trained models) that can be given in place of a name."""
+"""Cost models by name or file: a table, a profile or a trained model can stand in place of a name."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def cost_model_names() -> tuple[str, ...]:
 def get_cost_model(name: str) -> CostModel:
     """Return the cost model of a name or of a file.
 
-    The name may be that of a file: a table of latencies (``.csv``), a profile (``.parquet``, ``.json``), or a model that
-    `tvm-sched learn` made (``.msgpack``).
+    A file is a table of latencies (``.csv``), a profile (``.parquet``, ``.json``), or a model of `tvm-sched learn`
+    (``.msgpack``).
 
     Raises
     ------

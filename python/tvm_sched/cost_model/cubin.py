@@ -17,7 +17,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _NO_BITS = 8
 _MAX_THREADS, _REQUIRED_THREADS, _REGISTERS, _SIZED = 0x05, 0x10, 0x2F, 0x04
 _RESERVED, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
-"""The section where sizes of shared memory count what the system takes of each block, as for sm_90, and how much that is."""
+"""The section that marks cubins (such as of sm_90) whose sizes of shared memory include the system's part, and that part."""
 
 Sections = dict[str, tuple[int, int, bytes]]
 
@@ -26,19 +26,19 @@ class CompiledKernel(msgspec.Struct, frozen=True):
     """A kernel of a cubin."""
 
     registers: int
-    """Of each thread."""
+    """Registers of each thread."""
     shared_memory: int
-    """Static bytes of each block; what a launch adds is not in the cubin."""
+    """Static bytes of each block; the cubin does not contain the bytes that a launch adds."""
     threads: int
-    """Most threads of a block for which it was compiled (``__launch_bounds__``); 0 where it does not say."""
+    """Largest number of threads of a block for which it was compiled (``__launch_bounds__``); 0 if unknown."""
 
 
 def read_cubin(path: str | os.PathLike[str]) -> dict[str, CompiledKernel]:
     """Read the kernels, by name, of a cubin that ``nvcc -cubin`` wrote.
 
-    A cubin is an ELF file. Each kernel has a section ``.text.NAME``, perhaps ``.nv.shared.NAME``, whose size is the static
-    shared memory, and ``.nv.info.NAME`` with its launch bounds. Registers of a thread stand in ``.nv.info``, by the kernel's
-    symbol; in cubins that lack that, in the highest byte of the ``sh_info`` of ``.text.NAME``.
+    A cubin is an ELF file. Each kernel has a section ``.text.NAME``. The size of ``.nv.shared.NAME``, if it exists, is the
+    static shared memory, and ``.nv.info.NAME`` has the launch bounds. ``.nv.info`` has the registers of a thread, by the
+    kernel's symbol; in cubins without it they are the highest byte of the ``sh_info`` of ``.text.NAME``.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def _registers(sections: Sections) -> dict[str, int]:
 
 
 def _threads(info: bytes) -> int:
-    """Launch bounds among the attributes of ``.nv.info``."""
+    """Return the launch bounds among the attributes of ``.nv.info``."""
     most = 0
     for kind, value in _attributes(info):
         if kind in (_MAX_THREADS, _REQUIRED_THREADS) and len(value) >= 12:

@@ -1,4 +1,4 @@
-"""Describe a machine as a topology: detected devices, with bandwidths that were measured or are from the specification."""
+"""Describe a machine as a topology: its devices, with measured or specified bandwidths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .recording import SWITCH, Gpu, Recording, pci_address
 
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Bytes a second of one PCIe lane, by generation, after line coding."""
-_COPIED = 0.79  # share of it that copies from pinned memory get, as in the presets
+_COPIED = 0.79  # fraction of it that copies from pinned memory reach, as in the presets
 _BUS_LATENCY, _PEER_LATENCY, _LAUNCH = 10e-6, 5e-6, 5e-6  # assumed, as in the presets
 _NVLINK = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
 """Bytes a second of one NVLink in one direction, by its version."""
@@ -30,7 +30,7 @@ def measure(recording: Recording, progress: Progress | None = None) -> Recording
     Raises
     ------
     InputError
-        No cupy, no GPU that it sees, or copies that fail.
+        cupy is missing or sees no GPU, or a copy fails.
     """
     if not recording.gpus:
         raise InputError("there is no GPU to measure on")
@@ -50,7 +50,7 @@ def to_topology(recording: Recording, name: str = "this-machine") -> Topology:
 
 
 class DetectedTopology(msgspec.Struct, frozen=True):
-    """A detected topology, where the bandwidth of each of its parts is from, and the recording of the machine."""
+    """A detected topology, the source of the bandwidth of each of its parts, and the recording of the machine."""
 
     topology: Topology
     bandwidths: dict[str, str]
@@ -60,14 +60,14 @@ class DetectedTopology(msgspec.Struct, frozen=True):
 def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology, dict[str, str]]:
     """Return the topology of a recorded machine, and for each bus, link and switch the source of its bandwidth.
 
-    GPUs below one root port share a bus, unless measured copies say that they do not. A bus that is shared has the
-    bandwidth that copies to all its GPUs at once have together, a link that of its slower direction, a switch that of its
-    slowest pair. Without GPUs, each NUMA node is a device.
+    GPUs below one root port share a bus, unless measured copies show that they do not. The bandwidth of a shared bus is the
+    sum over simultaneous copies to all its GPUs; that of a link is its slower direction's, that of a switch its slowest
+    pair's. Without GPUs, each NUMA node is a device.
 
     Raises
     ------
     InputError
-        A GPU of which neither the name is known nor enough is recorded.
+        A GPU has an unknown name, and the recording has too little on it.
     """
     if not recording.gpus:
         cpus = load_topology(f"cpu{max(len(recording.numa_cores), 1)}")
@@ -146,7 +146,7 @@ def _peer_access(recording: Recording) -> bool:
 def _pcie(gpu: Gpu) -> float:
     if gpu.generation not in _LANE or gpu.width < 1:
         raise InputError(
-            f"GPU {gpu.address}: PCIe generation {gpu.generation} and width {gpu.width} make no bandwidth; "
+            f"GPU {gpu.address}: PCIe generation {gpu.generation} and width {gpu.width} give no bandwidth; "
             "write the topology by hand (docs/formats/topology.md)"
         )
     return round(_LANE[gpu.generation] * gpu.width * _COPIED, -8)

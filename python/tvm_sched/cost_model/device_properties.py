@@ -1,4 +1,4 @@
-"""Properties of devices that the learned cost model uses besides their rates: processors and cache."""
+"""Properties of devices that the learned cost model needs: rates, processors and cache."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..problem import Device
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """A device as the learned model sees it."""
+    """Properties of a device for the learned model."""
 
     name: str
-    """For people, and to group measurements."""
+    """Shown to people; it also groups measurements."""
     kind: str
     rates: Mapping[str, float]
-    """Floating-point operations a second by dtype; ``"float32"`` serves for dtypes not listed."""
+    """Floating-point operations a second by dtype; dtypes that are not listed have the rate of ``"float32"``."""
     bandwidth: float
     """Bytes a second."""
     processors: int
     """Streaming multiprocessors of a GPU, threads of a CPU device."""
     cache: float
-    """Bytes of the last level."""
+    """Bytes of the last-level cache."""
 
     def peak(self, dtype: str) -> float:
         """Return the floating-point operations a second; an unlisted 8- or 16-bit type has the rate of a 16-bit type."""
@@ -38,8 +38,8 @@ class DeviceProperties:
 def rate_of(rates: Mapping[str, float], dtype: str) -> float:
     """Return the operations a second of kernels that multiply a type; if not listed, that of ``"float32"``.
 
-    ``"tf32"`` is float32 with operands rounded for tensor cores: where it is not listed, half the rate of bfloat16, as in
-    NVIDIA's data sheets from Ampere on. GPUs without bfloat16 have no TF32 either.
+    ``"tf32"`` is float32 with operands rounded for tensor cores. If it is not listed, its rate is half that of bfloat16, as
+    in NVIDIA's data sheets since Ampere. GPUs without bfloat16 have no TF32 either.
     """
     if dtype == "tf32" and dtype not in rates and "bfloat16" in rates:
         return rates["bfloat16"] / 2
@@ -77,13 +77,13 @@ GPUS = {
         _gpu("RTX PRO 6000", 188, 128, 120, 504, 1597, 1008),
     )
 }
-"""GPUs that are known by their product's name."""
+"""Known GPUs by product name."""
 
 CPU_CACHE = 32e6
-"""Bytes of last-level cache that a CPU device is taken to have."""
+"""Assumed bytes of last-level cache of a CPU device."""
 _FLOPS_PER_PROCESSOR = {"cuda": 128 * 2 * 1.6e9, "cpu": 255e9}
-"""float32 operations a second of one multiprocessor since Ampere, and of a thread of oneDNN's: to guess how many of them a
-device has of which only rates are known."""
+"""float32 operations a second of one multiprocessor since Ampere, and of one of oneDNN's threads. They serve to guess the
+number of processors of a device of which only the rates are known."""
 
 
 def guess_processors(kind: str, rate: float) -> int:

@@ -13,9 +13,9 @@ from .roofline_model import roofline
 
 NAME = "occupancy"
 BY_LAUNCHES = (NAME, "contention")
-"""Cost models that look at what kernels take of a GPU."""
+"""Cost models that need the resources that kernels take on a GPU."""
 _LEAST = 1e-6
-"""Lower limit for the part of a resource that an operator uses."""
+"""Lower limit of the fraction of a resource that an operator uses."""
 
 
 def occupancy_share(device: Device, kernel: KernelResources) -> float:
@@ -49,21 +49,21 @@ def estimated_resources(graph: OpGraph) -> dict[str, KernelResources]:
 def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelResources] | None = None) -> Costs:
     """Return the roofline's latencies, and how long operators take together, by their use of three resources.
 
-    An operator that takes ``t`` alone uses of a device
+    An operator that takes ``t`` alone uses these fractions of a device:
 
     - *occupancy*: the part of the places for blocks that it takes (`occupancy_share`), all of it on a CPU;
     - *arithmetic*: ``flops / peak_flops / t``;
     - *bandwidth*: ``bytes / memory_bandwidth / t``.
 
-    Together they take the longest of them, or as long as one of the resources takes for all (`Concurrency` with
-    ``serial_share=0``); so launch overheads and small kernels overlap, and what fills the device does not. This is the
-    analytic model that Opara leaves for future work.
+    Operators together take as long as the longest of them, or as the busiest resource (`Concurrency` with
+    ``serial_share=0``). So launch overheads and small kernels overlap, but kernels that fill the device do not. Opara leaves
+    such an analytic model for future work.
 
     Parameters
     ----------
     kernels : mapping of str to KernelResources, optional
-        By operator. Default: the operator's `Demand`, of several launches the one that takes most places; where it has none,
-        `estimated_resources`.
+        Resources by operator. Default: those of the operator's `Demand` (of several launches the one with most
+        places), or `estimated_resources` if it has none.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def utilisation(
     ----------
     operator_ns : array of int64, shape (operators, devices)
     occupancy : array of float, shape (operators, devices)
-        Parts of the places for blocks, or of the threads.
+        Fractions of the places for blocks, or of the threads.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The cost models `learned` and `measured`: predictions as `Costs`."""
+"""The cost models `learned` and `measured`, which convert predictions to `Costs`."""
 
 from __future__ import annotations
 
@@ -62,8 +62,12 @@ def costs_of_profile(graph: OpGraph, topology: Topology, profile: Profile, sourc
     Raises
     ------
     InputError
-        No operator of the graph is in the profile, or no device is of its kind. A profile of another machine or
-        version warns (`CostWarning`), and so do operators that it does not have.
+        No operator of the graph is in the profile, or no device is of its kind.
+
+    Warns
+    -----
+    CostWarning
+        The profile is of another machine or version, or lacks operators.
     """
     rows = {row.signature: row for row in profile.kernels if row.seconds > 0}
     names = signatures(graph)
@@ -79,7 +83,7 @@ def costs_of_profile(graph: OpGraph, topology: Topology, profile: Profile, sourc
             f"{', '.join(dict.fromkeys(_describe_device(properties(d)) for d in topology.devices))}"
         )
     for difference in profile.differences():
-        warnings.warn(f"{source}: {difference}; measure again for times to trust", CostWarning, stacklevel=2)
+        warnings.warn(f"{source}: {difference}; measure again for reliable times", CostWarning, stacklevel=2)
     if missing:
         operators = dict(
             zip(reversed(names), (o.name for o in reversed(graph.operators)), strict=True)
@@ -135,13 +139,13 @@ def costs_of(
 ) -> Costs:
     """Return the costs of a graph by a function that predicts operators on a device.
 
-    A launch takes the topology's overhead besides, except on CPUs, whose measured times hold all of it. With direct host
-    access an operator takes no less than the bus for its host tensors.
+    The topology's launch overhead is added, except on CPUs, whose measured times contain it. With direct host access an
+    operator takes at least as long as the bus for its host tensors.
 
     Parameters
     ----------
     exact : mapping of str to (signatures, measurements), optional
-        Of devices by name: what was measured there takes the place of predictions.
+        Measurements that replace predictions, by name of the device.
     """
     distinct, position = _distinct(describe(graph))
     shape = (len(graph.operators), len(topology.devices))
@@ -213,7 +217,7 @@ def _without_name(device: Device) -> Device:
 
 
 class _Frozen(dict[str, float]):
-    """Rates that can be part of a key."""
+    """Rates as a hashable part of a key."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(sorted(self.items())))

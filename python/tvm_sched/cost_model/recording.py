@@ -1,4 +1,4 @@
-"""Record the hardware information of a machine (sysfs, NVML) in a plain document, to make its topology anywhere."""
+"""Record the hardware of a machine (sysfs, NVML) in a document from which its topology can be made anywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .copies import Bandwidths
 
 FORMAT, VERSION = "tvm_sched.recording", 1
 SWITCH = "switch"
-"""Where links go that do not go to a GPU."""
+"""Target of links that do not lead to a GPU."""
 
 
 class NvLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,21 +34,21 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: str
     """PCI address, such as ``"0000:17:00.0"``."""
     path: tuple[str, ...]
-    """PCI addresses on the way to it, from the root port."""
+    """PCI addresses of its path, from the root port."""
     memory: int
     """Bytes."""
     generation: int
     width: int
-    """Of its PCIe link."""
+    """Generation and lanes of its PCIe link."""
     capability: str = ""
-    """Such as ``"9.0"``; empty where it is not known."""
+    """Compute capability such as ``"9.0"``; empty if unknown."""
     cores: int = 0
     clock_mhz: int = 0
     memory_clock_mhz: int = 0
     memory_bits: int = 0
-    """For chips that are not known by name; 0 where they are not known."""
+    """Figures for chips that are not known by name; 0 if unknown."""
     numa: int = -1
-    """Node; -1 where there is none."""
+    """NUMA node; -1 if there is none."""
     links: tuple[NvLink, ...] = ()
 
 
@@ -64,9 +64,9 @@ class Recording(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """Bytes of host memory."""
     gpus: tuple[Gpu, ...] = ()
     source: str = ""
-    """Where it is from."""
+    """Source of the information."""
     bandwidths: Bandwidths | None = None
-    """Where copies were measured."""
+    """Bandwidths, if copies were measured."""
 
 
 def record(root: str | os.PathLike[str] = "/", nvml: Any = None) -> Recording:
@@ -75,10 +75,10 @@ def record(root: str | os.PathLike[str] = "/", nvml: Any = None) -> Recording:
     Parameters
     ----------
     root : path
-        Where ``proc`` and ``sys`` are.
+        Directory with ``proc`` and ``sys``.
     nvml : module, optional
-        ``pynvml`` or what speaks like it; looked for where it is not given. Without it a GPU's name, memory and NVLinks
-        are not known, and GPUs whose name is not known cannot be described.
+        ``pynvml`` or a module with its interface; default: pynvml if it is installed. Without it a GPU's name, memory and
+        NVLinks may be unknown, and GPUs with unknown names cannot be described.
     """
     base = Path(root)
     nodes = sorted(base.glob("sys/devices/system/node/node[0-9]*"))

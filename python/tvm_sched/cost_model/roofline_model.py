@@ -23,7 +23,7 @@ class SlowKernel:
     operator: str
     """The first operator of the model that it computes."""
     microseconds: float | None
-    """Measured, where the costs are."""
+    """Measured time, if the costs are measured."""
     reason: str
 
 
@@ -34,17 +34,17 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
 
         launch_overhead + max(flops / peak_flops, bytes / memory_bandwidth)
 
-    ``bytes`` counts each distinct input and each output once; ``peak_flops`` is the device's for the dtype of the first
-    output, and for ``float32`` where it lists no such dtype. With direct host access the bytes of graph inputs and
-    parameters go over the device's bus instead, in the time that ``docs/model.md`` calls ``host_read``::
+    ``bytes`` counts each distinct input and each output once. ``peak_flops`` is the device's rate for the dtype of the first
+    output, or for ``float32`` if that dtype is not listed. With direct host access the bytes of graph inputs and parameters
+    go over the device's bus, in the time that ``docs/model.md`` calls ``host_read``::
 
         launch_overhead + max(flops / peak_flops, other bytes / memory_bandwidth, host_read)
 
-    Times are rounded up to nanoseconds, so the second is never below ``host_read``. Direct host access is `FORBIDDEN`
-    for operators that read no input or parameter, and on devices that share host memory and so need none.
+    Times are rounded up to nanoseconds, so this time is never below ``host_read``. Direct host access is `FORBIDDEN`
+    for operators that read no input or parameter, and on devices that share host memory and do not need it.
 
-    The model knows no cache, no occupancy and no kernel's quality. Of a table a lookup reads the rows that it takes where
-    the graph says so (``read_bytes``), otherwise all of it.
+    The model does not consider caches, occupancy or the quality of kernels. A lookup reads only the rows of its table that
+    the graph states (``read_bytes``), otherwise the whole table.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Signatures: a line of text by which equal kernel calls share a measurement, and that can be parsed back into an operator.
+"""Signatures: one line of text for equal kernel calls, which share a measurement; it can be parsed into an operator.
 
 ``onednn.matmul_bias|2049000|a float32[1,1024];p float32[1024,1000];p float32[1000]|float32[1,1000]``: kind,
 floating-point operations, inputs (a for activations and inputs, p for parameters), outputs.
@@ -44,7 +44,7 @@ def graph_of(texts: Sequence[str]) -> OpGraph:
     Raises
     ------
     InputError
-        A text that is no signature.
+        A text is not a signature.
     """
     operators, tensors = [], []
     for position, text in enumerate(texts):

@@ -22,7 +22,7 @@ def read_samples(
     Parameters
     ----------
     profiles : sequence of path
-        What `tvm-sched profile` wrote.
+        Files of `tvm-sched profile`.
     published : bool
         Whether to read the package aiconfigurator-core.
     vidur : path, optional
@@ -31,7 +31,7 @@ def read_samples(
     Raises
     ------
     InputError
-        A source that is missing or wrong, or no source at all.
+        A source is missing or wrong, or there is no source.
     """
     parts: list[Samples] = []
     about: dict[str, str] = {}

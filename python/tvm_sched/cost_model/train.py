@@ -26,10 +26,11 @@ from .learned_model import (
 Rows = npt.NDArray[np.int64]
 FOLDS = 5
 MOST_SAMPLES = {"cuda": 20_000, "cpu": 20_000}
-"""Samples of each device, family and dtype that are taken: more make training slower and little better."""
+"""Largest numbers of samples of each device, family and dtype; more make training slower and hardly better."""
 _FEW_ROWS = 60_000
 ROUNDS = {"cuda": 150, "cpu": 300}
-"""Trees. For GPUs 250 would err 0.1 to 0.4 points less on shapes held out, and take two thirds longer to predict."""
+"""Numbers of trees. For GPUs, 250 would err 0.1 to 0.4 percentage points less on held-out shapes, but predict two thirds
+slower."""
 _TREES: dict[str, dict[str, Any]] = {
     "cuda": {"max_leaves": 96, "learning_rate": 0.15, "min_child_weight": 5},
     "cpu": {"max_leaves": 24, "learning_rate": 0.08, "min_child_weight": 2, "colsample_bynode": 0.4},
@@ -51,11 +52,11 @@ def train(
     Parameters
     ----------
     seed : int
-        Of the choice of samples, of the folds and of the trees.
+        Seed of the choice of samples, of the folds and of the trees.
     progress : callable, optional
-        Called with what is being done, how many parts are done and how many there are.
+        Called with the current step, and the numbers of finished and of all steps.
     about : dict of str to str, optional
-        Kept in the model.
+        Stored in the model.
     rounds : int, optional
         Trees; default `ROUNDS` of the kind of devices.
 
@@ -75,8 +76,8 @@ def train(
 def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Trees:
     """Train the trees alone, without intervals.
 
-    They look at columns that differ from sample to sample. Where some of these tell devices apart, every sample stands
-    there twice, once without them: so the trees serve devices of which they have seen nothing, too.
+    They use the columns that differ between samples. If some of these identify devices, every sample is used twice, once
+    without them, so that the trees also predict for unknown devices.
     """
     import xgboost
 
@@ -103,7 +104,7 @@ def errors(trees: Trees, samples: Samples, known: bool) -> Floats:
 
 
 def subsample(samples: Samples, seed: int, most: int) -> Samples:
-    """Draw at most ``most`` samples of each device, family and dtype; a quarter of them except for wide products."""
+    """Draw at most ``most`` samples of each device, family and dtype; a quarter of that except for products above 8 bits."""
     rng = np.random.default_rng(seed)
     names = np.array([device.name for device in samples.devices])[samples.device]
     cell = np.char.add(np.char.add(names, samples.work.family.astype(np.str_)), samples.work.dtype)
@@ -142,9 +143,9 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
     few = subsample(samples, seed, MOST_SAMPLES[kind] // (6 if kind == "cuda" else 1))  # intervals need no more
     steps = FOLDS + 2
     known, unknown = np.zeros(len(few)), np.zeros(len(few))
-    for n, (rest, held) in enumerate(folds(few, seed)):
+    for n, (kept, held) in enumerate(folds(few, seed)):
         report(f"{kind}, held-out fold {n + 1}", n, steps)
-        known[held] = errors(fit(few.take(rest), kind, seed, rounds), few.take(held), known=True)
+        known[held] = errors(fit(few.take(kept), kind, seed, rounds), few.take(held), known=True)
     report(f"{kind}, held-out devices", FOLDS, steps)
     left_out = chip_groups(few.devices)[few.device]
     names = np.unique(left_out)
@@ -152,7 +153,7 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
         for name in names:
             held = left_out == name
             unknown[held] = errors(fit(few.take(~held), kind, seed, rounds), few.take(held), known=False)
-    else:  # of other devices of this kind nothing is known: twice the error is a guess, and docs/cost_model.md says so
+    else:  # one device says nothing of others: twice its error is a guess (docs/cost_model.md)
         unknown = 2 * known
     report(f"{kind}, all samples", FOLDS + 1, steps)
     chosen = subsample(samples, seed, MOST_SAMPLES[kind])

@@ -1,4 +1,4 @@
-"""Uncertainty of a schedule's latency from the errors of operator latencies, and which measurements would reduce it most."""
+"""Uncertainty of a schedule's latency by errors of operator latencies, and which measurements would reduce it most."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..schedule import Schedule, evaluate
 from .features import family_of
 from .signature import signatures
 
-_DEVIATIONS = 1.6448536  # of a normal distribution: 90 % of it lie within this many to either side
+_DEVIATIONS = 1.6448536  # standard deviations to either side that contain 90 % of a normal distribution
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Useful:
     """A kernel whose measurement would make the latency of a schedule more certain."""
 
     signature: str
-    """Of the kernel, see `signatures`."""
+    """Signature of the kernel, see `signatures`."""
     device: str
     """Model of the device."""
     operators: tuple[str, ...]
-    """Operators of the schedule that are this kernel."""
+    """Operators of the schedule that this kernel computes."""
     uncertain_ns: int
-    """Width of the interval of all of them together."""
+    """Sum of the widths of their intervals."""
     far: bool
-    """Whether it is far from all that was measured."""
+    """Whether it is far from all measured kernels."""
 
 
 def sample_latencies(
@@ -43,17 +43,17 @@ def sample_latencies(
 ) -> npt.NDArray[np.int64]:
     """Sample the latency of a schedule, in nanoseconds, with operator times drawn from their intervals.
 
-    They are means over the requests of the workload, by default those of the schedule's certificate.
+    Latencies are means over the requests of the workload, by default those of the schedule's certificate.
 
-    Errors are drawn once for each kernel on each model of device, so equal kernels err alike; a part of the error is
-    common to all kernels of a family there (`Uncertainty.shared`), so that errors do not just cancel out. What operators
-    take together is drawn from its own interval (`Concurrency.interval`), once for all sets; measured pairs get longer with
-    their operators.
+    One error is drawn for each kernel on each model of device, so equal kernels have equal errors. A part of the error is
+    common to all kernels of a family (`Uncertainty.shared`), so that errors do not cancel out. A factor on the times of
+    operators that run together is drawn from its own interval (`Concurrency.interval`), once for all sets. Measured pairs
+    scale with their operators.
 
     Raises
     ------
     InputError
-        The problem's costs have no estimate of their errors.
+        The problem's costs do not estimate their errors.
     """
     costs = problem.costs
     intervals, together = costs.uncertainty, costs.concurrency

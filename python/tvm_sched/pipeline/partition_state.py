@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..cores import cores
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import report_progress
 from ..search_budget import Budget, Incumbent
 from .neighbourhoods import improve_neighbours
 from .partitioner_registry import PROVED
-from .slicegraph import cores, cut
+from .slicegraph import cut
 
 FEW_IDEALS = 20_000
 """Largest number of ideals for the program over ideals, which takes a fraction of a second."""

@@ -128,7 +128,7 @@ def read_topology(path: str | os.PathLike[str]) -> Topology:
 
 
 def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
-    """Read and check the text of a topology file; nothing is returned unless all of it is right."""
+    """Read and check the text of a topology file; any error refuses the whole file."""
     body = parse_toml(text, FORMAT, VERSION, _TopologyBody, where)
     reader = _Reader(where)
     try:
@@ -147,7 +147,7 @@ def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
 
 
 class _Reader:
-    """Makes the parts of a `Topology` of the records of a file; errors name the file and the place in it."""
+    """Reader of a file's records as parts of a `Topology`; errors name the file and the place in it."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -215,7 +215,7 @@ class _Reader:
         if bool(group.devices) == bool(group.pairs):
             raise self.fail(place, "give `devices` (two names) or `pairs` (a list of two names each)")
         if (group.bandwidth is None) == (group.bandwidth_per_way is None):
-            raise self.fail(place, "give one of `bandwidth` (all ways together) and `bandwidth_per_way`")
+            raise self.fail(place, "give one of `bandwidth` (all `ways` together) and `bandwidth_per_way`")
         if group.ways < 1:
             raise TopologyError(f"`{place}.ways` is {group.ways}; it must be 1 or more")
         if group.bandwidth is not None:
@@ -238,7 +238,7 @@ class _Reader:
 
 
 def write_topology(path: str | os.PathLike[str], topology: Topology, comments: Mapping[str, str] | None = None) -> None:
-    """Write a topology file that `read_topology` reads back as the very same topology; see `format_topology`."""
+    """Write a topology file that `read_topology` reads as an equal topology; see `format_topology`."""
     write_atomically(path, format_topology(topology, comments).encode())
 
 
@@ -248,7 +248,7 @@ def format_topology(topology: Topology, comments: Mapping[str, str] | None = Non
     Parameters
     ----------
     comments : mapping of str to str, optional
-        What to say, in a line, of buses and switches by their name, and of links by their devices' (``"gpu0-gpu1"``).
+        One line of comment for a bus or switch, by its name, and for a link, by its devices (``"gpu0-gpu1"``).
     """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": topology.name, "source": topology.source}
     head |= {"host_memory": format_quantity(topology.host_memory, "bytes"), "peer_access": topology.peer_access}
@@ -287,5 +287,5 @@ def _fields(record: msgspec.Struct, *without: str) -> dict[str, Any]:
 
 
 def _groups(records: tuple[Any, ...], *apart: str) -> list[list[Any]]:
-    """Yield runs of neighbours that are equal except for the fields ``apart``."""
+    """Group neighbours that are equal except for the fields ``apart``."""
     return neighbours(records, lambda record: _fields(record, *apart))

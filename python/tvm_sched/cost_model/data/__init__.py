@@ -1,4 +1,4 @@
-"""Training data: published latencies, read where they are installed, and latencies measured on this machine."""
+"""Training data: published latencies from installed packages, and latencies measured on this machine."""
 
 from .samples import Samples
 

@@ -1,9 +1,8 @@
 """Measured matrix products and attention of NVIDIA GPUs, from the PyPI package ``aiconfigurator-core`` (Apache-2.0).
 
-The package is an optional dependency (extra ``data``) and is read where it is installed; nothing of it is copied. Its
-tables hold milliseconds for each framework (TensorRT-LLM, vLLM, SGLang) and version. The frameworks call the same
-libraries for a matrix product and still differ by 1 to 8 percent in the median: a sample is the median over the
-frameworks' newest versions.
+The package is an optional dependency (extra ``data``); nothing of it is copied. Its tables hold milliseconds for each
+framework (TensorRT-LLM, vLLM, SGLang) and version. The frameworks call the same libraries for a matrix product, but their
+times differ by 1 to 8 percent in the median. So a sample is the median over the frameworks' newest versions.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SYSTEMS = {
     "a100_sxm": "A100", "h100_sxm": "H100", "h200_sxm": "H200", "l40s": "L40S", "b200_sxm": "B200", "gb200": "GB200",
     "b300_sxm": "B300", "gb300": "GB300", "rtx_pro_6000_server": "RTX PRO 6000",
 }  # fmt: skip
-"""The package's systems with NVIDIA GPUs, and our names of them."""
+"""The package's systems with NVIDIA GPUs, and the names of these GPUs."""
 DTYPES = {"bfloat16": ("bfloat16", 16), "fp8": ("float8_e4m3fn", 8)}
 FRAMEWORKS = ("vllm", "trtllm", "sglang")
 
@@ -102,7 +101,7 @@ def attention(
     head: npt.NDArray[np.float64],
 ) -> KernelWork:
     """Describe causal attention in bfloat16 of the last ``queries`` of ``keys`` positions, ``pairs`` key-value heads."""
-    seen = np.where(queries > 1, (2 * keys - queries + 1) / 2, keys)  # keys that a query looks at, in the mean
+    seen = np.where(queries > 1, (2 * keys - queries + 1) / 2, keys)  # mean number of keys for a query
     flops = 4 * batch * heads * queries * seen * head
     outputs = 2 * batch * heads * queries * head
     return KernelWork.of(

@@ -27,8 +27,7 @@ class Samples:
     device: npt.NDArray[np.int64]
     """Position in ``devices``."""
     group: npt.NDArray[np.str_]
-    """What is held out together when accuracy is measured: the weights' shape, or the model that a kernel comes from.
-    """
+    """Groups that cross-validation holds out together: by the weights' shape, or by the model of the kernel."""
 
     def __post_init__(self) -> None:
         bad = ~(np.isfinite(self.seconds) & (self.seconds > 0))
@@ -65,7 +64,7 @@ class Samples:
         Raises
         ------
         InputError
-            There is not one measurement.
+            There are no measurements.
         """
         parts = [part for part in parts if len(part)]
         if not parts:

@@ -1,7 +1,7 @@
 """Measured operators of Llama-like layers on A40, A100 and H100, from microsoft/vidur (MIT licence).
 
-A folder holds ``<gpu>/<organisation>/<model>/mlp.csv``: milliseconds of each operator of a layer in float16, by number of
-tokens and by how many GPUs share the layer (tensor parallelism divides the dimension that is shared).
+A folder holds ``<gpu>/<organisation>/<model>/mlp.csv``: milliseconds of each operator of a layer in float16, by the number
+of tokens and of GPUs. Tensor parallelism divides one dimension of the layer among the GPUs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The integer program for latency of Tarnawski et al. (NeurIPS 2020), a function for each group of constraints."""
+"""The integer program of Tarnawski et al. (NeurIPS 2020) for latency: a function for each group of constraints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..common.milp import contiguous
 from .instance import Instance
 
 SPAN = 1000.0
-"""Length of the longest time on the program's own clock, so that the solver's tolerances mean the same everywhere."""
+"""Longest time on the program's own clock. It scales all instances alike, so the solver's tolerances mean the same."""
 
 
 @dataclass
@@ -25,8 +25,8 @@ class Variables:
     leads: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
     come_in: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
     go_out: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
-    """Whether one gets from the operator to the subgraph; whether its result is taken into, or put out of it.
-    Fractions, since whole values do as well where ``within`` is whole."""
+    """Whether a path leads from the operator to the subgraph; whether the subgraph receives, or sends, its result. They may
+    be fractional, because with integer ``within`` integer values are as good."""
     start: dict[int, mathopt.Variable] = field(default_factory=dict)
     end: dict[int, mathopt.Variable] = field(default_factory=dict)
     ready: dict[int, mathopt.Variable] = field(default_factory=dict)

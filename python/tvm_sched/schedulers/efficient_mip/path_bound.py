@@ -1,4 +1,4 @@
-"""A lower bound for placements: the cheapest way to cut a path into stretches, each on one accelerator."""
+"""A lower bound for placements: the cheapest cut of a path into stretches, each on one accelerator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 from .instance import Instance
 
 SHARES = (0.0, 0.3, 1.0, 3.0, 100.0)
-"""Weights of memory against time, as parts of their sums, by which paths are chosen."""
+"""Weights of memory relative to time, each as a fraction of its sum, in the length by which paths are chosen."""
 
 
 def lower_bound(instance: Instance) -> float:
@@ -77,7 +77,7 @@ def _cheapest_cut(instance: Instance, path: Sequence[int], inside: tuple[list[in
 
 
 _ROUNDING = 1e-9
-"""By which sums of sizes in another order may be above a capacity that they keep to."""
+"""Relative rounding error of a sum of sizes, which may lift it above the capacity."""
 
 
 def _members(bits: int) -> Iterator[int]:

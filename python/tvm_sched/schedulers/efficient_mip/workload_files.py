@@ -1,4 +1,4 @@
-"""Workloads in the format of the repository of Tarnawski et al. (msr-fiddle/dnn-partitioning), latency minimisation."""
+"""Read workloads for latency minimisation in the format of Tarnawski et al. (msr-fiddle/dnn-partitioning)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_workload(path: str | os.PathLike[str], q: int = 1) -> Instance:
     Parameters
     ----------
     q : int
-        Contiguous subgraphs of an accelerator; the file does not say.
+        Contiguous subgraphs of an accelerator, which the file does not contain.
 
     Raises
     ------
