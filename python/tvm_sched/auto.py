@@ -1,4 +1,4 @@
-"""What `tvm-sched auto` does: plans for the machine it runs on, and runs of two of them, or of ONNX Runtime, in turns."""
+"""The work of `tvm-sched auto`: plans for this machine, and alternating runs of two artifacts, or with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Plan:
     """A compilation to try."""
 
     name: str
-    """For people."""
+    """Name to show."""
     options: CompileOptions
 
 
 def plans_for(recorded: Recording) -> tuple[str, list[Plan]]:
     """Return the name of a machine and what to compile for it: first one device, then all of them.
 
-    GPUs are used if there are any and nvcc is there to compile for them; otherwise the cores of the processor.
+    It uses the GPUs, if there are any and nvcc can compile for them, otherwise the cores of the processor.
     """
     if recorded.gpus and has_nvcc():
         machine = to_topology(recorded)
@@ -60,7 +60,7 @@ def plans_for(recorded: Recording) -> tuple[str, list[Plan]]:
 
 
 def against(module: ScheduledModule, name: str, rival: ScheduledModule) -> Rival:
-    """Run two artifacts of a model in turns."""
+    """Compare two artifacts of a model by alternating runs."""
     ours = Runner(module)
     comparison = compare(Runner(rival), ours, _seconds(ours))
     return Rival(name=name, seconds=comparison.first, ours=comparison.second, quiet=comparison.quiet)
@@ -89,7 +89,7 @@ def why_not_onnxruntime(model: Path, module: ScheduledModule) -> str:
 
 
 def against_onnxruntime(model: Path, module: ScheduledModule, constants: Mapping[str, Any]) -> Rival:
-    """Run an artifact and ONNX Runtime in turns, on as many threads, and compare their outputs.
+    """Compare an artifact with ONNX Runtime by alternating runs on as many threads; compare their outputs, too.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Find the preset files that come with the package by name."""
+"""Find the package's preset files by name."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def neither_preset_nor_file(
     what : str
         The kind of the name, such as ``"topology"``.
     others : str
-        What else may be named, for the end of the list of presets.
+        Other allowed names, to end the list of presets.
     like : str
-        More names, apart by blanks, that may have been meant and are not listed.
+        Further names, separated by blanks, that the error may suggest but does not list.
     """
     names = list(presets)
     hint = did_you_mean(name, [*names, *like.split()]) or "."

@@ -1,4 +1,4 @@
-"""Read what is resident from texts: ``0.5``, ``weight,bias``, ``@names.txt``, ``0:1,1:9``."""
+"""Parse resident parameters: ``0.5``, ``weight,bias``, ``@names.txt``, ``0:1,1:9``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def resident_of(text: str | None) -> float | list[str] | None:
     Raises
     ------
     InputError
-        It is a part outside of 0 to 1, a file that cannot be read, or names nothing.
+        A part is outside of 0 to 1, a file cannot be read, or a name is empty.
     """
     if text is None:
         return None
@@ -49,7 +49,9 @@ def parse_requests(text: str) -> Requests:
         try:
             weighted.append((resident, float(weight)))
         except ValueError:
-            raise InputError(f"--resident {text}: the weight {weight} is no number; expected such as 0:1,1:9") from None
+            raise InputError(
+                f"--resident {text}: the weight {weight} is not a number; expected such as 0:1,1:9"
+            ) from None
     return weighted
 
 

@@ -1,6 +1,6 @@
-"""The command ``tvm-sched-run``: run an artifact where only the runtime's distribution is installed.
+"""The command ``tvm-sched-run``: run an artifact with the runtime's distribution alone.
 
-``tvm-sched run`` does the same with plan, timeline and trace beside it.
+``tvm-sched run`` also shows plan, timeline and trace.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def exit_status(run: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return _INTERRUPTED
-    except BrokenPipeError:  # as by `| head`; nor can Python write what it still holds
+    except BrokenPipeError:  # as by `| head`; Python could not flush its buffer either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILURE
     return 0

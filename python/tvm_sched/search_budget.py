@@ -133,7 +133,7 @@ def budget_of(time_limit: float | None, work: float | None, default: float, shar
     Parameters
     ----------
     time_limit : float or None
-        Seconds by the clock; None: ``default``, or no limit where ``work`` is given.
+        Seconds by the clock; None: ``default``, or no limit with ``work``.
     work : float or None
         Seconds of work on an idle core; None: a ``share`` of the time limit, so that the clock seldom decides.
 

@@ -21,7 +21,7 @@ class SqliteFile:
     """A file with tables."""
 
     path: Path
-    """Made with its folder when it is first used."""
+    """Path of the file; the first use creates it and its folder."""
     schema: str
     """``create table if not exists ...``, one statement."""
     what: str
@@ -59,7 +59,7 @@ class SqliteFile:
                     raise
                 aside = self._put_aside()
                 warnings.warn(
-                    f"{self.path}: {self.what} is damaged ({error}); it is {aside.name} now, and a new one is made",
+                    f"{self.path}: {self.what} is damaged ({error}); it is {aside.name} now, and a new one is created",
                     self.warning,
                     stacklevel=3,
                 )

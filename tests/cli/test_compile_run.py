@@ -189,4 +189,4 @@ def test_a_model_that_computes_nothing(run, tmp_path):
 
 def test_places_that_refuse_files(fails, model_file, artifact):
     assert "cannot be written" in fails(2, "compile", model_file, "-t", "cpu1", "-s", "single", "-o", "/proc/m.so")
-    assert "cannot be made" in fails(2, "run", artifact[0], "--repeat", 1, "-o", "/proc/outputs")
+    assert "cannot be created" in fails(2, "run", artifact[0], "--repeat", 1, "-o", "/proc/outputs")

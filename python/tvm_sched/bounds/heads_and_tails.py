@@ -1,4 +1,4 @@
-"""Least time of a set of operators with given heads and tails (``docs/proofs/device_work.md``)."""
+"""Least time of a set of operators with heads and tails (``docs/proofs/device_work.md``)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Side(NamedTuple):
 
 
 class DeviceTime(NamedTuple):
-    """A time that devices need, and the operators (positions in the given arrays) that need it."""
+    """A time that devices need, and the operators (positions in the arrays) that need it."""
 
     ns: float
     operators: npt.NDArray[np.int64]

@@ -126,8 +126,8 @@ class TextOptions:
         ),
     ] = None
 
-    def given(self) -> dict[str, Any] | None:
-        """Return the fields of `GenerationOptions` that are given; None without --generate."""
+    def generation_options(self) -> dict[str, Any] | None:
+        """Return the fields of `GenerationOptions` that the user set; None without --generate."""
         names = ("context", "sequences", "pieces", "weights")
         fields = {name: value for name in names if (value := getattr(self, name)) is not None}
         if not self.generate:
@@ -184,7 +184,7 @@ def compile_model(
     output = files.output
     if (output.suffix == ".txt") != (stop_after is not None):
         raise InputError(f"-o {output}: an artifact is a file .so, and the module of --stop-after a file .txt")
-    sets, constants, generation = shapes.sets(), shapes.constants(), text.given()
+    sets, constants, generation = shapes.sets(), shapes.constants(), text.generation_options()
     if generation is not None:
         _check_generation(model, sets or constants or settings.get("states") or stop_after)
     from ..relax.compiled_results import compilation_key, keep, restore

@@ -85,7 +85,7 @@ def store_all(out: Output, problems: tuple[Problem, ...], schedules: tuple[Sched
         try:
             own.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"--evidence {own}: cannot be made ({error.strerror})") from None
+            raise InputError(f"--evidence {own}: cannot be created ({error.strerror})") from None
         problem.save(own / "problem.json")
         schedule.save(own / "schedule.json")
         store_evidence(out, problem, own / "evidence.json")

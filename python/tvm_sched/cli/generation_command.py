@@ -111,7 +111,7 @@ def _phases(out: Output, sources: list[Path], topology: str | None, options: Sou
     if len(sources) != 2:
         raise InputError(
             "generation takes a language model by name or config.json, or two problem files, the prefill's and the decode's "
-            f"(`tvm-sched problem`); {len(sources)} given: {', '.join(map(str, sources))}"
+            f"(`tvm-sched problem`); {len(sources)} are there: {', '.join(map(str, sources))}"
         )
     first, second = (load_problem(out, [source], topology, options) for source in sources)
     return first, second

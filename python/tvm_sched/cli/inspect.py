@@ -33,10 +33,9 @@ def inspect(
         typer.Option(help="cuda: also look whether GPUs have a kernel for each operator, and which run on one thread."),
     ] = "cpu",
 ) -> None:
-    """Say what a model takes, gives and is made of, and what would be refused, without compiling it.
+    """Describe inputs, outputs and operators of a model, and what would be refused, without compiling it.
 
-    Where dimensions are open, only its operators are looked up; with --shape or --constant it is imported as `compile`
-    would.
+    If dimensions are open, only its operators are looked up; with --shape or --constant it is imported as by `compile`.
 
     $ tvm-sched inspect model.onnx
     $ tvm-sched inspect bert.onnx --shape batch=1 --shape tokens=128 --json

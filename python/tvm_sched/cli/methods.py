@@ -42,7 +42,7 @@ class MethodOptions:
         return {**self.limits(method, out), **parse_options(self.option)}
 
     def limits(self, method: Method[Any], out: Output | None = None) -> dict[str, Any]:
-        """Return ``--time-limit`` and ``--seed`` if they are given and the method has them.
+        """Return ``--time-limit`` and ``--seed`` if they are set and the method has them.
 
         The time limit is that of the whole run: ``total_time_limit`` if the method also has one for each submodel.
         """

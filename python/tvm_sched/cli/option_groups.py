@@ -85,7 +85,7 @@ def _option(name: str, hint: Any, texts: Mapping[str, tuple[str, str]]) -> Any:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a command: those that typer parses, and the groups made of them."""
+    """The parameters of a command: the options that typer parses, and the groups of them."""
 
     listed: tuple[Parameter, ...]
     """Options and arguments in the order of the function's parameters, a group replaced by its fields; the parameters

@@ -169,7 +169,7 @@ def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
 
     if len(sources) > 1 or is_problem(sources[0]) or decoder_config(sources[0]) is not None:
         raise InputError(
-            "--artifact compiles one model file with its weights; problem files and language models given by name or "
+            "--artifact compiles one model file with its weights; problem files and language models by name or "
             "config.json have none"
         )
 
@@ -221,13 +221,13 @@ def run_artifact(
     with interruptible(out), out.step(f"Running {repeat} batches"):
         if warm_up:
             ready.run([batch] * warm_up)
-        results, ran = ready.trace([batch] * repeat)
+        results, measured = ready.trace([batch] * repeat)
     outputs = results[-1].value()
     values.save(out, outputs)
     predicted = ready.predict(repeat)
-    store_trace(out, trace, [predicted.timeline, ran.timeline])
+    store_trace(out, trace, [predicted.timeline, measured.timeline])
     summary = PipelineRunSummary(
-        source=ran.timeline.source, batches=repeat, steady_ns=ran.steady_ns, predicted_ns=predicted.steady_ns,
+        source=measured.timeline.source, batches=repeat, steady_ns=measured.steady_ns, predicted_ns=predicted.steady_ns,
         outputs=OutputType.of_all(outputs),
     )  # fmt: skip
     out.show(summary.table(ready.problem.graph.name, len(ready.stages)))
@@ -253,7 +253,7 @@ def _partition_graph(
     Raises
     ------
     InputError
-        One of these options or a second file is given, or the number of stages is missing.
+        The command has one of these options or a second file, or the number of stages is missing.
     """
     path = sources[0]
     if len(sources) > 1:

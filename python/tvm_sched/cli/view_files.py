@@ -44,7 +44,7 @@ def store_trace(
     problem: Problem | None = None,
     schedule: Schedule | None = None,
 ) -> None:
-    """Write the trace of some timelines if ``path`` is given."""
+    """Write the trace of some timelines, if ``path`` is set."""
     if path:
         from ..report.trace import write_trace
 

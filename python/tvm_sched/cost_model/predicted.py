@@ -43,7 +43,7 @@ def measured(graph: OpGraph, topology: Topology) -> Costs:
     if others:
         raise InputError(
             f"the cost model 'measured': topology {topology.name!r} has {', '.join(others)}, which the database of "
-            "this machine's CPU kernels does not cover; give a profile made on such a machine, or use 'learned'"
+            "this machine's CPU kernels does not cover; give a profile measured on such a machine, or use 'learned'"
         )
     threads = max(machine.cores // len(topology.devices), 1)
     known = Database().read(machine, database_key(threads))

@@ -41,7 +41,7 @@ def open_artifact(path: Path, parameters: Path | None) -> tuple[ScheduledModule 
     found_differences = differences(info)
     checks += [Check("artifact", "machine", "warning", difference) for difference in found_differences]
     if not found_differences:
-        checks.append(Check("artifact", "machine", "ok", "this machine is like what it was made for"))
+        checks.append(Check("artifact", "machine", "ok", "this machine is like the one that it was compiled for"))
     return module, checks
 
 

@@ -30,7 +30,7 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All checks, in the order in which they were made; ``healthy``: none failed."""
+    """All checks in their order; ``healthy``: none failed."""
 
     healthy: bool
     checks: tuple[Check, ...]

@@ -21,8 +21,8 @@ _TOLERATED = 0.25
 _ROUTES = {
     "from_host": "from the host",
     "to_host": "to the host",
-    "from_host_both": "from the host, both ways at once",
-    "to_host_both": "to the host, both ways at once",
+    "from_host_both": "from the host, both directions at once",
+    "to_host_both": "to the host, both directions at once",
     "within": "within",
 }
 """What the rates of `tvm_sched.cuda_copy_rates` are of."""
@@ -98,7 +98,7 @@ def _peers(peers: list[list[bool]]) -> Check:
     apart = any("." in row for row in rows)
     text = f"access each other's memory (a row for each GPU): {' '.join(rows)}"
     if apart:
-        text += "; copies between the others take the way through the host's memory"
+        text += "; copies between the others go through the host's memory"
     return Check("gpu", "peers", "ok", text, {"matrix": peers})
 
 

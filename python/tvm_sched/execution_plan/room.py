@@ -42,12 +42,12 @@ def wait_for_room(problem: Problem, at: ScheduleIndex, kernels: list[Step]) -> N
         over.append(known)
         if step.device not in staged:
             continue
-        rest: dict[str, list[int]] = {}
+        unfinished: dict[str, list[int]] = {}
         for other in launched.get(step.device, ()):
             same_stage = at.stage[k] and at.stage[other] == at.stage[k]
             if not same_stage and other not in known and kernels[other].queue != step.queue:
-                rest.setdefault(kernels[other].queue, []).append(other)
-        for last in _waited_for(rest, parts, parts[k], kernels):
+                unfinished.setdefault(kernels[other].queue, []).append(other)
+        for last in _waited_for(unfinished, parts, parts[k], kernels):
             step.after.append(kernels[last])
             known |= over[last] | {last}
         launched.setdefault(step.device, []).append(k)
@@ -65,14 +65,17 @@ def _parts(problem: Problem, at: ScheduleIndex) -> list[npt.NDArray[np.float64]]
 
 
 def _waited_for(
-    rest: dict[str, list[int]], parts: list[npt.NDArray[np.float64]], own: npt.NDArray[np.float64], kernels: list[Step]
+    unfinished: dict[str, list[int]],
+    parts: list[npt.NDArray[np.float64]],
+    own: npt.NDArray[np.float64],
+    kernels: list[Step],
 ) -> list[int]:
     """Return the last kernels of streams to wait for until ``own`` fits beside the other streams."""
-    largest = {queue: np.max([parts[k] for k in steps], axis=0) for queue, steps in rest.items()}
+    largest = {queue: np.max([parts[k] for k in steps], axis=0) for queue, steps in unfinished.items()}
     chosen = []
-    for queue in sorted(rest, key=lambda queue: (kernels[rest[queue][-1]].end_ns, rest[queue][-1])):
+    for queue in sorted(unfinished, key=lambda queue: (kernels[unfinished[queue][-1]].end_ns, unfinished[queue][-1])):
         if bool((sum(largest.values(), own) <= 1 + _ROUNDING).all()):
             break
-        chosen.append(rest[queue][-1])
+        chosen.append(unfinished[queue][-1])
         del largest[queue]
     return chosen

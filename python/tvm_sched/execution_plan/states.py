@@ -20,7 +20,7 @@ class States:
     Parameters
     ----------
     maker : StepMaker
-        Whose steps are made (`StepMaker.make`).
+        The schedule whose steps are built (`StepMaker.make`).
     next_of : mapping of str to str
         By input, the tensor that takes its place in the next run.
     calls : sequence of KernelCall

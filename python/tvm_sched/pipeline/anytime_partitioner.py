@@ -37,7 +37,7 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     time_limit : float, optional
-        Wall-clock seconds; default: 60, or no limit if ``work`` is given.
+        Wall-clock seconds; default: 60, or no limit with ``work``.
     work : float, optional
         Seconds of work on an idle core. The integer programs, which only the clock can limit, are then left out, and the
         same work and seed give the same partition and bound, unless a time limit ends the search first.

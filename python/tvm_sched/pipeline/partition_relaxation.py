@@ -21,7 +21,7 @@ def relax(problem: Problem, devices: Sequence[int]) -> PartitionProblem:
     Raises
     ------
     InputError
-        No device is given, or an operator can run on none of them.
+        There is no device, or an operator can run on none of them.
     """
     if not devices:
         raise InputError("a pipeline needs at least one device")

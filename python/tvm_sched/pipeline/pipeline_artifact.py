@@ -121,7 +121,7 @@ def load(folder: str | os.PathLike[str]) -> CompiledPipeline:
     Warns
     -----
     MachineWarning
-        This machine differs from the one that the artifact was made for.
+        This machine differs from the one that the artifact was compiled for.
     """
     path, manifest = Path(folder), load_manifest(folder)
     check_files(path, manifest, (PROBLEM, PLAN))

@@ -19,7 +19,7 @@ class KernelResources(msgspec.Struct, frozen=True):
     Raises
     ------
     CostsError
-        A number below what a kernel can have, or more dynamic than all shared memory.
+        A number is too small for a kernel, or the dynamic shared memory exceeds all of it.
     """
 
     blocks: int
@@ -31,7 +31,7 @@ class KernelResources(msgspec.Struct, frozen=True):
     shared_memory: int = 0
     """Bytes of a block, static and dynamic."""
     dynamic_shared_memory: int = 0
-    """Those of them that the launch asks for."""
+    """The dynamic part of ``shared_memory``, which the launch requests."""
 
     def __post_init__(self) -> None:
         least = {"blocks": 1, "threads": 1, "registers": 0, "shared_memory": 0, "dynamic_shared_memory": 0}
@@ -53,9 +53,9 @@ class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     launches: tuple[KernelResources, ...]
-    """In the order in which they are launched, at least one."""
+    """Kernels in launch order, at least one."""
     memory_bound: bool
-    """Whether the operator is memory-intensive, else it is compute-intensive, as Opara tells them apart."""
+    """Whether the operator is memory-intensive rather than compute-intensive, by Opara's distinction."""
     source: DemandSource
     """Origin of the numbers: registers and static shared memory of the compiled kernel; the launch alone, with
     registers assumed; or a model of what a library launches."""
@@ -77,8 +77,8 @@ class Multiprocessor(msgspec.Struct, frozen=True):
     def resident(self, kernel: KernelResources) -> int:
         """Return how many blocks of a kernel fit at once.
 
-        Registers are given to warps of 32 threads, in units of 256, by each quarter of the multiprocessor; shared memory in
-        units of 128 bytes. NVIDIA's driver says the same of an H100 (``benchmarks/data/h100_concurrency.json``).
+        Each quarter of the multiprocessor allocates registers to warps of 32 threads in units of 256; shared memory has
+        units of 128 bytes. NVIDIA's driver gives the same numbers for an H100 (``benchmarks/data/h100_concurrency.json``).
         """
         warps, registers, shared, _ = self.room_of(kernel)
         fits = [self.blocks, self.threads // _WARP // warps, self.registers // registers if registers else 0]
@@ -110,12 +110,12 @@ MULTIPROCESSORS = {
     "sm_89": Multiprocessor(1536, 65536, 100 * 1024, 24),
     "sm_90": Multiprocessor(2048, 65536, 228 * 1024, 32),
 }
-"""By compute capability: the CUDA C++ Programming Guide's table of technical specifications."""
+"""Limits by compute capability, from the table of technical specifications in the CUDA C++ Programming Guide."""
 
 _COUNTS = {
     "MIG 1g.5gb": 14, "V100": 80, "A100": 108, "A40": 84, "A6000": 84, "H100": 132, "H200": 132, "RTX 2080 SUPER": 48
 }  # fmt: skip
-"""Multiprocessors of products, by a part of their names, of which the first counts (NVIDIA's data sheets)."""
+"""Multiprocessors of products by a part of their names; the first match counts (NVIDIA's data sheets)."""
 
 
 def multiprocessors_of(device: Device) -> tuple[Multiprocessor, int] | None:

@@ -197,7 +197,7 @@ class PartitionProblem:
         Returns
         -------
         array of int
-            The best order found.
+            The best order of the search.
         """
         from .native_partition import GeneticSettings  # loads the library
 

@@ -32,7 +32,7 @@ class Problem(Document):
     Raises
     ------
     ProblemError
-        Shapes differ; an operator runs on no device or fits into none; direct host access is faster than its bus; the
+        Shapes differ; an operator can run on no device or fits into none; direct host access is faster than its bus; the
         variants do not fit the graph.
     """
 
@@ -111,14 +111,14 @@ class Problem(Document):
             if wanted:
                 raise ProblemError(f"the choice names group {next(iter(wanted))!r}; the problem has no variants")
             return self
-        last = self.__dict__.get("_last_resolved")  # kept, since a search asks for the same one many times
+        last = self.__dict__.get("_last_resolved")  # a search resolves the same choice many times
         if last is None or last[0] != wanted:
             graph, costs = self.variants.choose(self.graph, self.costs, wanted)
             last = self.__dict__["_last_resolved"] = wanted, Problem.derive(graph, self.topology, costs)
         return last[1]
 
     def _check_total(self) -> None:
-        """Check that the times of any schedule add up to less than 64 bits hold."""
+        """Check that sums of times in any schedule fit into 64 bits."""
         both = np.stack([self.costs.operator_ns, self.costs.direct_ns])
         longest = np.where(both < FORBIDDEN, both, 0).max(axis=(0, 2), initial=0).sum(dtype=np.float64)
         places = range(HOST, len(self.topology.devices))
@@ -187,7 +187,7 @@ class Problem(Document):
         return sum(self.graph.index.host_bytes[o])
 
     def host_read_ns(self, o: int, d: int) -> int:
-        """Time for which operator ``o`` occupies the bus of device ``d`` when it runs with direct host access."""
+        """Return the time for which operator ``o`` occupies the bus of device ``d`` when it runs with direct host access."""
         route = self.topology.route(HOST, d)
         return 0 if route is None or not self.graph.index.host_inputs[o] else route.nanoseconds(self.host_bytes(o))
 
@@ -203,12 +203,12 @@ class Problem(Document):
         return result
 
     def load_ns(self, t: int, d: int) -> int:
-        """Time of loading host tensor ``t`` into device ``d``; 0 if that shares host memory."""
+        """Return the time of loading host tensor ``t`` into device ``d``; 0 if that shares host memory."""
         route = self.topology.route(HOST, d)
         return 0 if route is None else route.nanoseconds(self.graph.index.size[t])
 
     def copy_ns(self, t: int, source: int, target: int) -> int:
-        """Time of a peer copy of tensor ``t``.
+        """Return the time of a peer copy of tensor ``t``.
 
         Raises
         ------
@@ -253,7 +253,7 @@ class Problem(Document):
 
     @classmethod
     def of_fields(cls, fields: dict[str, Any], where: str) -> Problem:
-        """Make a problem of a document's fields; nothing is returned unless all of it is right."""
+        """Make a problem of a document's fields; any error refuses the whole document."""
         body = convert(fields, _ProblemBody, where)
         try:
             variants = Variants(body.variants.groups, body.variants.costs.build()) if body.variants else None

@@ -1,4 +1,4 @@
-"""`Workload`: what a schedule of a problem is judged by, and `Scenario`: a problem as one run of a workload meets it."""
+"""`Workload`: the runs and the objective that a schedule is for; `Scenario`: a problem in one run of a workload."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Objective = Literal["latency", "slowdown"]
 
 
 def _check_lags(lags_ns: Sequence[int], problem: Problem | None = None) -> None:
-    """Check lags, and that there is one for each model of the problem if one is given."""
+    """Check lags, and with a problem, that there is one for each of its models."""
     if any(lag < 0 for lag in lags_ns):
         raise InputError(f"lags_ns are {list(lags_ns)}; whole numbers from 0 are allowed")
     models = len(problem.graph.operators_of_models) if problem is not None and lags_ns else len(lags_ns)
@@ -40,20 +40,20 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Raises
     ------
     InputError
-        The weight is no finite number above 0.
+        The weight is not a finite number above 0.
     """
 
     resident: tuple[str, ...]
     """Parameters that are on the devices when the run begins (``docs/model.md``, "Cold and warm"); none: a cold run."""
     weight: float = 1.0
-    """How often there are such runs, relative to the weights of the other requests."""
+    """Frequency of this kind of run, relative to the weights of the other requests."""
 
     def __post_init__(self) -> None:
         require_positive("the weight of a request", self.weight)
 
 
 class Workload(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything but the problem that a schedule is judged by or a method may look at. It does not change.
+    """The runs, the objective and the submodels of a schedule: all that a method takes besides the problem. Immutable.
 
     Raises
     ------
@@ -70,9 +70,9 @@ class Workload(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     The methods ``heft``, ``peft`` and ``anytime`` minimise the latest of these moments. Latencies, bounds and
     certificates do not include lags. None: no lags."""
     objective: Objective = "latency"
-    """What is minimised."""
+    """The objective to minimise."""
     model_weights: tuple[float, ...] = ()
-    """With objective ``slowdown``: how much the slowdown of each model counts. None: all alike."""
+    """With objective ``slowdown``: the weight of each model's slowdown. None: equal weights."""
     submodels: tuple[tuple[str, ...], ...] | None = None
     """Operators of each submodel, in order, for methods that solve submodels. Without it they split the graph at its
     dominators. If the problem has variants, a method that chooses among them splits the graph which its choice gives.
@@ -134,11 +134,11 @@ COLD = Workload()
 
 @dataclass(frozen=True)
 class Scenario:
-    """A problem as one run meets it: with what is resident, the lags of its models and the submodels given.
+    """A problem in one run: with resident parameters, lags of its models and submodels.
 
-    Methods, the simulator and bounds look at scenarios. A resident parameter lies on each device to which a schedule brings
-    it: its loads and copies take no time and no channel. Only its memory counts, and evicted parameters are loaded again.
-    Everything else is the problem's.
+    Methods, the simulator and bounds work on scenarios. A resident parameter is already on each device to which a schedule
+    brings it: its loads and copies take no time and no channel. Only its memory counts, and evicted parameters are loaded
+    again. All other properties are the problem's.
 
     Raises
     ------
@@ -234,7 +234,7 @@ class Scenario:
 
     def copy_ns(self, t: int, source: int, target: int) -> int:
         """Return `Problem.copy_ns`; 0 if tensor ``t`` is resident."""
-        copy_ns = self.problem.copy_ns(t, source, target)  # which says if nothing joins the two devices
+        copy_ns = self.problem.copy_ns(t, source, target)  # raises if nothing joins the two devices
         return 0 if self.is_resident(t) else copy_ns
 
     @property
@@ -249,7 +249,7 @@ class Scenario:
 
     @property
     def submodel_operators(self) -> list[list[int]] | None:
-        """Numbers of the operators of each submodel given; None if none are given."""
+        """Numbers of the operators of each submodel; None without submodels."""
         return None if self.submodels is None else _numbered_submodels(self.problem, self.submodels)
 
 

@@ -14,7 +14,7 @@ from .units import format_rate
 LEGEND = {
     "X": "the device itself",
     "RAM": "one memory: nothing needs to be copied",
-    "NV#": "a direct link of # ways (NVLinks)",
+    "NV#": "a direct link of # NVLinks",
     "NVS": "through a switch",
     "PIX": "through one bus that both share",
     "PHB": "through two buses, directly",
@@ -30,7 +30,7 @@ class Connection:
     """How bytes get from one memory to another."""
 
     by: str
-    """What joins them: a key of `LEGEND`, with the ways of a link in place of ``#``."""
+    """What joins them: a key of `LEGEND`, with the number of NVLinks in place of ``#``."""
     bandwidth: float | None = None
     """Bytes a second; None where there is no route."""
     channels: tuple[str, ...] = ()

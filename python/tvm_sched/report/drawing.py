@@ -69,8 +69,8 @@ def _buses(topology: Topology, devices: list[Device], left: dict[str, float]) ->
         if not on:
             continue
         x, width = min(on), max(on) - min(on) + BOX
-        way = "each way" if bus.duplex else "one way at a time"
-        title = f"{bus.name}: {format_rate(bus.bandwidth)} {way}, one copy at a time"
+        direction = "each way" if bus.duplex else "one way at a time"
+        title = f"{bus.name}: {format_rate(bus.bandwidth)} {direction}, one copy at a time"
         middle = x + width / 2
         parts.append(f'<line class="wire" x1="{middle}" y1="{HOST_TOP + 34}" x2="{middle}" y2="{BUS_TOP}"/>')
         parts.append(_box("bus", x, BUS_TOP, width, 30, title))
@@ -117,8 +117,8 @@ def _port(x: float, used: dict[str, int], ports: dict[str, int], name: str) -> f
 
 
 def _arc(link: Link, x1: float, x2: float, y: float, depth: float) -> str:
-    way = "each way" if link.duplex else "one way at a time"
-    title = f"{link.devices[0]} - {link.devices[1]}: {format_rate(link.bandwidth)} {way}"
+    direction = "each way" if link.duplex else "one way at a time"
+    title = f"{link.devices[0]} - {link.devices[1]}: {format_rate(link.bandwidth)} {direction}"
     return (
         f'<path class="link" style="stroke-width:{1.5 + min(link.ways, 12) * 0.9:.1f}" '
         f'd="M{x1:.1f} {y} C{x1:.1f} {y + depth:.1f} {x2:.1f} {y + depth:.1f} {x2:.1f} {y}">'

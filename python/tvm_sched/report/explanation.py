@@ -1,4 +1,4 @@
-"""Explain in words why no schedule of a problem can be much faster than a given one."""
+"""Explain in words why no schedule of a problem can be much faster than this one."""
 
 from __future__ import annotations
 

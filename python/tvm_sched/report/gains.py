@@ -8,7 +8,7 @@ from .units import format_time
 
 
 class Rival(msgspec.Struct, frozen=True, kw_only=True):
-    """Another way to run the model, measured in turns with the artifact."""
+    """Another implementation of the model, measured in alternating runs with the artifact."""
 
     name: str
     seconds: float
@@ -30,7 +30,7 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gains(msgspec.Struct, frozen=True, kw_only=True):
-    """What `tvm-sched auto` made of a model on this machine."""
+    """Result of `tvm-sched auto` for a model on this machine."""
 
     model: str
     machine: str

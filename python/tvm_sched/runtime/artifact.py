@@ -129,7 +129,7 @@ def parameters_beside(file: Path) -> Path | None:
     Raises
     ------
     InputError
-        Those that are there are of another compilation.
+        The existing files are of another compilation.
     """
     beside = file.with_suffix(".safetensors")
     if not beside.is_file():
@@ -223,5 +223,5 @@ def _load_tvm_runtime() -> None:
         library = next((file for file in (Path(folder, name) for folder in folders) if file.is_file()), None)
         if library is not None:
             ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
-        elif package is not None and name == "libtvm_runtime.so":  # laid out in another way: TVM knows
+        elif package is not None and name == "libtvm_runtime.so":  # in another layout, which TVM knows
             import tvm.runtime  # noqa: F401

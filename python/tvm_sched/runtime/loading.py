@@ -44,7 +44,7 @@ def load(
     Warns
     -----
     MachineWarning
-        Where this machine is not what the artifact was made for, with what to do.
+        This machine differs from the one that the artifact was compiled for; the warning has a remedy.
     """
     file = Path(path)
     check_threads(threads)

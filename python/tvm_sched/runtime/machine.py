@@ -29,7 +29,7 @@ class EmulationWarning(UserWarning):
 
 
 class MachineWarning(UserWarning):
-    """An artifact runs on another machine, or with other versions, than it was made for."""
+    """An artifact runs on another machine, or with other versions, than it was compiled for."""
 
 
 def versions() -> dict[str, str]:

@@ -99,12 +99,12 @@ def save_outputs(directory: Path, outputs: Sequence[Array]) -> None:
     Raises
     ------
     InputError
-        It cannot be made or written.
+        The folder cannot be created or written.
     """
     try:
         directory.mkdir(exist_ok=True)
     except OSError as error:
-        raise InputError(f"--output {directory}: cannot be made ({error.strerror or error})") from None
+        raise InputError(f"--output {directory}: cannot be created ({error.strerror or error})") from None
     for n, value in enumerate(outputs):
         content = io.BytesIO()
         np.save(content, value)

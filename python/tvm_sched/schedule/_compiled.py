@@ -1,4 +1,4 @@
-"""Problems in C++ (`NativeProblem`), made once for each run of a problem."""
+"""Problems in C++ (`NativeProblem`), created once for each run of a problem."""
 
 from __future__ import annotations
 

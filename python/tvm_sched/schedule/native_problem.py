@@ -193,7 +193,7 @@ class IosLimits(tvm_ffi.Object):
 
 @tvm_ffi.register_object("tvm_sched.IosResult")
 class IosResult(tvm_ffi.Object):
-    """What IOS found, or why it refused: ``cpp/ffi/problem.h``."""
+    """Result of IOS, or why it refused: ``cpp/ffi/problem.h``."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.IosResult
     # fmt: off
@@ -226,7 +226,7 @@ class AnnealingEffort(tvm_ffi.Object):
 
 @tvm_ffi.register_object("tvm_sched.ConstructedSequence")
 class ConstructedSequence(tvm_ffi.Object):
-    """A sequence that list scheduling made, and its latency."""
+    """A sequence of list scheduling, and its latency."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.ConstructedSequence
     # fmt: off

@@ -145,7 +145,7 @@ class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     kept_as = ("schedule", FORMAT, VERSION)
 
     problem: str
-    """`Problem.digest` of the problem that it was made for."""
+    """`Problem.digest` of its problem."""
     placements: tuple[Placement, ...]
     """One for each operator, in launch order: operators of one device start in this order."""
     transfers: tuple[Transfer, ...] = ()
@@ -158,10 +158,10 @@ class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     notes: dict[str, Any] = {}
     """Further information from the scheduler, for people: `anytime` gives the latency that each improver reached."""
     choice: dict[str, str] = {}
-    """Of a problem with variants: the way of each group that is not computed as in the graph. Placements and transfers
-    are then of the problem that `tvm_sched.schedule.resolved` makes."""
+    """For a problem with variants: the alternative of each group that is not computed as in the graph. Placements and
+    transfers are then of the problem that `tvm_sched.schedule.resolved` returns."""
     workload: str = ""
-    """`Workload.digest` of the workload that it was made for; empty if nobody solved for one."""
+    """`Workload.digest` of its workload; empty without one."""
 
     def _repr_html_(self) -> str:
         """Return the table that notebooks show."""

@@ -26,12 +26,12 @@ def simulate(
         Parameters that are on the devices when the run begins: a part of the bytes of those that the schedule moves,
         or names; by default none. Their transfers take no time and are not in the timeline.
     other_problem : bool
-        Allow a schedule that was made for another problem, such as one of other latencies.
+        Allow a schedule of another problem, such as one with other latencies.
 
     Raises
     ------
     ScheduleError
-        The schedule was made for another problem, names what the problem lacks, or breaks one of rules 1 to 4. Memory is
+        The schedule is of another problem, names something that the problem lacks, or breaks one of rules 1 to 4. Memory is
         not judged: see `verify`.
     InputError
         ``resident`` is neither a fraction from 0 to 1 nor a list of parameters.

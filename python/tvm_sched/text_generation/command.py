@@ -85,8 +85,8 @@ def speed(summary: GenerationSummary) -> str:
     tokens = sum(len(text.tokens) for text in summary.texts)
     first, last = max(t.prompt_seconds for t in summary.texts), max(t.seconds for t in summary.texts)
     prompt = sum(text.prompt_tokens for text in summary.texts)
-    rest, seconds = tokens - len(summary.texts), last - min(t.prompt_seconds for t in summary.texts)
-    rate = f", then {rest / seconds:.1f} tokens a second" if rest > 0 and seconds > 0 else ""
+    further, seconds = tokens - len(summary.texts), last - min(t.prompt_seconds for t in summary.texts)
+    rate = f", then {further / seconds:.1f} tokens a second" if further > 0 and seconds > 0 else ""
     ends = ", ".join(dict.fromkeys(text.finished for text in summary.texts))
     return f"{prompt} tokens of prompt, first token after {first:.3f} s{rate}; {tokens} tokens ({ends})"
 

@@ -45,8 +45,8 @@ class PartialSchedule:
     problem : Problem or Scenario
         The problem in a run (`Workload.scenario`); a `Problem` is a cold run.
     memory_scale : float
-        Share of each device's memory that may be used. Below 1 after an attempt that held too much at some moment: memory
-        is counted in the order of events here, not by time.
+        Fraction of each device's memory that may be used. It is below 1 after an attempt that needed too much at some
+        moment: here memory is counted in the order of events, not by time.
     """
 
     def __init__(self, problem: Problem | Scenario, memory_scale: float = 1.0) -> None:

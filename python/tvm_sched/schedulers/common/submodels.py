@@ -86,10 +86,10 @@ def split(
     problem : Problem or Scenario
         In a run; a `Problem` is a cold run.
     dominators : int
-        Dominators in a submodel, as in SortingHat (its default is 1). 0 puts regions together up to ``operators``: in a
-        chain every operator is a dominator, and one operator alone leaves nothing to decide.
+        Dominators in a submodel, as in SortingHat (its default is 1). 0 joins regions up to ``operators``: in a
+        chain every operator is a dominator, and a submodel of one operator leaves nothing to decide.
     operators : int
-        Most operators of a submodel; a larger region is cut into consecutive pieces of its topological order.
+        Largest number of operators of a submodel; a larger region is cut into consecutive pieces of its topological order.
     weights : sequence of float
         Progress of each of several models: weight 2 schedules submodels twice as fast as weight 1. None: all equal.
 

@@ -8,7 +8,7 @@ from math import inf
 from ...problem import FORBIDDEN, HOST, Scenario
 
 LINK_FACTOR = 1.5
-"""A link is slowed by copies the other way, but seldom by the full factor of 2."""
+"""Factor by which opposite copies slow a link; seldom the full 2."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from .variables import Variables
 
 
 class ProgramResult(NamedTuple):
-    """What the solver found."""
+    """Result of the solver."""
 
     assignment: list[int] | None
-    """By node, its subgraph; None where nothing better than the start was found."""
+    """By node, its subgraph; None if nothing is better than the start."""
     objective_ns: int | None = None
     bound_ns: int | None = None
     """Of the solver's best solution, and of any; None where it has none."""

@@ -102,12 +102,12 @@ def sortinghat(problem: Problem, workload: Workload, options: SortingHatOptions)
     come in; a run does neither (`docs/model.md`). The schedule's notes say for each submodel what decided it, with the
     solver's bound and both latencies (`Outcome`).
 
-    Ctrl-C and ``total_time_limit`` leave the rest to the heuristic.
+    After Ctrl-C or ``total_time_limit`` the heuristic places the remaining submodels.
 
     Raises
     ------
     InfeasibleError
-        No schedule within the devices' memory was found.
+        No schedule of the search fits into the devices' memory.
     """
     from .program import solve
 
@@ -123,7 +123,7 @@ def sortinghat_cpsat(problem: Problem, workload: Workload, options: SortingHatCp
     Raises
     ------
     InfeasibleError
-        No schedule within the devices' memory was found.
+        No schedule of the search fits into the devices' memory.
     """
     from .cpsat import solve
 
@@ -258,7 +258,7 @@ def _place_submodels(state: State, groups: list[list[int]], clock: _Clock, outco
 def _assignment(
     s: Submodel, clock: _Clock, effort: Effort | None, before: list[int] | None
 ) -> tuple[list[int], Outcome] | None:
-    """Return the better assignment of the heuristic and the solver, and how it was found.
+    """Return the better assignment of the heuristic and the solver, and its source.
 
     The heuristic starts from ``before``, the answer to a program that differs in times alone.
     """
