@@ -51,8 +51,8 @@ def choose_streams(problem: Problem, schedule: Schedule, method: str | None = No
         return best_streams(problem, schedule)
     if method != ALLOCATORS[0] and problem.costs.concurrency is None:
         raise InputError(
-            f"streams of {method!r} have no effect: the costs ({problem.costs.source or 'of the file'}) do not say how "
-            "long operators take together. Costs of the model 'occupancy' do, and those that the topology 'cpu' measures"
+            f"streams of {method!r} would have no effect: the costs ({problem.costs.source or 'of the file'}) do not say "
+            "how long operators take together. Costs of the model 'occupancy' do, and those that the topology 'cpu' measures"
         )
     chosen = allocate_streams(problem, schedule, str(method))
     verify(problem, chosen)
