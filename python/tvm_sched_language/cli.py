@@ -64,21 +64,21 @@ class TextOptions:
     ] = None
 
     def options_for(self, model: Path) -> dict[str, Any] | None:
-        """Return the fields of `GenerationOptions` that are given; None without --generate."""
+        """Return the fields of `GenerationOptions` that the user set; None without --generate."""
         names = ("context", "sequences", "pieces", "weights")
-        found = {name: value for name in names if (value := getattr(self, name)) is not None}
+        fields = {name: value for name in names if (value := getattr(self, name)) is not None}
         if not self.generate:
-            if found:
-                raise InputError(f"--{next(iter(found))} is for language models: give --generate, too")
+            if fields:
+                raise InputError(f"--{next(iter(fields))} is for language models: give --generate, too")
             return None
         if not model.is_dir():
             raise InputError(f"{model}: --generate takes a folder of Hugging Face with config.json and weights")
         if self.pieces is not None:
             try:
-                found["pieces"] = tuple(int(piece) for piece in self.pieces.split(","))
+                fields["pieces"] = tuple(int(piece) for piece in self.pieces.split(","))
             except ValueError:
                 raise InputError(f"--pieces {self.pieces}: numbers with commas between are allowed: 16,128") from None
-        return found
+        return fields
 
     def compile(self, model: Path, options: CompileOptions, progress: Any) -> CompiledModel:
         """Compile the folder of a language model."""
