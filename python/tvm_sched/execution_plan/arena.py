@@ -29,7 +29,7 @@ class Block:
 
     @property
     def users(self) -> list[Step]:
-        """The steps that write and read it."""
+        """The steps that write and read the buffer."""
         return [self.writer, *self.readers]
 
     @property
@@ -44,7 +44,7 @@ class Block:
 
 
 class Order:
-    """Which steps of a plan have ended when another begins, by queues and waits, whatever the durations."""
+    """The steps of a plan that have ended when another begins, by queues and waits, for any durations."""
 
     def __init__(self, steps: list[Step]) -> None:
         self._before: list[int] = []  # for each step, a set of steps as bits
@@ -149,7 +149,7 @@ def _gap(taken: list[tuple[int, int]], size: int) -> int:
 
 
 def _wait_for_former_owners(blocks: list[Block]) -> None:
-    """Make each writer wait for the users of the former blocks in its bytes, which may run longer than planned.
+    """Make each writer wait for the users of the earlier blocks in its bytes, which may run longer than planned.
 
     Segments of bytes have the users of their last block; users of earlier blocks ended before its writer began.
     """

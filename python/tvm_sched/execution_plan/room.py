@@ -1,4 +1,4 @@
-"""Stages without barriers: an operator starts while those of earlier stages still run if the device has room for all."""
+"""Stages without barriers: an operator starts beside operators of earlier stages if the device has room for all."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _ROUNDING = 1e-9
 def wait_for_room(problem: Problem, at: ScheduleIndex, kernels: list[Step]) -> None:
     """Make kernels on devices with stages wait for earlier ones until the kernels that may still run leave room.
 
-    What may run is, of each other stream, one of the kernels launched before that are not known to have ended, except of
-    the same stage: these are meant to share the device. Room is cores where a device gives its threads to streams, else
-    each resource of the costs. The streams that are planned to end first are waited for first. So the operators that stages
-    keep apart since they do not fit at the same time stay apart, and others need no barrier.
+    On each other stream, one of the earlier kernels that are not known to have ended may still run. Kernels of the same
+    stage are excepted: they share the device. The room is cores if a device divides its threads among streams, else each
+    resource of the costs. A kernel first waits for the streams that are planned to end first. So operators that do not fit
+    at the same time stay apart, and other operators need no barrier.
 
     Parameters
     ----------
     kernels : list of Step
-        By placement, with what they wait for; waits are added.
+        Kernels by placement, with their waits; further waits are added.
     """
     staged = {d for d, stage in zip(at.device, at.stage, strict=True) if stage}
     parts = _parts(problem, at)
@@ -54,7 +54,7 @@ def wait_for_room(problem: Problem, at: ScheduleIndex, kernels: list[Step]) -> N
 
 
 def _parts(problem: Problem, at: ScheduleIndex) -> list[npt.NDArray[np.float64]]:
-    """Return for each placement its share of its device's cores, or of each resource."""
+    """Return for each placement its fraction of its device's cores, or of each resource."""
     together = problem.costs.concurrency
     assert together is not None, "stages need it"
     parts = []

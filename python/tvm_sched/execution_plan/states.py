@@ -11,7 +11,7 @@ from .operator_calls import KernelCall
 from .steps import BufferKey, Step, StepMaker
 
 QUEUE = "states"
-"""The queue of the copies that bring states to devices that read them elsewhere."""
+"""The queue of the copies of states to other devices that read them."""
 
 
 class States:
@@ -22,9 +22,9 @@ class States:
     maker : StepMaker
         The schedule whose steps are built (`StepMaker.make`).
     next_of : mapping of str to str
-        By input, the tensor that takes its place in the next run.
+        By input, the tensor that replaces it in the next run.
     calls : sequence of KernelCall
-        Those with `KernelCall.in_place` update states in place (`check_in_place`).
+        Calls with `KernelCall.in_place` update states in place (`check_in_place`).
     """
 
     def __init__(self, maker: StepMaker, next_of: Mapping[str, str], calls: Sequence[KernelCall]) -> None:
@@ -90,7 +90,7 @@ def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: 
     Parameters
     ----------
     inputs, results : list of str
-        Tensors that the model takes, and those that it returns in their order.
+        Tensors that the model takes, and tensors that it returns, in order.
     states : mapping of str to int
         By input, the position of a result.
 

@@ -1,4 +1,4 @@
-"""What the page's script draws: timelines and memory as columns of numbers, with names in tables."""
+"""Data for the page's script: timelines and memory as columns of numbers, with names in tables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .figures import ordered_lanes
 from .units import format_bytes
 
 MOST_GROUPS = 8
-"""Kinds of operators with a colour of their own; the others share one."""
+"""Number of kinds of operators with a separate colour; the others share one."""
 
 TRANSFERS = ("load", "copy", "host_read")
 
 MOST_STEPS = 2000
-"""Steps of a device's memory that are drawn; with more, each is the most that was held in its part of the time."""
+"""Largest number of drawn steps of a device's memory; if there are more, each step is the peak of an interval."""
 
 
 def chart_data(
@@ -75,7 +75,7 @@ def _operators(
 
 
 def pipeline_chart(problem: Problem, plan: PipelinePlan, timelines: Sequence[Timeline]) -> dict[str, Any]:
-    """Return the data of a pipeline's chart: stages from top to bottom, one colour for all that is done for a batch."""
+    """Return the data of a pipeline's chart: stages from top to bottom, one colour for each batch."""
     place = {f"{stage.device}/0": s for s, stage in enumerate(plan.stages)}
     lanes = sorted(ordered_lanes(problem.topology, timelines), key=lambda lane: place.get(lane, len(place)))
     events = [event for timeline in timelines for event in timeline.events]

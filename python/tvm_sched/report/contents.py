@@ -1,4 +1,4 @@
-"""What a problem file or an artifact holds, and tables of it and of inspected models."""
+"""Contents of a problem file or an artifact, and tables of it and of inspected models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def inspect_problem(path: Path) -> Inspection:
 
 
 def inspect_artifact(path: Path) -> Inspection:
-    """Describe what an artifact says of itself; there is an input for each shape that a plan takes."""
+    """Describe an artifact by its metadata; it has an input for each shape that a plan takes."""
     module = load(path)
     info, plans, parameters = module.info(), module.plans(), module.parameters()
     inside = sum(bool(parameter["embedded"]) for parameter in parameters)

@@ -1,4 +1,4 @@
-"""What the caches on disk hold: summary, table, and clearing them."""
+"""Contents of the disk caches: summary, table and removal."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CacheSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClearedCache(msgspec.Struct, frozen=True):
-    """What was removed from the caches."""
+    """Numbers of removed entries of the caches."""
 
     compiled_removed: int
     kernels_removed: int
@@ -79,7 +79,7 @@ class CachePath(msgspec.Struct, frozen=True):
 
 
 def cache_contents() -> CacheSummary:
-    """Look at all caches."""
+    """Read the contents of all caches."""
     cache = compiled_cache()
     entries = cache.entries()
     (kernels, kernels_bytes), (choices, choices_bytes) = kernel_cache().contents(), choice_cache().contents()

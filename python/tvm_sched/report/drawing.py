@@ -1,4 +1,4 @@
-"""A topology as an SVG drawing: host memory, the buses under it, the devices on them, the links between them."""
+"""Draw a topology as SVG: host memory, the buses under it, the devices on them, the links between them."""
 
 from __future__ import annotations
 

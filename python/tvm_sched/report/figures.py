@@ -1,4 +1,4 @@
-"""Figures that tables and pages show of a schedule and its timelines: busy time, bytes, counts by lane."""
+"""Figures of a schedule's timelines for tables and pages: busy time, bytes and counts by lane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..schedule import Timeline
 
 @dataclass(frozen=True)
 class LaneFigures:
-    """What one lane did."""
+    """Figures of one lane."""
 
     lane: str
     events: int

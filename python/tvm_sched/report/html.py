@@ -1,4 +1,4 @@
-"""The report: one HTML file with Gantt charts, topology, latencies, certificates and memory, that needs no network."""
+"""The report: one HTML file, usable offline, with Gantt charts, topology, latencies, certificates and memory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Entry(NamedTuple):
     title: str
     schedule: Schedule
     timelines: Sequence[Timeline] = ()
-    """Simulated, emulated, measured; they are drawn above each other. Without a simulated one (for each request that
-    the schedule is for) the schedule is simulated."""
+    """Simulated, emulated and measured timelines, drawn below each other. If a simulated one is missing (one for each
+    request of the schedule), the schedule is simulated."""
     problem: Problem | None = None
-    """The schedule's problem where it is not the report's."""
+    """The schedule's problem if it differs from the report's."""
 
 
 def write_report(
@@ -42,9 +42,9 @@ def write_report(
     Parameters
     ----------
     problem : Problem
-        Problem of all entries that name no other.
+        Problem of all entries without a problem of their own.
     entries : sequence of Entry, or of tuples with its fields
-        The first one is what the speed-ups are over.
+        Speed-ups are over the first one.
     path, title, options
         As in `write_page`.
 

@@ -1,4 +1,4 @@
-"""The report of a pipeline plan: what each stage costs, how batches move through them, and what could be better."""
+"""The report of a pipeline plan: costs of the stages, batches over time, and the possible improvement."""
 
 from __future__ import annotations
 

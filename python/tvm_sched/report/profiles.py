@@ -17,7 +17,7 @@ from .units import format_time
 
 
 class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of kernels: how many, of which device, and what they say of kernels beside each other."""
+    """Summary of measured kernels: their number and device, and the interference of pairs."""
 
     contention: Contention | None
     kernels: int

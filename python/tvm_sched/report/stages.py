@@ -1,4 +1,4 @@
-"""Summaries of pipelines and partitions: their stages, and what is known of the bottleneck."""
+"""Summaries of pipelines and partitions: their stages, and the bound of the bottleneck."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTH = 32
 
 
 class StagePart(NamedTuple):
-    """A part of a stage's cost: its field, and how it is shown."""
+    """A part of a stage's cost: its field and its appearance."""
 
     field: str
     name: str
@@ -34,7 +34,7 @@ PARTS = (
     StagePart("overflow_ns", "overflow", "parameters that do not fit, streamed for each batch", "▓", "red"),
     StagePart("output_ns", "output", "tensors that others read", "░", "blue"),
 )
-"""In the order in which a batch meets them."""
+"""The parts in the order of their time."""
 
 
 def stage_table(plan: PipelinePlan) -> Table:
@@ -97,7 +97,7 @@ class PipelineSummary(msgspec.Struct, frozen=True, kw_only=True):
     certificate: PipelineCertificate | None
     gap: float | None
     proved_ns: int | None
-    """What the evidence that was written proves; it may be less than the certificate claims."""
+    """Bound that the evidence file proves; it may be less than the certificate's."""
 
     @classmethod
     def of(cls, plan: PipelinePlan, steady_ns: float, proved_ns: int | None = None) -> PipelineSummary:

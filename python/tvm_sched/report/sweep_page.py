@@ -16,9 +16,9 @@ from .tables import table
 from .units import format_percent, format_time
 
 MOST_EVENTS = 400_000
-"""Events of all timelines together that a page holds; above, it has no schedules."""
+"""Largest number of events of all timelines in a page; with more, the page has no schedules."""
 MOST_OPEN = 4
-"""Answers about further GPUs that are shown at once; more are folded."""
+"""Number of answers about further GPUs that are shown; the others are folded."""
 _KINDS = ("kernel", "load", "copy", "host_read")
 
 
@@ -98,11 +98,11 @@ def write_sweep_page(path: str | os.PathLike[str], sweep: Sweep, solved: Sequenc
 
 
 def _data(sweep: Sweep, solved: Sequence[Solved]) -> dict[str, Any]:
-    """Return what the script draws: rows, and the events of each row's timeline as columns of numbers."""
+    """Return the script's data: rows, and the events of each row's timeline as columns of numbers."""
     events = sum(len(each.timeline.events) for each in solved if each.timeline)
     names: dict[str, int] = {}
     charts = [_timeline(each, names) for each in solved] if events <= MOST_EVENTS else []
-    # The keys of `Row.values` are in the order of the sweep; JavaScript's objects keep it.
+    # JavaScript's objects keep the order of the keys of `Row.values`, which is that of the sweep.
     return {
         "keys": sweep.keys, "target": sweep.target, "rows": sweep.rows, "timelines": charts, "names": list(names),
         "kinds": _KINDS,

@@ -1,4 +1,4 @@
-"""Times, sizes and rates as people read them."""
+"""Format times, sizes and rates for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an artifact was compiled with and for, and how this machine differs from that."""
+"""Versions and machine of an artifact's compilation, and how this machine differs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INSTALLED = ".dist-info"
 
 
 EMULATED = "kernels and copies take the time that the plan says, and this machine's CPU computes the values"
-"""What artifacts for emulated devices say of themselves."""
+"""Note in the metadata of artifacts for emulated devices."""
 
 
 class EmulationWarning(UserWarning):
@@ -54,7 +54,7 @@ def _installed(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def check_threads(threads: Any) -> None:
-    """Refuse what is neither None nor a number of threads, with an `InputError`."""
+    """Raise `InputError` for a value that is neither None nor a number of threads."""
     whole = isinstance(threads, Integral) and not isinstance(threads, bool)
     if threads is not None and not (whole and 1 <= threads <= _MOST_THREADS):
         raise InputError(f"threads is {threads!r}; allowed are 1 to {_MOST_THREADS}")

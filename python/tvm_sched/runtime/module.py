@@ -1,4 +1,4 @@
-"""The handle on a compiled artifact."""
+"""`ScheduledModule`: the handle of a compiled artifact."""
 
 from __future__ import annotations
 
@@ -258,14 +258,14 @@ class ScheduledModule:
             self._module["set_threads"](count)
 
     def prepare(self) -> None:
-        """Do now what the first run would have to do before it computes; `tvm_sched.runtime.load` calls this.
+        """Prepare the first run now; `tvm_sched.runtime.load` calls this.
 
         On CPUs, parameters are converted to the kernels' layouts. A plan with missing parameters, or with parameters that
         change later, converts them in its next run.
 
         For GPUs, those of the first plan are opened, its memory is allocated, and its kernels and libraries are loaded,
-        while threads read and pin the parameters. What fails is left to the first run, which tells it. A process that
-        forks afterwards cannot use GPUs in the child.
+        while threads read and pin the parameters. The first run repeats failed steps and reports their errors. After a
+        fork the child cannot use GPUs.
         """
         self._module["prepare"]()
 

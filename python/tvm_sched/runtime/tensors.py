@@ -1,4 +1,4 @@
-"""NumPy arrays to tvm_ffi tensors and back, without a copy where the types allow it."""
+"""Convert NumPy arrays to tvm_ffi tensors and back, without a copy if the types allow it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from .. import _library
 
 ALIGNMENT = 64
-"""Bytes: kernels read and write vectors of this size at addresses that are multiples of it."""
+"""Alignment in bytes: kernels access vectors of this size at multiples of it."""
 
 
 def _numpy_knows(dtype: np.dtype[Any]) -> bool:
@@ -21,8 +21,8 @@ def _numpy_knows(dtype: np.dtype[Any]) -> bool:
 def to_tensor(value: Any) -> Any:
     """Return a ``tvm_ffi.Tensor`` of an array, a tensor of any DLPack library, or a number.
 
-    Memory is shared where it can be: not with arrays that are read-only or of another byte order.
-    The executor itself copies what is strided or not aligned.
+    Memory is shared, except with arrays that are read-only or of another byte order. The executor copies strided and
+    unaligned tensors itself.
     """
     import tvm_ffi
 
@@ -39,7 +39,7 @@ def to_tensor(value: Any) -> Any:
         array = array.copy()
     if _numpy_knows(array.dtype):
         return tvm_ffi.from_dlpack(array)
-    # bfloat16 and float8 of ml_dtypes: DLPack has them, NumPy's side of it has not.
+    # DLPack has bfloat16 and float8 of ml_dtypes, but NumPy's interface to it has not.
     raw = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
     return _library.function("tvm_sched.reinterpret")(tvm_ffi.from_dlpack(raw), array.dtype.name)
 
@@ -93,7 +93,7 @@ def tensor_bytes(argument: Mapping[str, Any]) -> int:
 def random_value(rng: np.random.Generator, argument: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     """Draw random values for an argument of a plan.
 
-    Normal numbers; booleans; integers 0 and 1, which serve as masks and as indices into the smallest tables, too.
+    They are normal numbers, booleans, or integers 0 and 1, which also serve as masks and as indices into small tables.
     """
     shape, dtype = tuple(argument["shape"]), str(argument["dtype"])
     if dtype == "bool":

@@ -17,7 +17,7 @@ from .tensors import random_value
 
 Array = np.ndarray[Any, Any]
 _UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
-"""What numpy raises for files that it cannot read; the last for a compression that `zipfile` does not know."""
+"""Errors of numpy for unreadable files; the last is for a compression that `zipfile` does not know."""
 
 
 def read_inputs(texts: Iterable[str]) -> dict[str, Array]:
@@ -26,7 +26,7 @@ def read_inputs(texts: Iterable[str]) -> dict[str, Array]:
     Raises
     ------
     InputError
-        A text is neither, a file cannot be read, or a name comes twice.
+        A text has neither form, a file cannot be read, or a name occurs twice.
     """
     arrays: dict[str, Array] = {}
     for text in texts:
@@ -94,7 +94,7 @@ def _takes(argument: Mapping[str, Any], inputs: Mapping[str, Array]) -> bool:
 
 
 def save_outputs(directory: Path, outputs: Sequence[Array]) -> None:
-    """Write ``output_0.npy``, ...; makes the folder.
+    """Write ``output_0.npy``, ... into a folder, which is created if needed.
 
     Raises
     ------

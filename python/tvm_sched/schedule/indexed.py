@@ -26,18 +26,19 @@ _KINDS = {"load": 0, "copy": 1, "host_read": 2}
 
 @dataclass(frozen=True)
 class Times:
-    """When each part of a schedule runs, in nanoseconds."""
+    """Times of the parts of a schedule, in nanoseconds."""
 
     start_ns: Array
     end_ns: Array
-    """Of each placement, in the schedule's order: the kernel."""
+    """Start and end of the kernel of each placement, in the schedule's order."""
     transfer_start_ns: Array
     transfer_end_ns: Array
-    """Of each transfer, in the schedule's order; a host_read starts with its operator and ends with its bus time."""
+    """Start and end of each transfer, in the schedule's order; a host_read starts with its operator and ends with its
+    bus time."""
     latency_ns: int
     """End of the last kernel."""
     peak_memory: Array
-    """Most bytes that each device holds at once. It can be above the device's memory: `verify` judges that."""
+    """Peak bytes on each device. They can exceed the device's memory, which `verify` checks."""
 
 
 def _column(table: str, row: int) -> cached_property[list[int]]:
@@ -46,11 +47,11 @@ def _column(table: str, row: int) -> cached_property[list[int]]:
 
 
 class ScheduleIndex:
-    """A schedule in the integer indices of its problem, on which simulator, verifier and emitter work. It does not change.
+    """A schedule in the integer indices of its problem, for simulator, verifier and emitter. Immutable.
 
-    It is encoded for C++ once and simulated once, each when that is first needed. `ScheduleIndex.of` gives the same object
-    for the same `Schedule` and `Problem`, and `to_schedule` hands it on, so a schedule that goes from a scheduler through
-    verification and passes into an executable is indexed and priced once.
+    It is encoded for C++ once and simulated once, each at first use. `ScheduleIndex.of` returns the same object for the same
+    `Schedule` and `Problem`, and `to_schedule` passes it on. So a schedule is indexed and priced once, from its scheduler
+    through verification and passes to an executable.
 
     Parameters
     ----------
@@ -73,12 +74,12 @@ class ScheduleIndex:
 
     @property
     def problem(self) -> Problem:
-        """The problem of the schedule, without what is resident in the run."""
+        """The problem of the schedule, without resident parameters."""
         return self.scenario.problem
 
     @staticmethod
     def of(problem: Problem | Scenario, schedule: Schedule) -> ScheduleIndex:
-        """Raises `ScheduleError` where the schedule names an operator, tensor or device that the problem lacks.
+        """Return the index of a schedule; raises `ScheduleError` if it names something that the problem lacks.
 
         A schedule that chooses among variants is `resolved` first.
         """
@@ -133,13 +134,13 @@ class ScheduleIndex:
     transfer_item = _column("transfers", 1)
     """The tensor of a load or copy, the operator of a host_read."""
     transfer_source = _column("transfers", 2)
-    """Devices; `HOST` of a load or host_read."""
+    """Source device of each transfer; `HOST` for loads and host_reads."""
     transfer_device = _column("transfers", 3)
-    """Devices."""
+    """Target device of each transfer."""
 
     @cached_property
     def evicted(self) -> frozenset[tuple[int, int]]:
-        """Tensor and device of the loads and copies whose parameter leaves the device after its last reader."""
+        """Tensor and device of the loads and copies whose parameter is evicted after its last reader."""
         evicted = self.transfers[:, self.transfers[4] != 0]
         return frozenset(zip(_list(evicted[1]), _list(evicted[3]), strict=True))
 
@@ -163,7 +164,7 @@ class ScheduleIndex:
         Raises
         ------
         ScheduleError
-            The schedule breaks one of rules 1 to 4 of ``docs/model.md``, so that it has no times. Memory is not judged.
+            The schedule breaks one of rules 1 to 4 of ``docs/model.md``, so that it has no times. Memory is not checked.
         """
         for violation in self.violations(1):
             raise ScheduleError(violation.message)
@@ -181,7 +182,7 @@ class ScheduleIndex:
 
     @cached_property
     def peak_memory(self) -> Array:
-        """Most bytes that each device holds at once, in this run and in the cold one that comes before a warm one."""
+        """Peak bytes on each device, in this run and in the cold run before a warm one."""
         if not self.scenario.resident:
             return self.times.peak_memory
         return np.maximum(self.times.peak_memory, self.when_warm(()).times.peak_memory)

@@ -1,4 +1,4 @@
-"""How many threads compute each operator on a CPU."""
+"""Number of threads that compute each operator on a CPU."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ class ProgramResult(NamedTuple):
     """Result of the solver."""
 
     assignment: list[int] | None
-    """By node, its subgraph; None if nothing is better than the start."""
+    """Subgraph of each node; None if nothing is better than the start."""
     objective_ns: int | None = None
     bound_ns: int | None = None
-    """Of the solver's best solution, and of any; None where it has none."""
+    """Objective of the solver's best solution, and its lower bound; None without one."""
     status: str = "failed"
     """As `Answer.status`, or ``failed``."""
     seconds: float = 0.0
@@ -35,8 +35,8 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     start : list of int
         An assignment for which `evaluate` gives times: the solver's hint, and a bound on the objective.
     strengthened : bool
-        With the inequalities of `strengthening`, which change no solution, and of `symmetry`, which leave one of solutions
-        that differ only in which of equal buses is which.
+        Add the inequalities of `strengthening`, which change no solution, and of `symmetry`, which keep one of the solutions
+        that differ only by an exchange of equal buses.
     """
     start = relabelled(s, start) if strengthened else start
     known = evaluate(s, start)
@@ -106,6 +106,6 @@ def leads_to(s: Submodel, assignment: list[int]) -> dict[tuple[int, int], bool]:
 def _depth(s: Submodel) -> Any:
     """Return a key that sorts nodes before their readers."""
     depth = [0] * len(s.nodes)
-    for v in range(s.operators):  # operators are in topological order, and nothing else reads
+    for v in range(s.operators):  # operators are in topological order; only operators read
         depth[v] = 1 + max((depth[u] for u in s.read[v]), default=0)
     return depth.__getitem__

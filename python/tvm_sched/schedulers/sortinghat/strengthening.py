@@ -1,7 +1,7 @@
-"""Inequalities that every solution of SortingHat's program satisfies, and that its linear relaxation lacks.
+"""Inequalities that every solution of SortingHat's program satisfies, and that tighten its linear relaxation.
 
-For each solution of the program of `constraints` there are starts of the operators (added variables) that satisfy them. So
-the optimum is the same, and the solver's bound is higher.
+For each solution of the program of `constraints`, some starts of the operators (added variables) satisfy them. So the
+optimum is the same, and the solver's bound is higher.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def operators_follow_what_they_read(program: mathopt.Model, s: Submodel, v: Vari
 def something_follows_the_loads(program: mathopt.Model, s: Submodel, v: Variables) -> None:
     """Run the reader of a bus's last parameter after all of the bus's loads.
 
-    From there to the end it takes at least the shortest path from any reader of a parameter.
+    The time from there to the end is at least the shortest path from any reader of a parameter.
     """
     loaded = [w for w in s.parameter_nodes if w not in s.fixed and s.readers[w]]
     shortest = shortest_end(s, loaded)
@@ -67,11 +67,11 @@ def start_times(s: Submodel, assignment: Sequence[int], times: Times) -> dict[in
 
 
 ALL = (operators_run_in_their_subgraphs, operators_follow_what_they_read, something_follows_the_loads)
-"""The families, in the order in which they are added."""
+"""The families of inequalities, in the order of their addition."""
 
 
 def _time(s: Submodel, v: Variables, node: int) -> mathopt.LinearSum:
-    """Time of an operator in its subgraph."""
+    """Return the time of an operator in its subgraph."""
     return mathopt.fast_sum(
         v.clock.long(s.time(node, j)) * v.within[node, j] for j in s.subgraphs if s.time(node, j) < inf
     )

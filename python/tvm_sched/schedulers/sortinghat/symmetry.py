@@ -1,4 +1,4 @@
-"""Break the symmetry of equal buses: of assignments that differ only by exchanged buses, keep one."""
+"""Break the symmetry of equal buses: keep one of the assignments that differ only by an exchange of buses."""
 
 from __future__ import annotations
 

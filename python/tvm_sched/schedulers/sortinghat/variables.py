@@ -9,12 +9,12 @@ from ortools.math_opt.python import mathopt
 from .submodel import Submodel
 
 SPAN = 1000.0
-"""Length of the longest time of a program on its own clock, so that the solver's tolerances mean the same everywhere."""
+"""Longest time of a program on its own clock. It scales all programs alike, so the solver's tolerances mean the same."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Times of the solver: nothing is before 0, nothing that matters after `SPAN`, which is the ``H`` of the equations."""
+    """The solver's clock: relevant times are from 0 to `SPAN`, the ``H`` of the equations."""
 
     base: float
     """Nanoseconds at 0."""
@@ -42,18 +42,18 @@ class Clock:
 
 @dataclass
 class Variables:
-    """Variables by the numbers of `Submodel`; the names in the paper stand behind."""
+    """Variables by the numbers of `Submodel`, with their names in the paper."""
 
     clock: Clock
     within: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
-    """``x``, binary; only for places where the node can be."""
+    """``x``, binary; only for allowed places of the node."""
     leads: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
-    """``z``: from the node one gets to the subgraph. It and the next two are fractions here: where all ``x`` are whole,
-    whole values of these do as well, so the optimum is the same and the solver branches less."""
+    """``z``: a path leads from the node to the subgraph. This and the next two may be fractional: if all ``x`` are integers,
+    integer values of these are as good, so the optimum is the same and the solver branches less."""
     edge_in: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
     """``EdgeIn``."""
     copy_in: dict[tuple[int, int, int], mathopt.Variable] = field(default_factory=dict)
-    """``CopyIn``; not for sources that are the subgraph's own device, where ``T`` is 0."""
+    """``CopyIn``; not for copies within a device, where ``T`` is 0."""
     load_start: dict[int, mathopt.Variable] = field(default_factory=dict)
     load_end: dict[int, mathopt.Variable] = field(default_factory=dict)
     start: dict[int, mathopt.Variable] = field(default_factory=dict)
@@ -64,9 +64,9 @@ class Variables:
     total: mathopt.Variable = None
     """``TotalLatency``."""
     begin: dict[int, mathopt.Variable] = field(default_factory=dict)
-    """When each operator starts: not the paper's, and there only where the program is strengthened, as the next."""
+    """Start of each operator. Like the next one it is not in the paper, and only in strengthened programs."""
     used: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
-    """At most whether the operator or one before it is on the bus; of equal buses."""
+    """For equal buses: 1 only if the operator or an earlier one is on the bus."""
 
     @staticmethod
     def of(program: mathopt.Model, s: Submodel, latest: float) -> Variables:

@@ -23,9 +23,9 @@ class Variables:
     Attributes
     ----------
     horizon : int
-        Nothing that matters is later.
+        Latest relevant time.
     within, leads, edge_in, copy_in, used : dict
-        As in the mixed-integer program; ``within`` has only places where a node can be.
+        As in the mixed-integer program; ``within`` has only allowed places.
     load_end, start, end : dict of subgraph
     ready : dict of node
     begin : dict of operator
@@ -79,7 +79,7 @@ class Variables:
 
     @cached_property
     def places(self) -> dict[int, list[int]]:
-        """By node, the subgraphs in which it may be."""
+        """Allowed subgraphs of each node."""
         return {node: self.s.places(node) for node in self.s.nodes}
 
     def inside(self, node: int, d: int) -> cp_model.LinearExprT:
