@@ -350,8 +350,8 @@ class _Offers(Rewriter):
         return self._functions[key]
 
     def _add(self, name: str, function: Any) -> tvm.ir.GlobalVar:
-        taken, unique, count = {v.name_hint for v in self.mod.get_global_vars()}, name, 0
-        while unique in taken:
+        used_names, unique, count = {v.name_hint for v in self.mod.get_global_vars()}, name, 0
+        while unique in used_names:
             count += 1
             unique = f"{name}{count}"
         variable = tvm.ir.GlobalVar(unique)

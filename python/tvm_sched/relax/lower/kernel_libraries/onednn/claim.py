@@ -144,8 +144,8 @@ class Claimer(Rewriter):
         table = self.resolve(call.args[0])
         if len(static_shape(table) or ()) != 2 or not self._rounds(table):
             return None
-        taken = relax.op.take(self._rounded(table), self.value(call.args[1]), call.attrs.axis, call.attrs.mode)
-        return relax.op.astype(self.emit(taken), "float32")
+        rows = relax.op.take(self._rounded(table), self.value(call.args[1]), call.attrs.axis, call.attrs.mode)
+        return relax.op.astype(self.emit(rows), "float32")
 
     def folded(self, value: Any, source: Any) -> Any:
         """Make a constant, named after the weights that it was computed from; ``source`` may be an activation."""
