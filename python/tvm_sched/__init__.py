@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from .runtime import load
     from .schedule import Schedule, Timeline, simulate, verify
     from .schedulers import solve
-    from .text_generation import Generator
 
 __all__ = [
-    "Generator",
     "Problem",
     "Schedule",
     "Timeline",
@@ -38,7 +36,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Generator": "text_generation",
     "Problem": "problem",
     "Topology": "problem",
     "load_topology": "problem",

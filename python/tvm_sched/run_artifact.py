@@ -64,9 +64,13 @@ def _serve(arguments: list[str]) -> int:
 
 def _generate(arguments: list[str]) -> None:
     """Run ``tvm-sched-run generate``."""
-    from .text_generation.command import main as generate
-
-    generate(arguments, "tvm-sched-run generate")
+    try:
+        command = importlib.import_module("tvm_sched_language.command")
+    except ModuleNotFoundError:
+        raise InputError(
+            "generate is part of tvm-sched-language, which is not installed: pip install 'tvm-sched-runtime[generate]'"
+        ) from None
+    command.main(arguments, "tvm-sched-run generate")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import tvm_sched.cli
 import tvm_sched_bench.cli
 import tvm_sched_cluster.cli
+import tvm_sched_language.cli
 import tvm_sched_plans.cli
 from tvm_sched.cli import app
 from tvm_sched.cli.attached_commands import PANELS
@@ -217,7 +218,7 @@ def test_an_option_of_the_api_has_its_default_choices_and_description():
 
 @pytest.mark.parametrize(
     "package",
-    [tvm_sched.cli, tvm_sched_bench.cli, tvm_sched_cluster.cli, tvm_sched_plans.cli],
+    [tvm_sched.cli, tvm_sched_bench.cli, tvm_sched_cluster.cli, tvm_sched_language.cli, tvm_sched_plans.cli],
     ids=lambda package: package.__name__,
 )
 def test_no_function_has_more_than_ten_parameters(package):

@@ -116,7 +116,7 @@ class CompiledModel:
 
 @runtime_checkable
 class ModelWithPlans(Protocol):
-    """A model that says itself which plans its artifact has, such as `tvm_sched.relax.language.LanguageModel`."""
+    """A model that says itself which plans its artifact has, such as a language model with its weights."""
 
     name: str
     about: Mapping[str, Any]  # the entry ``generation`` of the artifact's metadata

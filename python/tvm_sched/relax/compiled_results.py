@@ -43,10 +43,11 @@ class CompilationResult:
     """Generated kernels that are far from their roofline."""
 
 
-def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
+def compilation_key(model: Path, given: Mapping[str, Any], module: str = __name__) -> str | None:
     """Digest all that a compilation depends on: the model's content, options, this program and machine.
 
-    ``given`` holds all options; files among them count with their content. Return None if the inputs cannot be known: a
+    ``given`` holds all options; files among them count with their content. ``module`` is one of the package that compiles,
+    whose files count besides ours. Return None if the inputs cannot be known: a
     model in Python may import anything, and nvcc is another program.
     """
     if model.suffix.lower() == ".py" or given.get("backend") == "cuda":
@@ -61,7 +62,7 @@ def compilation_key(model: Path, given: Mapping[str, Any]) -> str | None:
         "model": [model.name, model.resolve().name, files],
         "given": _json_value(given),
         "environment": {k: v for k, v in os.environ.items() if k.startswith("TVM_SCHED_") and k not in _OURS},
-        "program": [_sources(), _packages()],
+        "program": [_sources({"tvm_frontends", "tvm_sched", module.partition(".")[0]}), _packages()],
         "machine": _machine(),
     }
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
@@ -170,10 +171,10 @@ def _json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
 
 
-def _sources() -> str:
-    """Digest the files of our packages, which change with versions and during development."""
+def _sources(packages: set[str]) -> str:
+    """Digest the files of packages of ours, which change with versions and during development."""
     root, digest = Path(__file__).parents[2], hashlib.sha256()
-    for package in ("tvm_frontends", "tvm_sched"):
+    for package in sorted(packages):
         for path in sorted((root / package).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 digest.update(f"{path.relative_to(root)} {file_digest(path)}\n".encode())

@@ -96,7 +96,7 @@ def make_executor(
     states : mapping of str to int, optional
         Inputs that the executor keeps from run to run, each with the position of the result that replaces it.
     about : mapping, optional
-        The entry ``generation`` of the metadata, for `tvm_sched.text_generation`.
+        The entry ``generation`` of the metadata (``docs/formats/language_model.md``).
     """
     library_function("tvm_sched.make_module")  # fail before the long work if the library is missing
     if len(mods) > 1:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from tvm import relax
 
 from tvm_frontends import ImportedModel
+from tvm_sched.relax.lower.kernel_libraries import KERNELS
 
-from ..lower.kernel_libraries import KERNELS
 from .architecture import Architecture, Layer
 from .packing import pack
 

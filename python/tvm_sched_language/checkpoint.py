@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import InputError
+from tvm_sched.errors import InputError
+
 from .architecture import Architecture
 
 Floats = npt.NDArray[np.float32]

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
-from ..runtime import ScheduledModule, load
+from tvm_sched.errors import InputError
+from tvm_sched.runtime import ScheduledModule, load
+
 from .sampling import Sampling
 from .text import Decoded, Text
 
@@ -98,7 +99,7 @@ class Generator:
 
     Examples
     --------
-    >>> from tvm_sched.text_generation import Generator
+    >>> from tvm_sched_language import Generator
     >>> model = Generator("model.so")
     >>> for token in model.stream("Once upon a time", max_tokens=50):
     ...     print(token.text, end="", flush=True)

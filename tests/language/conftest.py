@@ -15,7 +15,7 @@ TEMPLATE = (
 def artifact(tmp_path_factory):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from tvm_sched.relax.language import GenerationOptions, compile_language_model
+    from tvm_sched_language import GenerationOptions, compile_language_model
 
     folder = save_model("llama", tmp_path_factory.mktemp("folder"), vocab_size=259)
     save_tokenizer(folder, TEMPLATE)
@@ -27,6 +27,6 @@ def artifact(tmp_path_factory):
 
 @pytest.fixture
 def generator(artifact):
-    from tvm_sched.text_generation import Generator
+    from tvm_sched_language import Generator
 
     return Generator(artifact)

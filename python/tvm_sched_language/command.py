@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from tvm_sched.errors import InputError
+
 from .generator import MAX_TOKENS, GeneratedText, Generator, Prompt, Token
 from .sampling import Sampling
 

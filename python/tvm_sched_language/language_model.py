@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 
 from tvm_frontends import ImportedModel
+from tvm_sched.errors import InputError
+from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched.relax.api import CompiledModel
+from tvm_sched.relax.api import compile as compile_model
 
-from ...errors import InputError
-from ...files import UNREADABLE, read_bytes, why_unreadable
-from ..api import CompiledModel
-from ..api import compile as compile_model
-from ..generation_options import LONGEST, GenerationOptions
 from .architecture import Architecture, read_architecture
 from .checkpoint import Checkpoint, Weights
 from .decoder import PackedWeights, Sizes, decoder_module, pack_weights, state_names
+from .generation_options import LONGEST, GenerationOptions
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LanguageModel:
     sizes: Sizes
     packed: PackedWeights
     about: dict[str, Any]
-    """What the artifact's metadata tells `tvm_sched.text_generation` (``docs/formats/language_model.md``)."""
+    """What the artifact's metadata tells `tvm_sched_language` (``docs/formats/language_model.md``)."""
 
     def combinations(self, shapes: Any = None, constants: Any = None) -> list[tuple[dict[str, tuple[int, ...]], None]]:
         """Return rows and outputs of each plan, as shapes."""
@@ -85,7 +85,7 @@ def compile_language_model(
 ) -> CompiledModel:
     """Compile a folder; ``settings`` are those of `tvm_sched.relax.compile`.
 
-    `CompiledModel.export` writes the artifact, which `tvm_sched.text_generation.Generator` loads.
+    `CompiledModel.export` writes the artifact, which `tvm_sched_language.Generator` loads.
     """
     if settings.get("backend", getattr(topology, "backend", None)) == "cuda":
         raise InputError(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tvm_sched.errors import InputError
-from tvm_sched.text_generation import Generator, Sampling
-from tvm_sched.text_generation.text import Decoded
+from tvm_sched_language import Generator, Sampling
+from tvm_sched_language.text import Decoded
 
 PROMPT = np.random.default_rng(3).integers(3, 259, 45).tolist()
 

@@ -9,11 +9,10 @@ import pytest
 from language_truth import check_greedy
 from thorough import THOROUGH
 from tvm_sched.errors import InputError
-from tvm_sched.relax.language import GenerationOptions, compile_language_model, open_language_model
 from tvm_sched.schedulers import register as register_scheduler
-from tvm_sched.text_generation import Generator
 from tvm_sched_bench.testing import random_schedule
 from tvm_sched_bench.testing.language_models import VOCAB, configurations, save_model
+from tvm_sched_language import GenerationOptions, Generator, compile_language_model, open_language_model
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tvm_sched._library import function as library_function
-from tvm_sched.relax.generation_options import FORMATS
-from tvm_sched.relax.language.packing import GROUP, dequantized, pack
 from tvm_sched.runtime.tensors import to_numpy, to_tensor
+from tvm_sched_language.generation_options import FORMATS
+from tvm_sched_language.packing import GROUP, dequantized, pack
 
 
 def kernel(kind, **about):

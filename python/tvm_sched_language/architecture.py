@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import InputError
-from ...files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched.errors import InputError
+from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
 
 Floats = npt.NDArray[np.float32]
 
