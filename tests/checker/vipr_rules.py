@@ -97,7 +97,12 @@ def derived(label: str, stated: Row, words: Iterator[str], known: list[Row], int
 
 
 def combined(label: str, weights: dict[int, Fraction], known: list[Row]) -> Row:
-    coefficients, right, senses, assumptions = defaultdict[int, Fraction](Fraction), Fraction(0), set(), frozenset[int]()
+    coefficients, right, senses, assumptions = (
+        defaultdict[int, Fraction](Fraction),
+        Fraction(0),
+        set(),
+        frozenset[int](),
+    )
     for number, weight in weights.items():
         row = known[number]
         for variable, value in row.coefficients.items():

@@ -59,7 +59,9 @@ class IntegerProgram:
         """Derive a linear combination; with ``round_up`` its right-hand side is rounded up (Chvátal-Gomory)."""
         row = self._combined(label, terms)
         if round_up:
-            row = Row(label, row.sense, math.ceil(row.right), row.coefficients, ("rnd", row.reason[1] if row.reason else ()))
+            row = Row(
+                label, row.sense, math.ceil(row.right), row.coefficients, ("rnd", row.reason[1] if row.reason else ())
+            )
         return self._derive(row)
 
     def assume(self, label: str, variables: Iterable[int], sense: int, right: int) -> int:

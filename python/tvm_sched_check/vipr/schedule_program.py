@@ -57,10 +57,14 @@ class ScheduleProgram:
         self.placed = [rule(f"placed_{o}", dict.fromkeys(on.values(), 1), 1, EQUAL) for o, on in enumerate(self.on)]
         self.least = {y: rule(f"least_{y}", {y: 1}) for on in self.on for y in on.values()}
         self.edges = {
-            (a, o): rule(f"edge_{a}_{o}", self.start(o) | {self.ends[a]: -1}) for o in range(len(p.o)) for a in p.before[o]
+            (a, o): rule(f"edge_{a}_{o}", self.start(o) | {self.ends[a]: -1})
+            for o in range(len(p.o))
+            for a in p.before[o]
         }
         everything = range(len(p.o))
-        self.devices = [rule(f"device_{d}", {self.latency: 1} | self.work(everything, d)) for d in range(len(p.devices))]
+        self.devices = [
+            rule(f"device_{d}", {self.latency: 1} | self.work(everything, d)) for d in range(len(p.devices))
+        ]
         on_bus = [d for d in range(len(p.devices)) if (HOST, d) in p.routes]
         links = [(a, b) for a in range(len(p.devices)) for b in on_bus if p.shares[a] and (a, b) in p.routes]
         bypass = any(p.routes[a, b].channels != p.routes[HOST, b].channels for a, b in links)
@@ -68,7 +72,9 @@ class ScheduleProgram:
         self.waiting = [[y for (d, mode), y in on.items() if mode == NORMAL and d in self.on_bus] for on in self.on]
         self.arrivals: list[Proved | None] = []
         for o in everything:
-            loads = [min(p.routes[HOST, d].ns(p.size[t]) for d in self.on_bus) for t in p.host_inputs[o] if self.waiting[o]]
+            loads = [
+                min(p.routes[HOST, d].ns(p.size[t]) for d in self.on_bus) for t in p.host_inputs[o] if self.waiting[o]
+            ]
             after_load = {y: self.start(o)[y] - max(loads, default=0) for y in self.waiting[o]}
             row = rule(f"load_{o}", self.start(o) | after_load) if loads else 0
             self.arrivals.append((max(loads), row) if loads else None)
@@ -140,7 +146,9 @@ class ScheduleProgram:
     def prove(self, lemma: dict[str, Any]) -> int | None:
         """Derive a lemma, or what its translation gives of it; return the nanoseconds, None if it is not translated."""
         first, last = (self.problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
-        derive = {"path": self._path, "work": self._device_work, "turns": self._turns, "bus": self._bus}.get(lemma["rule"])
+        derive = {"path": self._path, "work": self._device_work, "turns": self._turns, "bus": self._bus}.get(
+            lemma["rule"]
+        )
         if derive is None:
             return None
         self._lemmas += 1
@@ -182,7 +190,9 @@ class ScheduleProgram:
             [self.program.assume(f"{name}_{case}_{d}", on[d], sense, share + more) for d in range(number)]
             for case, sense, more in (("few", LESS, 0), ("many", GREATER, 1))
         )
-        row = self.program.combine(f"{name}_none", {self.placed[o]: 1 for o in window.operators} | dict.fromkeys(low, -1))
+        row = self.program.combine(
+            f"{name}_none", {self.placed[o]: 1 for o in window.operators} | dict.fromkeys(low, -1)
+        )
         for d in reversed(range(number)):
             terms: Counter[int] = Counter({window.devices[d]: 1, high[d]: limit})
             for o in window.operators:
@@ -212,7 +222,8 @@ class ScheduleProgram:
             starts = {o: ({begin: 1, self.ends[o]: -1}, -short[o], heads.proved(o)) for o in operators}
         else:
             starts = {
-                o: ({begin: 1} | {v: -value for v, value in self.start(o).items()}, 0, heads.start(o)) for o in operators
+                o: ({begin: 1} | {v: -value for v, value in self.start(o).items()}, 0, heads.start(o))
+                for o in operators
             }
         ends = {o: ({self.ends[o]: 1, end: -1}, 0, tails.proved(o)) for o in operators}
         around = {self._of_one(f"{name}_first", starts): 1, self._of_one(f"{name}_last", ends): 1}
@@ -329,7 +340,10 @@ class ScheduleProgram:
             on = [d for d in self.on_bus if p.devices[d]["bus"] == bus]
             load = {loaded[t, d]: -p.routes[HOST, d].ns(p.size[t]) for t in read for d in on}
             direct = {
-                y: -p.host_read(o, d) for o in follows for (d, mode), y in self.on[o].items() if mode == DIRECT and d in on
+                y: -p.host_read(o, d)
+                for o in follows
+                for (d, mode), y in self.on[o].items()
+                if mode == DIRECT and d in on
             }
             busy[bus] = rule(f"{name}_{len(busy)}", {end: 1} | load | direct)
         known = dict[int, tuple[dict[int, int], int, Proved | None]]()
