@@ -7,7 +7,9 @@ tvm-sched-check clusters allocation.json evidence.json
 tvm-sched-check vipr problem.json evidence.json bound.vipr
 
 Status 0: what the files claim is true, and the claimed bound is proved. 1: the evidence proves less, or no bound is claimed.
-2: a file is wrong. ``vipr`` checks nothing: it writes the bound of a schedule for checkers that others wrote. ``tvm-sched-check pipelines`` is the same as ``python -m tvm_sched_check.pipelines``; so are the others.
+2: a file is wrong. ``vipr`` checks nothing: it writes the bound of a schedule for a checker that others wrote; 1 says that
+it proves less than the evidence. ``tvm-sched-check pipelines`` and ``python -m tvm_sched_check.pipelines`` are the same, and
+so it is with ``partitions`` and ``clusters``.
 """
 
 import sys

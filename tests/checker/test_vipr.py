@@ -84,7 +84,7 @@ def served_by(run, problem, o, d):
 
 
 def values_of(translated, run, lemmas):
-    """The value of each variable in a schedule; an auxiliary time is defined by the operator that docs/proofs/vipr.md says."""
+    """The value of each variable in a schedule; docs/proofs/vipr.md says which operator defines an auxiliary time."""
     problem, program = translated.problem, translated.program
     where = {o: (p, d, direct) for p, (o, d, direct) in enumerate(run.placements)}
     start, end = ({o: times[p] for o, (p, _, _) in where.items()} for times in (run.start, run.end))

@@ -19,6 +19,10 @@ from .region_work import Work, work_delays
 
 Array = npt.NDArray[np.float64]
 
+ROUNDED_OFF = 1e-3
+"""Nanoseconds by which the simulator may end a stage, or an operator on a stream, before its exact time (``kSlack`` of
+``cpp/simulate/concurrency.cc``, and ``kRest`` of ``streams.cc``, which is less)."""
+
 
 @dataclass(frozen=True)
 class Relaxation:
@@ -53,7 +57,8 @@ class Relaxation:
             return [self.best]
         serial, ratio = concurrency.serial_share, self._least_pair_ratio
         parts = [ratio * (serial + (1 - serial) * u) for u in np.moveaxis(concurrency.utilisation, 2, 0)]
-        return [np.where(np.isfinite(self.best), self.best, 1.0) * part + self._never for part in parts]
+        finite = np.where(np.isfinite(self.best), self.best, 1.0)
+        return [np.maximum(finite * part - ROUNDED_OFF, 0.0) + self._never for part in parts]
 
     @property
     def _never(self) -> Array:

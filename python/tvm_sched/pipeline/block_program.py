@@ -88,7 +88,7 @@ class BlockProgram:
                     self.model.add_linear_constraint(cut >= self.y[u][b - 1] + self.x(v, b) - 1)
                 if b < self.blocks - 1:
                     self.model.add_linear_constraint(cut >= self.x(u, b) - self.y[v][b])
-            if tensor.leaves:
+            if tensor.leaves and u >= 0:
                 self.model.add_linear_constraint(cut >= self.x(u, b))
             cuts.append(cut)
         return cuts

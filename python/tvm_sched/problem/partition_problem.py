@@ -247,6 +247,8 @@ class PartitionProblem:
     ) -> tuple[int, bool, Integers | None]:
         """Find the best partition by dynamic programming over ideals (Tarnawski et al., NeurIPS 2020); ignores peak memory.
 
+        Proof: Theorem 3 of ``docs/proofs/partition_ideals.md``.
+
         Returns
         -------
         (int, bool, array of int or None)

@@ -1,4 +1,4 @@
-"""Write the bound of evidence as a VIPR certificate, which a checker that others wrote verifies (``docs/proofs/vipr.md``)."""
+"""Write the bound of evidence as a VIPR certificate, for a checker that others wrote (``docs/proofs/vipr.md``)."""
 
 from __future__ import annotations
 

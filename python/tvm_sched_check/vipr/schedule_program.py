@@ -27,7 +27,7 @@ class Window(NamedTuple):
     operators: list[int]
     devices: list[int]
     """The row of each device: its operators fit in between."""
-    around: dict[int, Number]
+    around: Terms
     """Rows that say how much time passes before and after at least."""
 
 
@@ -175,7 +175,7 @@ class ScheduleProgram:
         window = self._window(name, first, last, lemma["operators"], by_end=lemma["by"] == "end")
         terms: Counter[int] = Counter(window.around)
         total = sum(weights)
-        terms.update({window.devices[d]: Fraction(weight, total) for d, weight in enumerate(weights)})  # type: ignore[arg-type]
+        terms.update({window.devices[d]: Fraction(weight, total) for d, weight in enumerate(weights)})
         return self._rounded(name, self.over_places(terms))
 
     def _turns(self, first: int | None, last: int | None, lemma: dict[str, Any]) -> Proved:
@@ -335,7 +335,7 @@ class ScheduleProgram:
             minus = dict.fromkeys(self.waiting[o], -1)
             for t in p.host_inputs[o]:
                 linked[o, t] = rule(f"{name}_needs_{o}_{t}", {loaded[t, d]: 1 for d in self.on_bus} | minus)
-        busy = {}
+        busy = dict[str, int]()
         for bus in shares:
             on = [d for d in self.on_bus if p.devices[d]["bus"] == bus]
             load = {loaded[t, d]: -p.routes[HOST, d].ns(p.size[t]) for t in read for d in on}
@@ -421,7 +421,7 @@ class Paths:
         ns = 0 if best is None else self._through(best)
         return ns, self.schedule.program.combine(f"start_{o}", self._begins(o, best))
 
-    def _begins(self, o: int, neighbour: int | None) -> dict[int, Number]:
+    def _begins(self, o: int, neighbour: int | None) -> Terms:
         """Return rows that together say when an operator can start after a neighbour has ended, or the run begun."""
         if neighbour is None:
             return {self.schedule.first[o]: 1}
