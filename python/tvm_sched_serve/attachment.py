@@ -18,8 +18,8 @@ def attach(app: typer.Typer) -> None:
     parser = make_parser("tvm-sched serve")
     actions = [action for action in parser._actions if action.dest != "help"]
 
-    def serve(**given: Any) -> None:
-        raise typer.Exit(main(_arguments(actions, given)))
+    def serve(**values: Any) -> None:
+        raise typer.Exit(main(_arguments(actions, values)))
 
     parameters = [_parameter(action) for action in actions]
     serve.__doc__ = parser.description
@@ -43,10 +43,10 @@ def _parameter(action: argparse.Action) -> inspect.Parameter:
     return inspect.Parameter(action.dest, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _arguments(actions: list[argparse.Action], given: dict[str, Any]) -> list[str]:
+def _arguments(actions: list[argparse.Action], values: dict[str, Any]) -> list[str]:
     arguments: list[str] = []
     for action in actions:
-        value = given[action.dest]
+        value = values[action.dest]
         if value in (None, False):
             continue
         arguments += action.option_strings[:1]

@@ -67,7 +67,7 @@ _DECODER = msgspec.json.Decoder(_InferRequest)
 
 @dataclass(frozen=True)
 class HttpLimits:
-    """What a request may take.
+    """Limits of a request.
 
     Parameters
     ----------
@@ -177,8 +177,8 @@ class InferenceServer:
         self._held_bytes += length
         try:
             body = await self._receive(length, split or 0, receive)
-            given = _parse(body, split, name, version)
-            result = await self._run(given, receive)
+            request = _parse(body, split, name, version)
+            result = await self._run(request, receive)
             with TimeLimit(self.limits.seconds):  # of clients that do not take their answer
                 await _send_result(send, result)
         except TimeoutError:
@@ -209,7 +209,7 @@ class InferenceServer:
             raise RequestError("the body is shorter than its Content-Length")
         return body
 
-    async def _run(self, given: GivenRequest, receive: Receive) -> Result:
+    async def _run(self, request: GivenRequest, receive: Receive) -> Result:
         """Run a request; if its client goes, cancel it."""
         work = asyncio.current_task()
         went = False
@@ -223,7 +223,7 @@ class InferenceServer:
 
         watching = asyncio.ensure_future(watch())
         try:
-            return await infer(self.repository, self.memory, given)
+            return await infer(self.repository, self.memory, request)
         except asyncio.CancelledError:
             if went:
                 raise _ClientGone from None
@@ -268,9 +268,9 @@ class InferenceServer:
         async def checked(request: Request) -> Response:
             try:
                 if administration is not None:
-                    given = request.headers.get("authorization", "").encode("latin-1")
+                    token = request.headers.get("authorization", "").encode("latin-1")
                     administrates = administration or self.administration
-                    self.access.check(given, administration=administrates, own_port=self.administration)
+                    self.access.check(token, administration=administrates, own_port=self.administration)
                 return await act(request)
             except RequestError as error:
                 status, headers, body = _error(error)

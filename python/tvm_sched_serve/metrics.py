@@ -17,7 +17,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """What ``/metrics`` tells."""
+    """Metrics that ``/metrics`` reports."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -66,7 +66,7 @@ class Metrics:
 
 
 class _Gauges(Collector):
-    """What queues hold at the moment."""
+    """Current contents of the queues."""
 
     def __init__(self, queues: list[ExecutionQueue]) -> None:
         self._queues = queues

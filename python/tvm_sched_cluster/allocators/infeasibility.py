@@ -79,16 +79,16 @@ def _mixes(state: ClusterState, service: Service, limits: tuple[int, int]) -> Mi
 def _least_feasible_limit(start: int, mixes: Callable[[int], Mixes]) -> tuple[int, Mixes]:
     """Return the least limit at which there are mixes, to one part in `_EXACT`, and these mixes."""
     low, high = start, 2 * max(start, 1)
-    while not len((found := mixes(high)).gpus):
+    while not len((feasible := mixes(high)).gpus):
         low, high = high, 2 * high
     while high - low > max(high // _EXACT, 1):
         middle = (low + high) // 2
         tried = mixes(middle)
         if len(tried.gpus):
-            high, found = middle, tried
+            high, feasible = middle, tried
         else:
             low = middle
-    return high, found
+    return high, feasible
 
 
 def _format_smallest_mix(state: ClusterState, mixes: Mixes) -> str:
