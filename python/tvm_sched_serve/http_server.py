@@ -165,7 +165,7 @@ class InferenceServer:
         length = _whole_header(headers, b"content-length")
         split = _whole_header(headers, _LENGTH_HEADER)
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise RequestError("compressed bodies are not taken")
+            raise RequestError("compressed bodies are not supported")
         if length is None:
             raise RequestError("a request needs a Content-Length")
         if length > self.limits.body_bytes:
@@ -173,7 +173,7 @@ class InferenceServer:
         if split is not None and split > length:
             raise RequestError("Inference-Header-Content-Length is more than the body")
         if self._held_bytes + length > self.limits.total_bytes:
-            raise Busy("the requests that are under way take all memory that they may")
+            raise Busy("the running requests use all the memory that requests may use")
         self._held_bytes += length
         try:
             body = await self._receive(length, split or 0, receive)
@@ -373,7 +373,7 @@ def _decode(body: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(f"the body is not what is expected: {str(error)[:200]}") from None
+        raise RequestError(f"the body does not have the expected form: {str(error)[:200]}") from None
 
 
 def _whole_header(headers: dict[bytes, bytes], name: bytes) -> int | None:

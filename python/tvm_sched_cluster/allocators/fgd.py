@@ -23,8 +23,8 @@ def fgd(state: ClusterState, service: Service, options: AnytimeOptions) -> Embed
     FGD's fragmentation of a node by a task is what the task cannot use of the node's free GPUs; its expectation is over the
     tasks of the demand (Sections 4.1 and 5). A node is here a switch, at which no circuits are needed. If the switch's free
     GPUs hold no mix of a service, all of them are fragments for it; else the GPUs of kinds that occur in none of the mixes
-    held. Ties go to the fewest GPUs, then to the fewest fibres. FGD places a task within one node. Here a mix that fits at no
-    switch is placed over circuits, and its fragments are counted alike.
+    held. Ties go to the fewest GPUs, then to the fewest fibres. FGD places a task within one node. Here a mix that fits at
+    no switch is placed over circuits, and its fragments are counted alike.
     """
     demand = options.demand or demand_so_far(state)
     total = sum(demand.values())

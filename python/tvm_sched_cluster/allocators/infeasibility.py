@@ -26,7 +26,7 @@ def explain(state: ClusterState, service: Service) -> str:
     if not free:
         return f"service {service.name!r} needs a GPU, and none is free"
     there = ", ".join(f"{count} {name}" for name, count in free.items())
-    return f"service {service.name!r} finds no place on what is free ({there}): {_reason(state, service)}"
+    return f"service {service.name!r} does not fit on the free GPUs ({there}): {_reason(state, service)}"
 
 
 def _reason(state: ClusterState, service: Service) -> str:
@@ -53,7 +53,7 @@ def _reason(state: ClusterState, service: Service) -> str:
         )
     return (
         f"circuits: {_format_smallest_mix(state, fitting)} would do, but the free fibres ({int(state.fibres.sum())} of "
-        f"{sum(link.fibres for link in state.cluster.links)}) do not join such GPUs, or by ways that take too long"
+        f"{sum(link.fibres for link in state.cluster.links)}) do not join such GPUs, or only by circuits that take too long"
     )
 
 

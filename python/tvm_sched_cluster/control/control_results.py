@@ -16,7 +16,7 @@ from .store import Condition, Event, Placed, Store, Wanted
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store holds.
+    """Content of a store.
 
     Attributes
     ----------
