@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .server import Addresses
 
 _ABOUT = """Serve compiled models on this machine to clients of the Open Inference Protocol (Triton's, KServe's): over HTTP,
-gRPC and shared memory. A folder holds NAME.so, or NAME/VERSION/model.so."""
+gRPC and shared memory. Language models (compile --generate) also to clients of OpenAI's completions and chat. A folder holds
+NAME.so, or NAME/VERSION/model.so."""
 
 
 def main(arguments: Sequence[str], program: str = "tvm-sched serve") -> int:
@@ -147,10 +148,18 @@ def make_parser(program: str) -> argparse.ArgumentParser:
         help="join requests to batches; milliseconds that one may wait for others",
     )
     run.add_argument(
-        "--queue", type=count, default=256, metavar="N", help="requests of a model that may wait; others get 503"
+        "--queue",
+        type=count,
+        default=256,
+        metavar="N",
+        help="requests (or texts) of a model that may wait; others get 503",
     )
     run.add_argument(
-        "--timeout", type=_seconds(1e-3), default=60.0, metavar="SECONDS", help="for a request, waiting included"
+        "--timeout",
+        type=_seconds(1e-3),
+        default=60.0,
+        metavar="SECONDS",
+        help="for a request, waiting included; of a text: for each token",
     )
     run.add_argument(
         "--watchdog", type=_seconds(0), metavar="SECONDS", help="give up a run in which no step ended for that long"

@@ -9,12 +9,19 @@ from typing import Any
 from .datatypes import Array, TensorType, raw_bytes
 from .execution_queue import ExecutionQueue
 from .failures import RequestError
-from .repository import Repository
+from .repository import Queue, Repository
 from .shared_memory import Region, SharedMemory
 
 SERVER = "tvm_sched"
 PLATFORM = "tvm_sched"
-EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "system_shared_memory", "schedule_policy")
+EXTENSIONS = (
+    "binary_tensor_data",
+    "generate",
+    "model_repository",
+    "statistics",
+    "system_shared_memory",
+    "schedule_policy",
+)
 _LARGEST = 1 << 62
 
 
@@ -79,6 +86,8 @@ async def infer(repository: Repository, memory: SharedMemory, request: GivenRequ
     RequestError
     """
     queue = repository.find(request.model, request.version)
+    if not isinstance(queue, ExecutionQueue):
+        raise RequestError(f"model {request.model!r} generates text, which only HTTP offers")
     model = queue.model
     if len(request.id) > 1024:
         raise RequestError("the request's id is longer than 1024 characters")
@@ -171,14 +180,14 @@ def duration(count: int, nanoseconds: int) -> dict[str, int]:
     return {"count": count, "ns": nanoseconds}
 
 
-def statistics(queue: ExecutionQueue) -> dict[str, Any]:
+def statistics(queue: Queue) -> dict[str, Any]:
     """The statistics of a version, as the protocol's extension has them."""
     s = queue.statistics
     return {
         "name": queue.model.name,
         "version": queue.model.version,
         "last_inference": s.last_inference_ms,
-        "inference_count": sum(rows * counts[0] for rows, counts in s.batches.items()),
+        "inference_count": sum(rows * counts[0] for rows, counts in s.batches.items()) or s.successes,
         "execution_count": s.executions,
         "inference_stats": {
             "success": duration(s.successes, s.success_ns),
@@ -200,7 +209,7 @@ def statistics(queue: ExecutionQueue) -> dict[str, Any]:
     }
 
 
-def metadata(repository: Repository, queue: ExecutionQueue) -> dict[str, Any]:
+def metadata(repository: Repository, queue: Queue) -> dict[str, Any]:
     """The metadata of a model."""
     model = queue.model
 

@@ -14,10 +14,14 @@ from tvm_sched.errors import InputError, TvmSchedError
 from .execution_queue import ExecutionQueue, QueueOptions
 from .failures import Failed, NotFound, RequestError
 from .served_model import ServedModel
+from .served_text import load_served
+from .text_queue import TextQueue
 
 LOG = logging.getLogger("tvm_sched.serve")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"[1-9][0-9]{0,9}")
+Queue = ExecutionQueue | TextQueue
+"""What is before a version of a model."""
 MODEL_FILE = "model.so"
 """Name of the artifact in the folder of a version."""
 
@@ -65,15 +69,15 @@ class Repository:
         root: Path,
         queue: QueueOptions | None = None,
         load: LoadOptions | None = None,
-        on_change: Callable[[ExecutionQueue, bool], None] = lambda queue, opened: None,
+        on_change: Callable[[Queue, bool], None] = lambda queue, opened: None,
     ) -> None:
         self.root = root
         self.queue_options = queue or QueueOptions()
         self.load_options = load or LoadOptions()
         self.on_change = on_change
         self.ready = False
-        self._served: dict[str, dict[str, ExecutionQueue]] = {}
-        self._latest: dict[str, ExecutionQueue] = {}
+        self._served: dict[str, dict[str, Queue]] = {}
+        self._latest: dict[str, Queue] = {}
         self._failed: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._drains: set[asyncio.Task[None]] = set()
@@ -113,7 +117,7 @@ class Repository:
             if file.is_file() and file.resolve().is_relative_to(root)
         }
 
-    def find(self, name: str, version: str = "") -> ExecutionQueue:
+    def find(self, name: str, version: str = "") -> Queue:
         """Return the queue of a version, by default of the highest.
 
         Raises
@@ -133,7 +137,11 @@ class Repository:
         """Return the versions of a model that are served."""
         return list(self._served.get(name, ()))
 
-    def queues(self, name: str = "", version: str = "") -> Iterator[ExecutionQueue]:
+    def latest(self) -> list[Queue]:
+        """Return the queue of each model's highest version."""
+        return list(self._latest.values())
+
+    def queues(self, name: str = "", version: str = "") -> Iterator[Queue]:
         """Return the queues of all versions, of one model's, or one."""
         if version:
             yield self.find(name, version)
@@ -209,13 +217,16 @@ class Repository:
             raise NotFound(f"there is no model {name[:128]!r} in the repository")
         async with self._lock(name):
             options = self.load_options
-            loaded = {}
+            loaded: dict[str, Queue] = {}
             for version, file in files.items():
                 model = await asyncio.to_thread(
-                    ServedModel.load, file, name, version, instances=self.queue_options.instances,
+                    load_served, file, name, version, instances=self.queue_options.instances,
                     threads=options.threads, watchdog=options.watchdog,
                 )  # fmt: skip
-                loaded[version] = ExecutionQueue(model, self.queue_options)
+                if isinstance(model, ServedModel):
+                    loaded[version] = ExecutionQueue(model, self.queue_options)
+                else:
+                    loaded[version] = TextQueue(model, self.queue_options)
             for queue in loaded.values():
                 self.on_change(queue, True)
             old = self._served.get(name, {})
@@ -231,6 +242,6 @@ class Repository:
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
 
-    async def _close(self, queue: ExecutionQueue) -> None:
+    async def _close(self, queue: Queue) -> None:
         await queue.drain()
         self.on_change(queue, False)

@@ -26,6 +26,7 @@ DISTRIBUTIONS = {
     **dict.fromkeys(("cluster", "deploy", "status", "request", "undeploy"), "tvm-sched-cluster"),
     "bench": "tvm-sched-bench",
     "generate": "tvm-sched-language",
+    "learn": "tvm-sched-bench",
     "plan": "tvm-sched-plans",
     "serve": "tvm-sched-runtime",
 }
