@@ -392,15 +392,15 @@ class InferenceServer:
     async def _openai_models(self, request: Request) -> Response:
         """Tell OpenAI's clients which language models there are, or of one that it is there."""
         name = request.path_params.get("name")
-        found = [
+        models = [
             {"id": queue.model.name, "object": "model", "created": self._created, "owned_by": SERVER}
             for queue in self.repository.latest()
             if isinstance(queue, TextQueue) and name in (None, queue.model.name)
         ]
-        if name is not None and not found:
+        if name is not None and not models:
             error = NotFound(f"there is no language model {name[:128]!r}")
             return Response(msgspec.json.encode(openai_error(error)), error.status, media_type="application/json")
-        return _json(found[0] if name is not None else {"object": "list", "data": found})
+        return _json(models[0] if name is not None else {"object": "list", "data": models})
 
     async def _index(self, request: Request) -> Response:
         options = _decode(await self._small_body(request) or b"{}", _IndexOptions)

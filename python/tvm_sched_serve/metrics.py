@@ -52,11 +52,11 @@ class Metrics:
         parts = {name: histogram.labels(*labels) for name, histogram in self._histograms.items()}
         counters: dict[int, Any] = {}
         if isinstance(queue, TextQueue):
-            read, made = (self._tokens.labels(*labels, kind) for kind in ("prompt", "generated"))
+            read, generated = (self._tokens.labels(*labels, kind) for kind in ("prompt", "generated"))
 
             def observe_text(timing: TextTiming) -> None:
                 read.inc(timing.prompt_tokens)
-                made.inc(timing.tokens)
+                generated.inc(timing.tokens)
                 parts["first_token"].observe(timing.first_seconds)
                 if timing.tokens > 1:
                     parts["token"].observe((timing.seconds - timing.first_seconds) / (timing.tokens - 1))

@@ -48,8 +48,8 @@ def read(systems: Sequence[str] = tuple(SYSTEMS)) -> list[Samples]:
             "the measured latencies of GPUs are in the package aiconfigurator-core, which is not installed: "
             "pip install 'tvm-sched[data]' (Python 3.11 or later)"
         )
-    found = [part for system in systems for part in (read_matrix_products(system), *read_attention(system))]
-    return [part for part in found if part is not None and len(part)]
+    parts = [part for system in systems for part in (read_matrix_products(system), *read_attention(system))]
+    return [part for part in parts if part is not None and len(part)]
 
 
 def read_matrix_products(system: str) -> Samples | None:

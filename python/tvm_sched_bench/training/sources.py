@@ -44,7 +44,7 @@ def read_samples(
         parts += vidur_data.read(vidur)
         about["vidur"] = "compute profiles of Llama-like layers"
     for path in profiles:
-        found = Profile.load(path)
-        parts.append(found.samples())
-        about[os.path.basename(path)] = f"{len(found.kernels)} kernels on {found.machine.processor}"
+        profile = Profile.load(path)
+        parts.append(profile.samples())
+        about[os.path.basename(path)] = f"{len(profile.kernels)} kernels on {profile.machine.processor}"
     return Samples.concatenate(parts), about

@@ -142,9 +142,9 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
     few = subsample(samples, seed, MOST_SAMPLES[kind] // (6 if kind == "cuda" else 1))  # intervals need no more
     steps = FOLDS + 2
     known, unknown = np.zeros(len(few)), np.zeros(len(few))
-    for n, (rest, held) in enumerate(folds(few, seed)):
+    for n, (kept, held) in enumerate(folds(few, seed)):
         report(f"{kind}, held-out fold {n + 1}", n, steps)
-        known[held] = errors(fit(few.take(rest), kind, seed, rounds), few.take(held), known=True)
+        known[held] = errors(fit(few.take(kept), kind, seed, rounds), few.take(held), known=True)
     report(f"{kind}, held-out devices", FOLDS, steps)
     left_out = chip_groups(few.devices)[few.device]
     names = np.unique(left_out)
