@@ -17,6 +17,8 @@ from tvm_sched.cli.registration import command, command_group
 from tvm_sched.errors import InputError
 from tvm_sched.files import write_atomically
 
+from .training.command import app as learn
+
 if TYPE_CHECKING:
     from . import Case, Result, Standings
 
@@ -26,8 +28,9 @@ app = command_group(
 
 
 def COMMANDS(root: typer.Typer) -> None:  # noqa: N802 - the name of the entry point
-    """Add the group ``bench``."""
+    """Add the group ``bench``, and ``learn``."""
     root.add_typer(app, rich_help_panel=RESEARCH)
+    root.add_typer(learn)
 
 
 HOME = "tvm_sched_bench.bench_summaries"

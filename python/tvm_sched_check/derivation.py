@@ -179,11 +179,12 @@ class Derivation:
         With ``steps`` or ``devices``: Theorem 1 of ``docs/proofs/path_and_bus.md``.
         """
         p, (after, _), given = self.problem, self.reach(last, False), lemma["multipliers"]
-        names = sorted({p.devices[d]["bus"] for d in self.on_bus})
+        names = [p.storage["name"]] if p.storage else sorted({p.devices[d]["bus"] for d in self.on_bus})
         if self.bypass or sorted(given) != names or (last is not None and {"steps", "devices"} & {*lemma}):
             raise Refused("rule 'bus': not one multiplier for each bus, or host tensors can avoid the buses")
         of = {name: count(given[name]) for name in names}
-        bus, follows, reader = [of.get(d.get("bus"), 0) for d in p.devices], dict[int, int](), dict[int, int]()
+        bus = [of.get(p.storage["name"] if p.storage else d.get("bus"), 0) for d in p.devices]
+        follows, reader = dict[int, int](), dict[int, int]()
         busy = [count(weight) for weight in lemma.get("devices", [0] * len(bus))]
         for o in after:
             if p.host_inputs[o] and not any(p.shares[d] and p.times(o, d) for d in self.devices):

@@ -71,10 +71,13 @@ class Problem:
         self.tensor_names, self.t = _numbered(tensors)
         self.device_names, self.d = _numbered(self.devices)
         self.memory = [count(d["memory"]) for d in self.devices]
-        self.shares = [not d.get("bus") for d in self.devices]
+        self.storage = document["topology"].get("storage")  # of parameters; graph inputs are in place then
+        self.shares = [not (d.get("bus") or self.storage) for d in self.devices]
         self.size = [count(t["size"]) for t in tensors]
         self.kind = [t.get("kind", "activation") for t in tensors]
-        self.inputs = [list(dict.fromkeys(self.t[n] for n in o.get("inputs", []))) for o in operators]
+        in_place = {t["name"] for t in tensors if self.storage and t.get("kind") == "input"}
+        read = [[n for n in o.get("inputs", []) if n not in in_place] for o in operators]
+        self.inputs = [list(dict.fromkeys(self.t[n] for n in names)) for names in read]
         self.outputs = [[self.t[n] for n in o.get("outputs", [])] for o in operators]
         self.results = {self.t[n] for n in graph.get("outputs", [])}
         made = [(t, o) for o, outputs in enumerate(self.outputs) for t in outputs]
@@ -102,8 +105,12 @@ class Problem:
             raise Refused("the graph has a cycle") from None
 
     def is_host(self, t: int) -> bool:
-        """Return whether a tensor lies in host memory at the start."""
+        """Return whether a tensor lies in host memory, or in storage, at the start."""
         return self.kind[t] != "activation"
+
+    def in_place(self, t: int, d: int) -> bool:
+        """Return whether a tensor of `is_host` is on a device at the start."""
+        return self.shares[d] or (bool(self.storage) and self.kind[t] == "input")
 
     def times(self, o: int, d: int) -> list[int]:
         """Return the times of an operator on a device, in the modes in which it can run there."""
@@ -132,6 +139,10 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
     on = {d: known[of_bus[device["bus"]]] for d, device in enumerate(topology["devices"]) if device.get("bus")}
     down, up = ({d: _channel(bus, f"bus {bus['name']}", way) for d, bus in on.items()} for way in ("down", "up"))
     routes = {(HOST, d): route for d, route in down.items()}
+    if "storage" in topology:
+        if on:
+            raise Refused("a topology has storage and a device on a bus; one of them is allowed")
+        routes = {(HOST, d): _route(topology["storage"], "storage") for d in number.values()}
     for a, b in ((a, b) for a in number.values() for b in number.values() if a != b):
         if a in up and b in down:
             routes[a, b] = _through_host(up[a], down[b], topology.get("peer_access", True))

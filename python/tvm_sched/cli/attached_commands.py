@@ -27,6 +27,7 @@ DISTRIBUTIONS = {
     "bench": "tvm-sched-bench",
     "export-triton": "tvm-sched-runtime",
     "generate": "tvm-sched-language",
+    "learn": "tvm-sched-bench",
     "plan": "tvm-sched-plans",
     "serve": "tvm-sched-runtime",
 }

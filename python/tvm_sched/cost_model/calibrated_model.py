@@ -10,12 +10,13 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
 from ..problem import FORBIDDEN, Costs, OpGraph, Topology, Uncertainty, load_topology
-from ..problem.cpu import cpu_count_of
+from ..problem.cpu import MOST_CPU_DEVICES
 from .database import CostWarning, Database
 from .device_properties import DeviceProperties, properties
 from .features import KernelWork
@@ -42,8 +43,16 @@ def default_cost_model(topology: Topology, together: bool = False) -> str:
 
 
 def is_of_this_machine(topology: Topology) -> bool:
-    """Whether a topology is a preset ``cpuN``."""
-    return cpu_count_of(topology.name) is not None and topology == load_topology(topology.name)
+    """Whether a topology is a preset ``cpuN``, perhaps under another name and with storage."""
+    if len(topology.devices) > MOST_CPU_DEVICES or any(device.kind != "cpu" for device in topology.devices):
+        return False
+    preset = load_topology(f"cpu{len(topology.devices)}")
+    storage = topology.storage
+    return bool(storage or topology.name == preset.name) and topology == msgspec.structs.replace(
+        preset,
+        storage=storage,
+        **({"name": topology.name, "source": topology.source} if storage else {}),
+    )
 
 
 def threads_of(topology: Topology, machine: Machine) -> int:

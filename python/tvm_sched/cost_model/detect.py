@@ -58,7 +58,7 @@ class DetectedTopology(msgspec.Struct, frozen=True):
 
 
 def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology, dict[str, str]]:
-    """The topology of a recorded machine, and of each of its buses, links and switches where the bandwidth is from.
+    """The topology of a recorded machine, and of storage, buses, links and switches where the bandwidth is from.
 
     GPUs below one root port share a bus, unless measured copies say that they do not. A bus that is shared has the
     bandwidth that copies to all its GPUs at once have together, a link that of its slower direction, a switch that of its
@@ -71,7 +71,17 @@ def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology
     """
     if not recording.gpus:
         cpus = load_topology(f"cpu{max(len(recording.numa_cores), 1)}")
-        return msgspec.structs.replace(cpus, name=name, source=f"{recording.processor}; {cpus.source}"), {}
+        machine = msgspec.structs.replace(cpus, name=name, source=f"{recording.processor}; {cpus.source}")
+        if recording.storage is None:
+            return machine, {}
+        disk = recording.storage.to_storage()
+        reads = ", ".join(f"{each.bandwidth / 1e9:.3g} GB/s at depth {each.depth}" for each in recording.storage.depths)
+        return msgspec.structs.replace(machine, storage=disk), {disk.name: f"measured past the page cache: {reads}"}
+    if recording.storage is not None:
+        raise InputError(
+            "this machine has GPUs, and storage was measured; a topology has storage only if all devices share host memory: "
+            "leave --storage out"
+        )
     names = {gpu.address: f"gpu{n}" for n, gpu in enumerate(recording.gpus)}
     comments: dict[str, str] = {}
     buses, bus_of = _buses(recording, comments)

@@ -85,8 +85,8 @@ def _fill_costs(
     if missing:
         raise CostsError(f"{where}: {len(missing)} latencies are missing: {_shortened_list(missing)}")
     direct = values[1]
-    for d, device in enumerate(topology.devices):
-        if device.shares_host_memory:
+    for d in range(len(topology.devices)):
+        if topology.reads_host_in_place(d):
             direct[:, d] = math.inf
     return Costs.from_seconds(values[0], direct, source=Path(where).name)
 

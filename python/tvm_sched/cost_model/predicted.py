@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Topology, Uncertainty
+from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Topology, Uncertainty, graph_on
 from .database import CostWarning, Database
 from .device_properties import DeviceProperties, properties
 from .features import KernelWork, describe
@@ -148,7 +148,7 @@ def costs_of(
     operator_ns, low, high = (np.empty(shape, np.int64) for _ in range(3))
     shared, far = np.zeros(shape), np.zeros(shape, bool)
     direct_ns = np.full(shape, FORBIDDEN, np.int64)
-    index = graph.index
+    index = graph_on(graph, topology).index
     host = np.array([sum(read) for read in index.host_bytes])
     made: dict[Device, Prediction] = {}
     for d, device in enumerate(topology.devices):
@@ -166,7 +166,8 @@ def costs_of(
         if route is not None:
             reads = np.array([route.nanoseconds(int(size)) for size in host], dtype=np.int64)
             least = reads + int(launch * 1e9)
-            fastest = np.maximum(operator_ns[:, d], least)
+            # A CPU's kernel waits while a page is read from storage; a GPU computes what has arrived meanwhile.
+            fastest = operator_ns[:, d] + reads if device.kind == "cpu" else np.maximum(operator_ns[:, d], least)
             if exact and device.name in exact:
                 fastest = np.maximum(fastest, _measured_direct(*exact[device.name]))
             direct_ns[:, d] = np.where(host > 0, fastest, FORBIDDEN)

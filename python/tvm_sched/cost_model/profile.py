@@ -16,9 +16,9 @@ from ..cores import cores
 from ..errors import FormatError, InputError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from ..problem import KernelResources
-from .data import Samples
 from .device_properties import DeviceProperties, guess_processors
 from .features import KernelWork, describe
+from .samples import Samples
 from .signature import graph_of
 
 FORMAT, VERSION = "tvm_sched.profile", 1

@@ -12,6 +12,7 @@ import msgspec
 
 from ..files import Document
 from .copies import Bandwidths
+from .storage import MeasuredStorage
 
 FORMAT, VERSION = "tvm_sched.recording", 1
 SWITCH = "switch"
@@ -67,6 +68,8 @@ class Recording(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """Where it is from."""
     bandwidths: Bandwidths | None = None
     """Where copies were measured."""
+    storage: MeasuredStorage | None = None
+    """Where reads of a disk were measured."""
 
 
 def record(root: str | os.PathLike[str] = "/", nvml: Any = None) -> Recording:

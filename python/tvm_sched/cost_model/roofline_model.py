@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Route, Topology
+from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Route, Topology, graph_on
 from .device_properties import rate_of
 
 _CLIP = 2.0**62
@@ -40,6 +40,9 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
 
         launch_overhead + max(flops / peak_flops, other bytes / memory_bandwidth, host_read)
 
+    On a device of the kind ``"cpu"``, whose kernel waits while a page is read from storage, the two add up:
+    ``host_read + operator``.
+
     Times are rounded up to nanoseconds, so the second is never below ``host_read``. Direct host access is `FORBIDDEN`
     for operators that read no input or parameter, and on devices that share host memory and so need none.
 
@@ -56,7 +59,9 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
     flops = np.array([operator.flops for operator in graph.operators], dtype=np.float64)
     host = np.array([sum(read) for read in index.host_bytes], dtype=np.float64)
     other = _bytes(size, index.inputs) - _bytes(size, index.host_inputs) + _bytes(size, index.outputs)
-    reads_host = np.array([bool(tensors) for tensors in index.host_inputs], dtype=bool)
+    moved = graph_on(graph, topology).index
+    reads_host = np.array([bool(tensors) for tensors in moved.host_inputs], dtype=bool)
+    crossing = np.array([sum(read) for read in moved.host_bytes], dtype=np.float64)
     dtype, dtypes = _dtypes(graph)
     shape = (len(graph.operators), len(topology.devices))
     operator_ns = np.empty(shape, dtype=np.int64)
@@ -66,9 +71,11 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
         operator_ns[:, d] = _up(device.launch_overhead + np.maximum(compute, (host + other) / device.memory_bandwidth))
         bus = topology.route(HOST, d)
         if bus is not None:
-            least = _host_read_ns(host, bus)
+            least = _host_read_ns(crossing, bus)
             on_device = np.maximum(compute, other / device.memory_bandwidth)
             direct = np.maximum(_up(device.launch_overhead + on_device), _up(device.launch_overhead + least / 1e9))
+            if device.kind == "cpu":
+                direct = operator_ns[:, d] + least
             direct_ns[:, d] = np.where(reads_host, np.maximum(direct, least), FORBIDDEN)
     return Costs(operator_ns, direct_ns, source="roofline")
 

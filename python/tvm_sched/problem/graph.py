@@ -182,6 +182,16 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         """The graph in integers, computed once."""
         return GraphIndex.of(self)
 
+    def with_inputs_in_place(self) -> OpGraph:
+        """The same graph with an index in which operators do not read graph inputs.
+
+        On machines with storage these are in memory when a run begins, and nothing has to bring them (``docs/model.md``,
+        "Storage").
+        """
+        copy = msgspec.structs.replace(self)
+        copy.__dict__["index"] = GraphIndex.of(self, inputs_in_place=True)
+        return copy
+
 
 @dataclass(frozen=True)
 class GraphIndex:
@@ -210,10 +220,20 @@ class GraphIndex:
     """Distinct tensors that the model returns."""
 
     @staticmethod
-    def of(graph: OpGraph) -> GraphIndex:
-        """Number a graph; raises `GraphError` where it has a cycle."""
+    def of(graph: OpGraph, inputs_in_place: bool = False) -> GraphIndex:
+        """Number a graph, with ``inputs_in_place`` without the reads of graph inputs.
+
+        Raises
+        ------
+        GraphError
+            The graph has a cycle.
+        """
         tensor_id = {tensor.name: t for t, tensor in enumerate(graph.tensors)}
-        inputs = [tuple(dict.fromkeys(tensor_id[n] for n in operator.inputs)) for operator in graph.operators]
+        in_place = {tensor.name for tensor in graph.tensors if inputs_in_place and tensor.kind == "input"}
+        inputs = [
+            tuple(dict.fromkeys(tensor_id[n] for n in operator.inputs if n not in in_place))
+            for operator in graph.operators
+        ]
         outputs = [tuple(tensor_id[n] for n in operator.outputs) for operator in graph.operators]
         producer = [-1] * len(graph.tensors)
         consumers: list[list[int]] = [[] for _ in graph.tensors]

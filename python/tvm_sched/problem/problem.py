@@ -47,7 +47,8 @@ class Problem(Document):
     schedule names the alternatives that it uses (`Schedule.choice`); its operators are those of `resolve`."""
 
     def __post_init__(self) -> None:
-        graph, costs = self.graph, self.costs
+        graph, costs = graph_on(self.graph, self.topology), self.costs
+        object.__setattr__(self, "graph", graph)
         shape = (len(graph.operators), len(self.topology.devices))
         if not graph.operators and costs.operator_ns.shape[0] == 0:  # no rows in a file, so no columns either
             costs = Costs(np.empty(shape, dtype=np.int64), source=costs.source)
@@ -62,6 +63,10 @@ class Problem(Document):
         self._check_total()
         if self.variants is not None and not self.variants.groups:
             object.__setattr__(self, "variants", None)
+        if self.variants is not None and self.topology.storage:
+            raise ProblemError(
+                f"the problem has variants, and topology {self.topology.name!r} has storage; one of them is allowed"
+            )
         if self.variants is not None:
             self.variants.check(graph, costs)
             Problem(
@@ -77,7 +82,7 @@ class Problem(Document):
         A relaxation may therefore have parts that `Problem` refuses, such as an operator without inputs that reads host
         memory directly.
         """
-        problem = object.__new__(Problem)
+        problem, graph = object.__new__(Problem), graph_on(graph, topology)
         for name, value in (("graph", graph), ("topology", topology), ("costs", costs), ("variants", variants)):
             object.__setattr__(problem, name, value)
         return problem
@@ -179,11 +184,14 @@ class Problem(Document):
         return bool(self.costs.operator_ns[o, d] != FORBIDDEN or self.costs.direct_ns[o, d] != FORBIDDEN)
 
     def reads_host_in_place(self, d: int) -> bool:
-        """Whether device ``d`` shares host memory, so that inputs and parameters are there from the start."""
-        return self.topology.devices[d].shares_host_memory
+        """`Topology.reads_host_in_place`."""
+        return self.topology.reads_host_in_place(d)
 
     def host_bytes(self, o: int) -> int:
-        """Bytes that operator ``o`` reads of graph inputs and parameters; of a table, those of the rows that it takes."""
+        """Bytes that operator ``o`` reads of graph inputs and parameters; of a table, those of the rows that it takes.
+
+        With storage, of parameters alone.
+        """
         return sum(self.graph.index.host_bytes[o])
 
     def host_read_ns(self, o: int, d: int) -> int:
@@ -270,14 +278,15 @@ def problem_of(
 ) -> Problem:
     """Make the problem of a graph and its groups, with latencies by a cost model.
 
-    Drop the groups if the costs have concurrency. Drop alternatives with an operator that no device can run or hold.
+    Drop the groups if the costs have concurrency or the topology has storage. Drop alternatives with an operator that no
+    device can run or hold.
 
     Raises
     ------
     ProblemError
         As `Problem`, for any other reason.
     """
-    if not groups:
+    if topology.storage or not groups:
         return Problem(graph, topology, cost_model(graph, topology))
     every = all_alternatives(graph, groups)
     both = cost_model(every, topology)
@@ -287,6 +296,11 @@ def problem_of(
     all_operators = Problem.derive(every, topology, both)
     fits = [all_operators.fits(o) for o in range(len(graph.operators), len(every.operators))]
     return Problem(graph, topology, costs, variants.only(fits))
+
+
+def graph_on(graph: OpGraph, topology: Topology) -> OpGraph:
+    """Return the graph as a problem on a topology holds it: with storage, inputs are in place."""
+    return graph.with_inputs_in_place() if topology.storage else graph
 
 
 class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -78,7 +78,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return not self.bus
 
 
-def _check_speed(where: str, joint: Bus | Link | Switch) -> None:
+def _check_speed(where: str, joint: Bus | Storage | Link | Switch) -> None:
     require_positive(f"{where}: bandwidth", joint.bandwidth, TopologyError)
     require_not_negative(f"{where}: latency", joint.latency, TopologyError)
 
@@ -97,6 +97,26 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         require_name("a bus", self.name, TopologyError)
         _check_speed(f"bus {self.name!r}", self)
+
+
+class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A disk in front of host memory, with the model's file: parameters lie on it when a cold run begins.
+
+    It carries one read at a time. ``bandwidth`` is bytes a second of reads in order at ``queue_depth``; ``latency`` is
+    seconds that each read takes besides its bytes.
+    """
+
+    name: str
+    bandwidth: float
+    latency: float = 0.0
+    queue_depth: int = 1
+    """Requests that are kept outstanding to reach the bandwidth; the runtime reads ahead with as many."""
+
+    def __post_init__(self) -> None:
+        where = f"storage {self.name!r}"
+        require_name("a storage", self.name, TopologyError)
+        _check_speed(where, self)
+        require_positive(f"{where}: queue_depth", self.queue_depth, TopologyError)
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -180,6 +200,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     host_memory: int = 0
     source: str = ""
     """Where the numbers come from."""
+    storage: Storage | msgspec.UnsetType = msgspec.UNSET
+    """Where parameters lie when a run begins; without it they lie in host memory. All devices share host memory then."""
 
     def __post_init__(self) -> None:
         require_name("a topology", self.name, TopologyError)
@@ -192,6 +214,12 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         for device in self.devices:
             if device.bus and device.bus not in buses:
                 raise TopologyError(f"device {device.name!r} is on bus {device.bus!r}; the buses are {sorted(buses)}")
+        for device in self.devices if self.storage else ():
+            if not device.shares_host_memory:
+                raise TopologyError(
+                    f"topology {self.name!r} has storage, and device {device.name!r} is on bus {device.bus!r}; storage is "
+                    "allowed where all devices share host memory: leave one of the two out"
+                )
         joined: list[tuple[str, tuple[str, ...]]]
         joined = [(f"link {link.devices[0]!r}-{link.devices[1]!r}", link.devices) for link in self.links]
         joined += [(f"switch {switch.name!r}", switch.devices) for switch in self.switches]
@@ -224,6 +252,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         for switch in self.switches:
             for device in switch.devices if switch.contention else ():
                 names += [f"{switch.name}: {device} out", f"{switch.name}: {device} in"]
+        if self.storage:
+            names.append(f"storage {self.storage.name}")
         return {name: c for c, name in enumerate(names)}
 
     @cached_property
@@ -240,6 +270,9 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
                 down[d] = Route((self._channel_id[names[0]],), bus.bandwidth, bus.latency)
                 up[d] = Route((self._channel_id[names[1]],), bus.bandwidth, bus.latency)
                 routes[HOST, d], routes[d, HOST] = down[d], up[d]
+            if self.storage:
+                channel = self._channel_id[f"storage {self.storage.name}"]
+                routes[HOST, d] = Route((channel,), self.storage.bandwidth, self.storage.latency)
         for a in range(len(self.devices)):
             for b in range(len(self.devices)):
                 if a != b and (a in up or b in down):
@@ -268,9 +301,14 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             return Route(channels, min(up.bandwidth, down.bandwidth), max(up.latency, down.latency))
         return Route(channels, 1 / (1 / up.bandwidth + 1 / down.bandwidth), up.latency + down.latency)
 
+    def reads_host_in_place(self, d: int) -> bool:
+        """Whether device ``d`` finds all inputs and parameters in its memory when a run begins."""
+        return self.devices[d].shares_host_memory and not self.storage
+
     def route(self, source: int, target: int) -> Route | None:
         """How bytes get from device (or `HOST`) ``source`` to ``target``; None where nothing joins them.
 
-        A device that shares host memory reads host tensors in place: it has no route from `HOST` and needs none.
+        A device that shares host memory reads host tensors in place: it has no route from `HOST` and needs none. With
+        storage, `HOST` stands for the storage, and the route is that of parameters; graph inputs need none.
         """
         return self._routes.get((source, target))

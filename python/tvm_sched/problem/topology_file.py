@@ -17,7 +17,7 @@ from ..presets import neither_preset_nor_file, preset_files
 from ..toml_files import Table, format_toml, neighbours, parse_toml
 from .cpu import MOST_CPU_DEVICES, cpu_count_of, cpu_topology
 from .quantity import format_fields, format_quantity, parse_quantity
-from .topology import STREAM_FIELDS, Bus, Device, Link, Switch, Topology
+from .topology import STREAM_FIELDS, Bus, Device, Link, Storage, Switch, Topology
 
 FORMAT, VERSION = "tvm_sched.topology", 1
 MOST_DEVICES = 1024
@@ -72,6 +72,13 @@ class _Switch(msgspec.Struct, forbid_unknown_fields=True):
     contention: bool = True
 
 
+class _Storage(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    bandwidth: Quantity
+    latency: Quantity = 0.0
+    queue_depth: int = 1
+
+
 class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     devices: list[_Devices]
@@ -81,6 +88,7 @@ class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
     buses: list[_Buses] = []
     links: list[_Links] = []
     switches: list[_Switch] = []
+    storage: _Storage | None = None
 
 
 def preset_names() -> tuple[str, ...]:
@@ -141,6 +149,7 @@ def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
             peer_access=body.peer_access,
             host_memory=reader.whole(body.host_memory, "$.host_memory"),
             source=body.source,
+            storage=reader.storage(body.storage, "$.storage") if body.storage else msgspec.UNSET,
         )
     except TopologyError as error:
         raise TopologyError(f"{where}: {error}") from None
@@ -211,6 +220,11 @@ class _Reader:
         names = self.names(group.name, group.names, 0, place)
         return [Bus(name, bandwidth, latency, group.duplex) for name in names]
 
+    def storage(self, storage: _Storage, place: str) -> Storage:
+        bandwidth = self.number(storage.bandwidth, "bandwidth", f"{place}.bandwidth")
+        latency = self.number(storage.latency, "time", f"{place}.latency", 0)
+        return Storage(storage.name, bandwidth, latency, storage.queue_depth)
+
     def links(self, group: _Links, place: str) -> list[Link]:
         if bool(group.devices) == bool(group.pairs):
             raise self.fail(place, "give `devices` (two names) or `pairs` (a list of two names each)")
@@ -248,15 +262,18 @@ def format_topology(topology: Topology, comments: Mapping[str, str] | None = Non
     Parameters
     ----------
     comments : mapping of str to str, optional
-        What to say, in a line, of buses and switches by their name, and of links by their devices' (``"gpu0-gpu1"``).
+        What to say, in a line, of storage, buses and switches by their name, and of links by their devices'
+        (``"gpu0-gpu1"``).
     """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": topology.name, "source": topology.source}
     head |= {"host_memory": format_quantity(topology.host_memory, "bytes"), "peer_access": topology.peer_access}
-    tables = [Table("", head)]
+    if topology.storage:
+        head["storage"] = _fields(topology.storage)
 
     def about(*names: str) -> tuple[str, ...]:
         return tuple(f"{name}: {comments[name]}" for name in names if comments and name in comments)
 
+    tables = [Table("", head, about(topology.storage.name) if topology.storage else ())]
     for buses in _groups(topology.buses, "name"):
         names = [bus.name for bus in buses]
         tables.append(Table("buses", {"names": names, **_fields(buses[0], "name")}, about(*names)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..problem import HOST, Bus, Device, Topology
+from ..problem import HOST, Bus, Device, Storage, Topology
 from ..problem.topology import Link, Switch
 from .units import format_rate
 
@@ -47,7 +47,7 @@ def connection(topology: Topology, source: int, target: int) -> Connection:
     route = topology.route(source, target)
     if HOST in (source, target):
         device = topology.devices[target if source == HOST else source]
-        if device.shares_host_memory:
+        if device.shares_host_memory:  # with storage the route from there is that of the file
             return Connection("RAM")
     if route is None:
         return Connection("-")
@@ -91,6 +91,7 @@ class TopologySummary(msgspec.Struct, frozen=True, kw_only=True):
     buses: tuple[Bus, ...]
     links: tuple[Link, ...]
     switches: tuple[Switch, ...]
+    storage: Storage | msgspec.UnsetType = msgspec.UNSET
     peer_access: bool
     host_memory: int
     source: str

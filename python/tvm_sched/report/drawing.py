@@ -51,7 +51,14 @@ def _box(kind: str, x: float, y: float, width: float, height: float, title: str)
 
 def _host(topology: Topology, width: float) -> str:
     text = "host memory" + (f"  {format_bytes(topology.host_memory)}" if topology.host_memory else "")
-    box = _box("host", MARGIN, HOST_TOP, width - 2 * MARGIN, 34, "inputs and parameters lie here when a run begins")
+    if disk := topology.storage:
+        text += f"  <  {disk.name}  {format_rate(disk.bandwidth)}"
+    lies = (
+        "inputs lie here when a run begins, parameters on the disk"
+        if disk
+        else "inputs and parameters lie here when a run begins"
+    )
+    box = _box("host", MARGIN, HOST_TOP, width - 2 * MARGIN, 34, lies)
     return box + _text(width / 2, HOST_TOP + 22, text)
 
 

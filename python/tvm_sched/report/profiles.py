@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 from rich.table import Table
 
 from ..cost_model.contention import Contention
 from ..cost_model.device_properties import DeviceProperties
 from ..cost_model.interference import fit_profile
-from ..cost_model.learned_model import ErrorInterval, LearnedModel
 from ..cost_model.profile import Copies, Machine, Profile
 from .tables import table
 from .units import format_time
@@ -56,26 +53,6 @@ def profile_tables(profile: Profile) -> list[Table]:
         beside.append((_short(pair.first), _short(pair.second), *factors))
     made = [table(("slowest kernels", "in the run", "warm", "cold", "± (95 %)"), rows)]
     return [*made, table(("kernel", "beside kernel", "times as long", "the other"), beside)] if beside else made
-
-
-class LearnedSummary(msgspec.Struct, frozen=True):
-    """A learned cost model: its sources, and how many samples it was trained on."""
-
-    about: dict[str, str]
-    samples: int
-
-
-def learned_table(model: LearnedModel) -> Table:
-    """How far measurements lie from the predictions of a learned model, by kind of device."""
-    rows = [
-        (kind, str(len(part.devices)), *(_factors(spreads[""]) for spreads in (part.known, part.unknown)))
-        for kind, part in model.parts.items()
-    ]
-    return table(("devices", "distinct", "90 % of times / predicted", "of other devices"), rows)
-
-
-def _factors(interval: ErrorInterval) -> str:
-    return f"{math.exp(interval.low):.2f} to {math.exp(interval.high):.2f}"
 
 
 def _short(signature: str) -> str:

@@ -145,7 +145,7 @@ def devices_table(topology: Topology) -> Table:
 
 
 def buses_table(topology: Topology) -> Table:
-    """Buses, links and switches with their figures."""
+    """Buses, links, switches and storage with their figures."""
     rows = [
         (
             bus.name,
@@ -164,6 +164,8 @@ def buses_table(topology: Topology) -> Table:
         (switch.name, "switch", ", ".join(switch.devices), *_connection(switch.bandwidth, True, switch.latency))
         for switch in topology.switches
     ]
+    if disk := topology.storage:
+        rows.append((disk.name, "storage", "host memory", *_connection(disk.bandwidth, False, disk.latency)))
     return table(("name", "what", "joins", "bandwidth", "directions", "latency"), rows, text_columns=3)
 
 

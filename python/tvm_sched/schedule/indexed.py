@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from ..errors import ScheduleError
 from ..problem import HOST, Problem, Scenario, as_scenario
 from ._compiled import compiled
-from .rules import Violation, describe
+from .rules import Violation, describe, loaded_in_place
 from .schedule import Placement, Schedule, Transfer
 
 if TYPE_CHECKING:
@@ -189,7 +190,17 @@ class ScheduleIndex:
     def violations(self, limit: int) -> list[Violation]:
         """Broken rules, up to ``limit``, of those that C++ checks: all but memory, certificate and evictions."""
         broken = self._call_native(lambda: self.native.violations(limit))
-        return [describe(self.problem, self.placements, self.transfers, rule) for rule in broken]
+        found = [describe(self.problem, self.placements, self.transfers, rule) for rule in broken]
+        return [*found, *islice(self._loads_in_place(), max(limit - len(found), 0))]
+
+    def _loads_in_place(self) -> Iterator[Violation]:
+        """Loads and copies of graph inputs on a machine with storage, where these are in memory; C++ does not know them."""
+        if not self.problem.topology.storage:
+            return
+        tensors, devices = self.problem.graph.tensors, self.problem.topology.devices
+        for kind, t, device in zip(self.transfer_kind, self.transfer_item, self.transfer_device, strict=True):
+            if kind != self.HOST_READ and tensors[t].kind == "input":
+                yield loaded_in_place(tensors[t].name, devices[device].name)
 
     def holdings(self) -> Array:
         """Rows of tensor, device, begin, end: when each tensor is on each device, in nanoseconds."""

@@ -288,7 +288,7 @@ def _arrays(scenario: Scenario) -> dict[str, Any]:
         "tensor_stays": _array([t in stays for t in range(len(index.size))]),
         "tensor_resident": _array([scenario.is_resident(t) for t in range(len(index.size))]),
         "device_memory": _array([d.memory for d in devices]),
-        "device_shares_host_memory": _array([d.shares_host_memory for d in devices]),
+        "device_shares_host_memory": _array([problem.reads_host_in_place(d) for d in range(len(devices))]),
         "device_stream_overhead_ns": _array([round(d.stream_overhead * 1e9) for d in devices]),
         "device_wait_overhead_ns": _array([round(d.wait_overhead * 1e9) for d in devices]),
         "operator_ns": _array(problem.costs.operator_ns),

@@ -6,9 +6,11 @@ from itertools import combinations, pairwise
 from random import Random
 from typing import Literal
 
-from tvm_sched.problem import Bus, Device, Link, Switch, Topology
+import msgspec
 
-Style = Literal["bus", "shared", "mixed"]
+from tvm_sched.problem import Bus, Device, Link, Storage, Switch, Topology
+
+Style = Literal["bus", "shared", "mixed", "storage"]
 
 STYLES: tuple[Style, ...] = ("bus", "bus", "shared", "mixed")
 """What `random_topology` draws from."""
@@ -24,8 +26,9 @@ def random_topology(
 
     Parameters
     ----------
-    style : {"bus", "shared", "mixed"}, optional
-        Devices on PCIe buses, devices that share host memory, or some of each; drawn where not given.
+    style : {"bus", "shared", "mixed", "storage"}, optional
+        Devices on PCIe buses, devices that share host memory, or some of each; drawn where not given. Or devices that
+        share host memory with storage in front of it.
     memory : int
         Bytes of each device.
     all_joined : bool
@@ -55,6 +58,7 @@ def random_topology(
         links,
         switches,
         peer_access=random.random() < 0.6,
+        storage=Storage("disk", *_speed(random)) if chosen == "storage" else msgspec.UNSET,
     )
 
 
@@ -64,7 +68,7 @@ def _speed(random: Random) -> tuple[float, float]:
 
 
 def _buses(random: Random, devices: int, style: Style) -> list[Bus]:
-    if style == "shared":
+    if style in ("shared", "storage"):
         return []
     return [Bus(f"bus{b}", *_speed(random), duplex=random.random() < 0.6) for b in range(random.randint(1, devices))]
 

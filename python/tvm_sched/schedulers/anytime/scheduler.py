@@ -157,7 +157,7 @@ def turns(
     counted.
     """
     index, topology = scenario.graph.index, scenario.topology
-    loads = any(index.host_inputs) and not all(device.shares_host_memory for device in topology.devices)
+    loads = any(index.host_inputs) and not all(map(scenario.reads_host_in_place, range(len(topology.devices))))
     stages = scenario.costs.concurrency is not None and options.stage > 1
     staged = 0.0 if not stages else STAGED_SHARE_WITH_LOADS if loads else STAGED_SHARE
     shares = dict(FREE_SHARES if is_contention_free(scenario) else SHARES if loads else UNLOADED_SHARES)

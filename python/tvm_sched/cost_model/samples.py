@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import InputError
-from ..device_properties import DeviceProperties
-from ..features import NAMES, Floats, KernelWork, features, join_seconds, roofline_seconds, without_join
+from ..errors import InputError
+from .device_properties import DeviceProperties
+from .features import NAMES, Floats, KernelWork, features, join_seconds, roofline_seconds, without_join
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 

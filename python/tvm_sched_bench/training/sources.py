@@ -6,9 +6,11 @@ import os
 from collections.abc import Sequence
 from importlib import metadata
 
-from .data import Samples, aiconfigurator
-from .data import vidur as vidur_data
-from .profile import Profile
+from tvm_sched.cost_model.profile import Profile
+from tvm_sched.cost_model.samples import Samples
+
+from . import aiconfigurator
+from . import vidur as vidur_data
 
 
 def read_samples(

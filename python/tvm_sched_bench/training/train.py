@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..progress import Progress
-from .data import Samples
-from .device_properties import DeviceProperties
-from .features import FAMILIES, NAMES, Floats
-from .learned_model import (
+from tvm_sched.cost_model.device_properties import DeviceProperties
+from tvm_sched.cost_model.features import FAMILIES, NAMES, Floats
+from tvm_sched.cost_model.learned_model import (
     IDENTITY,
     RANGED,
     ErrorInterval,
@@ -22,6 +20,8 @@ from .learned_model import (
     error_interval,
     without_device_columns,
 )
+from tvm_sched.cost_model.samples import Samples
+from tvm_sched.progress import Progress
 
 Rows = npt.NDArray[np.int64]
 FOLDS = 5
