@@ -37,7 +37,7 @@ DISTRIBUTIONS = {
 class CompilerOptions(Protocol):
     """A group of options of ``compile`` (`option_groups`) that asks for a compiler of its own."""
 
-    def given(self, model: Path) -> dict[str, Any] | None:
+    def options_for(self, model: Path) -> dict[str, Any] | None:
         """Return the checked options, by which the cache finds the result; None if they do not ask for this compiler."""
         ...
 
