@@ -57,11 +57,11 @@ class TimedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the options of methods whose time is limited."""
 
     def within(self, limits: SearchLimits) -> Self:
-        """The options with these limits in place of their own; raises `InputError` if the method has no such limit."""
+        """Replace limits in the options; raises `InputError` if the method has no such limit."""
         raise NotImplementedError
 
     def part(self, count: int) -> Self:
-        """The options of one of ``count`` searches that share time and work."""
+        """Return the options of one of ``count`` searches that share time and work."""
         raise NotImplementedError
 
 
@@ -133,7 +133,7 @@ def budget_of(time_limit: float | None, work: float | None, default: float, shar
     Parameters
     ----------
     time_limit : float or None
-        Seconds by the clock; None: ``default``, or no limit where ``work`` is given.
+        Seconds by the clock; None: ``default``, or no limit with ``work``.
     work : float or None
         Seconds of work on an idle core; None: a ``share`` of the time limit, so that the clock seldom decides.
 

@@ -43,18 +43,18 @@ def parse_vary(texts: Sequence[str]) -> dict[str, tuple[Value, ...]]:
     InputError
         Another key, a key that comes twice, a value that the key does not allow, or none.
     """
-    found: dict[str, tuple[Value, ...]] = {}
+    varied: dict[str, tuple[Value, ...]] = {}
     for text in texts:
         key, mark, values = text.partition("=")
         if not mark or key not in KEYS:
             raise InputError(
                 f"--vary {text}: expected KEY=VALUES with a key among {', '.join(KEYS)}, such as gpus=1..8"
             )
-        if key in found:
+        if key in varied:
             raise InputError(f"--vary {text}: {key} is varied already; give all its values at once, with commas")
         pieces = [piece.strip() for piece in values.split(",")]
-        found[key] = tuple(dict.fromkeys(value for piece in pieces for value in _values(text, key, piece)))
-    return {key: found[key] for key in KEYS if key in found}
+        varied[key] = tuple(dict.fromkeys(value for piece in pieces for value in _values(text, key, piece)))
+    return {key: varied[key] for key in KEYS if key in varied}
 
 
 def _values(text: str, key: str, piece: str) -> list[Value]:
@@ -253,12 +253,12 @@ class Grid:
 
     def _shape(self, point: Point) -> list[str] | None:
         """Return ``--shape`` with the batch of a variant."""
-        given = list(self.options.shape or ())
+        texts = list(self.options.shape or ())
         if "batch" not in point:
-            return given or None
+            return texts or None
         batch = point["batch"]
-        changed = [_with_batch(text, batch) for text in given]
-        if changed == given and not any("x" in text for text in given):
+        changed = [_with_batch(text, batch) for text in texts]
+        if changed == texts and not any("x" in text for text in texts):
             changed.append(f"batch={batch}")
         return changed
 
@@ -286,7 +286,7 @@ def run(
     After Ctrl-C the rows that are finished are returned.
     """
     points = grid.points()
-    found: dict[int, Solved] = {}
+    solved: dict[int, Solved] = {}
     waiting: dict[Future[Schedule | str], int] = {}
     problems: dict[int, Problem] = {}
 
@@ -294,17 +294,17 @@ def run(
         done, _ = wait(waiting, timeout=seconds, return_when=FIRST_COMPLETED)
         for future in done:
             n = waiting.pop(future)
-            found[n] = _solved(grid, points[n], problems.pop(n), future.result())
+            solved[n] = _solved(grid, points[n], problems.pop(n), future.result())
 
     try:
         for n, point in enumerate(points):
-            progress(f"problem of {_text(point)}", len(found), len(points))
+            progress(f"problem of {_text(point)}", len(solved), len(points))
             try:
                 problems[n] = grid.problem(point, lambda *_: None)
             except InputError:
                 raise
             except TvmSchedError as error:  # an operator that fits on no device, for one
-                found[n] = Solved(_row(grid, point, grid.machine(point), error=str(error)))
+                solved[n] = Solved(_row(grid, point, grid.machine(point), error=str(error)))
                 continue
             requests = grid.options.requests(problems[n])
             waiting[executor.submit(_solve, problems[n], Workload(requests), scheduler, dict(options))] = n
@@ -312,12 +312,12 @@ def run(
             while len(waiting) >= MOST_WAITING:
                 take(_POLL)
         while waiting:
-            progress("scheduling", len(found), len(points))
+            progress("scheduling", len(solved), len(points))
             take(_POLL)
     except KeyboardInterrupt:
         for future in waiting:
             future.cancel()
-    return _with_smaller_machines([found[n] for n in sorted(found)]), len(found) == len(points)
+    return _with_smaller_machines([solved[n] for n in sorted(solved)]), len(solved) == len(points)
 
 
 def _solve(problem: Problem, workload: Workload, scheduler: str, options: dict[str, Any]) -> Schedule | str:
@@ -375,11 +375,11 @@ def _with_latency(row: Row, latency: float, used: int) -> Row:
     )  # fmt: skip
 
 
-def _with_smaller_machines(found: list[Solved]) -> list[Solved]:
+def _with_smaller_machines(variants: list[Solved]) -> list[Solved]:
     """Give a machine the schedule of one with fewer GPUs, all else equal, if that is faster: it fits there, too."""
     best: dict[tuple[Any, ...], Solved] = {}
     improved = []
-    for each in sorted(found, key=lambda solved: solved.row.devices):
+    for each in sorted(variants, key=lambda solved: solved.row.devices):
         row, key = each.row, tuple((k, v) for k, v in each.row.values.items() if k != "gpus")
         smaller = best.get(key)
         if smaller is not None and (row.latency is None or _latency(smaller) < row.latency):
@@ -388,7 +388,7 @@ def _with_smaller_machines(found: list[Solved]) -> list[Solved]:
         if each.row.latency is not None:
             best[key] = each
         improved.append(each)
-    order = {id(each.row.values): n for n, each in enumerate(found)}
+    order = {id(each.row.values): n for n, each in enumerate(variants)}
     return sorted(improved, key=lambda each: order[id(each.row.values)])
 
 
@@ -398,10 +398,10 @@ def _latency(solved: Solved) -> float:
 
 
 def summarise(
-    grid: Grid, found: Sequence[Solved], scheduler: str, options: Mapping[str, Any], target: float | None
+    grid: Grid, variants: Sequence[Solved], scheduler: str, options: Mapping[str, Any], target: float | None
 ) -> Sweep:
     """Put rows together with the answers to what they were computed for."""
-    rows = [each.row for each in found]
+    rows = [each.row for each in variants]
     return Sweep(
         model=grid.source.name, scheduler=scheduler, options=dict(options), rows=rows, wanted=len(grid.points()),
         keys={key: list(values) for key, values in grid.keys.items()}, target=target,

@@ -35,7 +35,7 @@ def workers(executor: Executor) -> Iterator[None]:
 
 
 def have_workers() -> bool:
-    """Whether `distribute` computes elsewhere."""
+    """Return whether `distribute` computes elsewhere."""
     return _executor.get() is not None
 
 

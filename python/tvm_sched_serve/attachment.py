@@ -1,30 +1,34 @@
-"""Attaches ``serve`` to the command ``tvm-sched``; the entry point ``tvm_sched.commands`` names `attach`."""
+"""Attaches ``serve`` and ``export-triton`` to ``tvm-sched``; the entry point ``tvm_sched.commands`` names `attach`."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from tvm_sched.cli.attached_commands import SERVE
 
-from .command import main, make_parser
+from . import command, triton_command
 
 
 def attach(app: typer.Typer) -> None:
-    """Add ``serve`` with the options of `tvm_sched_serve.command`, which reads them."""
-    parser = make_parser("tvm-sched serve")
+    """Add the commands with the options of their parsers, which read them."""
+    for name, module in (("serve", command), ("export-triton", triton_command)):
+        _attach(app, name, module.make_parser(f"tvm-sched {name}"), module.main)
+
+
+def _attach(app: typer.Typer, name: str, parser: argparse.ArgumentParser, main: Callable[[Sequence[str]], int]) -> None:
     actions = [action for action in parser._actions if action.dest != "help"]
 
-    def serve(**values: Any) -> None:
+    def run(**values: Any) -> None:
         raise typer.Exit(main(_arguments(actions, values)))
 
-    parameters = [_parameter(action) for action in actions]
-    serve.__doc__ = parser.description
-    serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    app.command("serve", rich_help_panel=SERVE, epilog=parser.epilog)(serve)
+    run.__doc__ = parser.description
+    run.__signature__ = inspect.Signature([_parameter(action) for action in actions])  # type: ignore[attr-defined]
+    app.command(name, rich_help_panel=SERVE, epilog=parser.epilog)(run)
 
 
 def _parameter(action: argparse.Action) -> inspect.Parameter:

@@ -30,8 +30,8 @@ class Relaxation:
 
     problem: Problem
     """Without variants, with operators."""
-    given: tuple[Delay, ...] = ()
-    """Delays that are known already; they come first in `delays`."""
+    extra: tuple[Delay, ...] = ()
+    """Delays between any operators, such as those of groups; they come first in `delays`."""
 
     @cached_property
     def host(self) -> HostTraffic:
@@ -104,7 +104,7 @@ class Relaxation:
     @cached_property
     def delays(self) -> list[Delay]:
         """All known delays."""
-        return work_delays(self.problem, self.work, self.source, self.region_delays, self.given)
+        return work_delays(self.problem, self.work, self.source, self.region_delays, self.extra)
 
     @cached_property
     def region_delays(self) -> list[Delay]:
@@ -174,13 +174,13 @@ class Relaxation:
         """Least time of the copies between two operators on different devices; infinite if no route joins two devices."""
         index = self.problem.graph.index
         copy = fastest_copies(self.problem)
-        found: dict[tuple[int, int], float] = {}
+        least: dict[tuple[int, int], float] = {}
         for o, read in enumerate(index.inputs):
             for t in read:
                 p = index.producer[t]
                 if p >= 0:
-                    found[p, o] = max(found.get((p, o), 0.0), copy[t])
-        return found
+                    least[p, o] = max(least.get((p, o), 0.0), copy[t])
+        return least
 
     @cached_property
     def start(self) -> Array:

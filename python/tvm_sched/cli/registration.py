@@ -68,14 +68,18 @@ class LateCommand(TyperCommand):
         return self._params
 
     @params.setter
-    def params(self, given: Any) -> None:
-        self._params = given
+    def params(self, listed: Any) -> None:
+        self._params = listed
 
     def _complete(self) -> None:
         if not self._made and hasattr(self, "callback"):  # else the constructor is at work
             self._made = True
-            made = type(self).make()
-            self._params, self.callback, self.no_args_is_help = made.params, made.callback, made.no_args_is_help
+            complete = type(self).make()
+            self._params, self.callback, self.no_args_is_help = (
+                complete.params,
+                complete.callback,
+                complete.no_args_is_help,
+            )
 
 
 def command_group(name: str, text: str) -> typer.Typer:

@@ -124,10 +124,10 @@ def _single(plan: dict[str, Any], step: dict[str, Any], backend: str) -> dict[st
     }  # fmt: skip
 
 
-def _worst(found: list[Any], expected: list[Any]) -> tuple[float, int | None]:
+def _worst(actual: list[Any], expected: list[Any]) -> tuple[float, int | None]:
     """Return the largest difference as a fraction of the tolerance, and the position of its tensor."""
     worst, where = 0.0, None
-    for n, (a, b) in enumerate(zip(found, expected, strict=True)):
+    for n, (a, b) in enumerate(zip(actual, expected, strict=True)):
         error = _difference(a, b)
         if where is None or not error <= worst:
             worst, where = error, n

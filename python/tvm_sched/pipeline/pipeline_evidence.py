@@ -102,11 +102,11 @@ def evidence(
     return PipelineEvidence(problem.digest, stages, known, argument.rule, proved, claim, by, fields)
 
 
-def certified(plan: PipelinePlan, found: PipelineEvidence) -> PipelinePlan:
+def certified(plan: PipelinePlan, evidence: PipelineEvidence) -> PipelinePlan:
     """Return the plan with the bound of its evidence: new multipliers prove more or less than the old ones."""
-    old, ns = plan.certificate, found.certified_ns
+    old, ns = plan.certificate, evidence.certified_ns
     if old is None or old.lower_bound_ns == ns:
         return plan
     status = "no better found" if old.status == "optimal" else old.status
-    made = replace(old, lower_bound_ns=ns, status="optimal" if ns == old.cost_ns else status)
-    return replace(plan, certificate=made)
+    certificate = replace(old, lower_bound_ns=ns, status="optimal" if ns == old.cost_ns else status)
+    return replace(plan, certificate=certificate)

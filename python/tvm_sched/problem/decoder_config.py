@@ -170,14 +170,14 @@ def read_config(
     """
     where = os.fspath(path)
     try:
-        found = msgspec.json.decode(read_bytes(where), type=_HuggingFace)
+        config = msgspec.json.decode(read_bytes(where), type=_HuggingFace)
     except UNREADABLE as error:
         raise InputError(f"{where}: not a config.json of a language model ({why_unreadable(error)})") from None
-    if found.model_type not in families:
-        raise InputError(f"{where}: model_type is {found.model_type!r}; allowed are {', '.join(families)}")
+    if config.model_type not in families:
+        raise InputError(f"{where}: model_type is {config.model_type!r}; allowed are {', '.join(families)}")
     stem = Path(where).resolve().parent.name if Path(where).name == "config.json" else Path(where).stem
     try:
-        return _from_hugging_face(found, name or stem)
+        return _from_hugging_face(config, name or stem)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -205,7 +205,7 @@ def _from_hugging_face(raw: _HuggingFace, name: str) -> DecoderConfig:
 
 
 def is_config(path: Path) -> bool:
-    """Whether a file is a ``config.json`` of a model rather than a document of tvm_sched."""
+    """Return whether a file is a ``config.json`` of a model rather than a document of tvm_sched."""
     try:
         return path.suffix.lower() == ".json" and bool(msgspec.json.decode(path.read_bytes(), type=_Head).model_type)
     except (OSError, *UNREADABLE):

@@ -162,15 +162,15 @@ class PartitionProblem:
         return cut.bottleneck, np.from_dlpack(cut.ends).tolist()
 
     def stage_cost(self, nodes: npt.ArrayLike) -> float:
-        """Cost of a stage that runs ``nodes`` in the order given: equation (3)."""
+        """Return the cost of a stage that runs ``nodes`` in this order: equation (3)."""
         return float(self._native.stage_cost(_integers(nodes)))
 
     def kahn(self, keys: npt.ArrayLike) -> Integers:
-        """Kahn's topological order: among free nodes the one with the largest key comes first."""
+        """Return Kahn's topological order: among free nodes the one with the largest key comes first."""
         return _integers(np.from_dlpack(self._native.kahn(_floats(keys))))
 
     def arrangement(self, order: npt.ArrayLike, weighted: bool) -> float:
-        """Minimum-linear-arrangement objective: distances over all edges, times the transfers where ``weighted``."""
+        """Return the minimum-linear-arrangement objective: the sum of the edges' distances, ``weighted`` by transfers."""
         return float(self._native.arrangement(_integers(order), weighted))
 
     def evolve(
@@ -197,7 +197,7 @@ class PartitionProblem:
         Returns
         -------
         array of int
-            The best order found.
+            The best order of the search.
         """
         from .native_partition import GeneticSettings  # loads the library
 
@@ -228,7 +228,7 @@ class PartitionProblem:
         return _integers(np.from_dlpack(self._native.refine(_integers(stage_of), settings)))
 
     def segment_costs(self, order: npt.ArrayLike) -> Floats:
-        """Costs of all stages that are segments of a topological order.
+        """Return the costs of all stages that are segments of a topological order.
 
         Returns
         -------
@@ -348,7 +348,7 @@ class PartitionProblem:
         return run
 
     def bottleneck(self, stage_of: npt.ArrayLike, order: npt.ArrayLike | None = None) -> float:
-        """Cost of the bottleneck stage of a partition: the objective, equation (4). Parameters as of `stage_lists`."""
+        """Return the cost of a partition's bottleneck stage, equation (4). Parameters as in `stage_lists`."""
         return max((self.stage_cost(nodes) for nodes in self.stage_lists(stage_of, order)), default=0.0)
 
 

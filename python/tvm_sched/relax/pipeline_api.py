@@ -42,11 +42,12 @@ class ExportablePipeline(CompiledPipeline):
         InputError
             Something else has that name, or the folder cannot be written.
         """
-        with new_artifact(folder) as made:
+        with new_artifact(folder) as target:
             files = [
-                export(part.executable, part.parameters, made / f"stage{s}.so") for s, part in enumerate(self.compiled)
+                export(part.executable, part.parameters, target / f"stage{s}.so")
+                for s, part in enumerate(self.compiled)
             ]
-            write_manifest(made, self, [[file.name for file in of] for of in files], self.times_only)
+            write_manifest(target, self, [[file.name for file in of] for of in files], self.times_only)
         return Path(folder)
 
 
@@ -78,7 +79,7 @@ def compile_pipeline(
     times_only, gpus
         As for `tvm_sched.pipeline.compiled.assemble`.
     plan : PipelinePlan, optional
-        Use this plan, made for the same problem, instead of calling the partitioner.
+        Plan of the same problem to use instead of calling the partitioner.
 
     Raises
     ------

@@ -17,14 +17,14 @@ def heft(problem: Problem, workload: Workload, options: NoOptions) -> Schedule:
     """HEFT: operators by upward rank, each where it ends first, in gaps between others where one is long enough.
 
     Topcuoglu, Hariri and Wu, *Performance-effective and low-complexity task scheduling for heterogeneous computing* (IEEE
-    TPDS 13, 2002). Ranks are of mean times, as there. What is added: loads of parameters and copies take their turns on
-    buses and links, also in gaps, and direct host access is tried beside loading. O(tensors read x devices x gaps). Of
-    variants it takes those with which its schedule is fastest, tried class after class of like groups.
+    TPDS 13, 2002). Ranks use mean times, as in the paper. In addition, loads of parameters and copies take turns on buses
+    and links, also in gaps, and direct host access is tried as well as loading. O(tensors read x devices x gaps). Among
+    variants it chooses those with the fastest schedule, one class of similar groups after the other.
 
     Raises
     ------
     InfeasibleError
-        The schedule holds too much memory, which HEFT does not look at, and no repair with the same devices was found.
+        The schedule needs too much memory, which HEFT ignores, and no repair with the same devices succeeds.
     """
     return over_variants(workload.scenario(problem), partial(_list_schedule, "heft"))
 

@@ -1,4 +1,4 @@
-"""Streams within devices: which operators share a stream, in which order kernels are launched, and which must wait."""
+"""Streams within devices: assignment of operators to streams, launch order of kernels, and waits."""
 
 from .choice import BEST, best_launch_order, best_streams, check_methods, choose_launch_order, choose_streams
 from .launch_order import LAUNCH_ORDERS, order_launches

@@ -26,12 +26,12 @@ def order_launches(
     Parameters
     ----------
     schedule : Schedule
-        Without stages. Devices and streams stay.
+        A schedule without stages. Devices and streams stay.
     method : str
         ``"depth-first"``, ``"breadth-first"``, ``"critical-path"``, ``"opara"`` (Algorithm 2 of Opara: memory- and
-        compute-bound operators in turn, of each kind the free one with the least demand), or ``"opara-program"`` (the same
-        as its authors' program does it: compute-bound ones begin, a kind without free operators loses its turn, and the
-        demand is the shared memory of a block of the operator's first kernel).
+        compute-bound operators alternate, each the free one of its kind with the least demand), or ``"opara-program"`` (as
+        in its authors' program: a compute-bound one is first, a kind without free operators is skipped, and the demand is
+        the shared memory of a block of the operator's first kernel).
     demands : mapping of str to Demand, optional
         By operator; default: `Operator.demand`. As in Opara's Model Profiler, the demand is the largest share of threads,
         registers or shared memory of a multiprocessor that a block of the operator's kernels takes; on a tie the operator
@@ -41,7 +41,7 @@ def order_launches(
     Raises
     ------
     InputError
-        There is no such method, an operator has no demand, or the schedule has stages.
+        The method is unknown, an operator has no demand, or the schedule has stages.
     """
     if method not in LAUNCH_ORDERS:
         raise InputError(f"there is no launch order {method!r}; there are {', '.join(LAUNCH_ORDERS)}")

@@ -23,9 +23,9 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
     Parameters
     ----------
     schedule : Schedule
-        Without stages, its launch order topological.
+        A schedule without stages and with a topological launch order.
     method : str
-        ``"one"``: a single stream. ``"opara"``: the stream of the first predecessor that nothing follows yet (Opara,
+        ``"one"``: a single stream. ``"opara"``: the stream of the first predecessor that has no follower yet (Opara,
         Algorithm 1). ``"nimble"``: chains of a maximum matching on the minimum equivalent graph, which a second matching
         joins where a chain begins behind the end of another; they separate independent operators (Nimble, Section 4.2, and
         its authors' program, ``AutoStream``). ``"wavefront"``: separates operators of one depth (Rammer). ``"fewest"``: the
@@ -35,7 +35,7 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
     Raises
     ------
     InputError
-        Unknown method, or a schedule with stages, which have their streams.
+        Unknown method, or the schedule has stages, which fix the streams.
     """
     if method != "best" and method not in ALLOCATORS:
         raise InputError(f"there is no stream allocator {method!r}; there are {', '.join((*ALLOCATORS, 'best'))}")
