@@ -197,7 +197,7 @@ class ScheduleIndex:
         return [*found, *islice(self._loads_in_place(), max(limit - len(found), 0))]
 
     def _loads_in_place(self) -> Iterator[Violation]:
-        """Loads and copies of graph inputs on a machine with storage, where these are in memory; C++ does not know them."""
+        """Yield a violation for each load or copy of a graph input on a machine with storage; C++ does not check them."""
         if not self.problem.topology.storage:
             return
         tensors, devices = self.problem.graph.tensors, self.problem.topology.devices
