@@ -42,7 +42,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Arguments that all have in common."""
     licence: str = ""
     origin: str = ""
-    """Of the files, for people."""
+    """Licence and origin of the files, for readers."""
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class Case:
 
     @cached_property
     def task(self) -> Any:
-        """What methods are given; raises `InputError` where it cannot be made here, or a file is another one."""
+        """The instance as methods take it; raises `InputError` if it cannot be made here or a file has changed."""
         path = self.arguments.get("path")
         if path is not None and _sha256(path) != self.sha256:
             raise FormatError(
@@ -124,12 +124,12 @@ def load_suite(path: str | os.PathLike[str]) -> Suite:
         It cannot be read, names an unknown kind or source, or the same instance twice.
     """
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
-    found = parse_toml(read_bytes(file), FORMAT, VERSION, _Document, os.fspath(file)).family
-    cases = [case for family in found for case in _cases(family, file)]
+    families = parse_toml(read_bytes(file), FORMAT, VERSION, _Document, os.fspath(file)).family
+    cases = [case for family in families for case in _cases(family, file)]
     names = [case.name for case in cases]
     if twice := {name for name in names if names.count(name) > 1}:
         raise FormatError(f"{file}: instance {min(twice)!r} is there twice")
-    return Suite(file.parent, cases, found)
+    return Suite(file.parent, cases, families)
 
 
 def _cases(family: Family, file: Path) -> Iterator[Case]:
@@ -150,7 +150,7 @@ def _cases(family: Family, file: Path) -> Iterator[Case]:
 
 
 def _sha256(path: Path) -> str:
-    """Of the file as it lies there."""
+    """Return the SHA-256 of a file."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:

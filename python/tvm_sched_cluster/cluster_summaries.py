@@ -56,7 +56,7 @@ class ShownCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs on a cluster, and what is free."""
+    """Running services and free resources of a cluster."""
 
     cluster: str
     running: int
@@ -135,7 +135,7 @@ class MadeService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deployed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the services of an allocation."""
+    """Result of the deployment of an allocation's services."""
 
     cluster: str
     kept: list[str]

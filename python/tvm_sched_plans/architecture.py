@@ -13,7 +13,7 @@ from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
 from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig, is_config, read_config
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
-"""Values of ``model_type`` whose layers have the shapes that are computed with here."""
+"""Supported values of ``model_type``."""
 
 
 @dataclass(frozen=True)

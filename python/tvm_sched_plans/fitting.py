@@ -125,25 +125,25 @@ def what_fits(runtime: Runtime, request: PlanRequest, case: Case) -> str:
 
 def advice(runtime: Runtime, request: PlanRequest) -> list[str]:
     """Sentences on what would fit."""
-    found = []
+    sentences = []
     if isinstance(request.source, Architecture):
         context = largest(runtime, request, "context", request.source.positions or 1 << 17)
-        found.append(
+        sentences.append(
             f"the longest context that fits on the GPUs with batch {request.workload.batch} is {context}"
             if context
             else "no context fits"
         )
         batch = largest(runtime, request, "batch", 4096)
-        found.append(
+        sentences.append(
             f"the largest batch with context {request.workload.context} is {batch}"
             if batch
             else f"no batch fits with context {request.workload.context}"
         )
     few = smallest_set(runtime, request)
     if few is not None:
-        found.append(f"{len(few)} of its GPUs suffice: {', '.join(few)}")
+        sentences.append(f"{len(few)} of its GPUs suffice: {', '.join(few)}")
     elif (more := fewest_gpus(runtime, request)) is not None:
-        found.append(f"{more[0]} GPUs like {more[1].name!r} ({size_of(more[1].memory)}) would do")
+        sentences.append(f"{more[0]} GPUs like {more[1].name!r} ({size_of(more[1].memory)}) would do")
     else:
-        found.append(f"not even {MOST_GPUS} GPUs like its largest one would do")
-    return found
+        sentences.append(f"not even {MOST_GPUS} GPUs like its largest one would do")
+    return sentences

@@ -15,7 +15,7 @@ _ROUNDING = 1e-6
 _MOST = 8
 """Values of activations for which memory is limited."""
 _INFEASIBLE = 2
-"""What scipy's ``linprog`` calls a program without solutions."""
+"""Status of scipy's ``linprog`` for a program without solutions."""
 
 
 def lower_bound(chain: Chain, micro_batches: int = 1) -> int | None:
@@ -79,15 +79,15 @@ def lower_bound(chain: Chain, micro_batches: int = 1) -> int | None:
 
 
 def _in_sequence(chain: Chain) -> npt.NDArray[np.int64]:
-    """Of each unit's time at each place, nanoseconds that cannot overlap those of other units, shape (units, places)."""
+    """Return, for each unit and place, the nanoseconds that cannot overlap with other units' ones."""
     if chain.machine.in_order:
         return chain.time_ns
-    found = np.zeros_like(chain.time_ns)
+    serial = np.zeros_like(chain.time_ns)
     for phase, problem in zip(chain.model.phases, chain.problems, strict=True):
         path = _longest_path(problem)
         for u, members in enumerate(phase.members):
-            found[u] += phase.repeats * problem.costs.operator_ns[[o for o in members if o in path]].sum(axis=0)
-    return found
+            serial[u] += phase.repeats * problem.costs.operator_ns[[o for o in members if o in path]].sum(axis=0)
+    return serial
 
 
 def _longest_path(problem: Problem) -> set[int]:

@@ -37,9 +37,9 @@ class LatencyKind(Kind[Scenario]):
     def solve(self, task: Scenario, method: str, seconds: float, seed: int) -> Answer:
         """`tvm_sched.schedulers.solve` in this time."""
         _, options = limited(SCHEDULERS, method, seconds, seed)
-        found = solve(task.problem, task.workload, method, options)
-        assert found.certificate is not None
-        return Answer(found.certificate.latency_ns, found.to_json(), found.seconds)
+        schedule = solve(task.problem, task.workload, method, options)
+        assert schedule.certificate is not None
+        return Answer(schedule.certificate.latency_ns, schedule.to_json(), schedule.seconds)
 
     def worth(self, task: Scenario, solution: bytes, where: str) -> float:
         """Latency by the simulator, in nanoseconds, after all rules were verified."""
@@ -55,8 +55,8 @@ class LatencyKind(Kind[Scenario]):
         known = lower_bound(task)
         if task.resident or task.costs.concurrency is not None:
             return Proof(known.ns, known.name)
-        found = evidence(task.problem)
-        return Proof(found.proved_ns, found.argument, found.to_json())
+        document = evidence(task.problem)
+        return Proof(document.proved_ns, document.argument, document.to_json())
 
     def check(
         self, task: Scenario, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
@@ -65,10 +65,10 @@ class LatencyKind(Kind[Scenario]):
         if proof.evidence is None:
             return Checked()
         contents = {"instance": task.problem.to_json(), "solution": solution, "evidence": proof.evidence}
-        found = checked_in_files(independent_check, contents, where, files)
-        if found.latency_ns != self.worth(task, solution, where):
+        verdict = checked_in_files(independent_check, contents, where, files)
+        if verdict.latency_ns != self.worth(task, solution, where):
             raise SchedulerError(f"{where}: simulator and tvm_sched_check differ: please report this")
-        return Checked("tvm_sched_check", found.proved_ns)
+        return Checked("tvm_sched_check", verdict.proved_ns)
 
     def document(self, task: Scenario) -> bytes:
         """The problem file."""

@@ -16,7 +16,7 @@ from tvm_sched.problem import HOST, Problem
 from tvm_sched.schedule import Schedule, ScheduleIndex, resolved
 
 _DONE = 1e-6
-"""Nanoseconds that count as none: what is left of a job after sums of parts."""
+"""Nanoseconds of a job that count as done: error of rounding of sums."""
 
 
 def fair_latency(problem: Problem, schedule: Schedule) -> float:
@@ -42,7 +42,7 @@ class _Job:
 
     is_kernel: bool
     queues: list[Hashable]
-    """Those in which it has to be the first."""
+    """Queues in which it must be the first before it may start."""
     needs: list[tuple[int, int]]
     makes: list[tuple[int, int]]
     buses: tuple[int, ...]

@@ -36,7 +36,7 @@ class LayeredGraph(msgspec.Struct, frozen=True):
 
     time: tuple[float, ...]
     utilisation: tuple[float, ...]
-    """Of each operator: time alone on a device, part of the device that it uses then."""
+    """Time of each operator alone on a device, and the part of the device that it uses then."""
     edges: tuple[tuple[int, int, float], ...]
     """From, to, and the time of the transfer when the two are on different devices."""
 

@@ -13,7 +13,7 @@ from tvm_sched.schedule.indexed import ScheduleIndex
 from tvm_sched.schedule.schedule import Schedule
 
 _Event = tuple[str, int, int, int]
-"""What (run, direct, load, copy, host_read), operator or tensor, source, device."""
+"""Kind (run, direct, load, copy, host_read), operator or tensor, source, device."""
 
 
 def random_schedule(problem: Problem, seed: int) -> Schedule:
@@ -74,7 +74,7 @@ class _ScheduleMaker:
                 self.bring(t, self.random.choice(self.devices))
 
     def bring(self, t: int, target: int) -> None:
-        """Get a tensor to a device, in one of the ways that there are."""
+        """Bring a tensor to a device by a random load or copy."""
         if target in self.at[t]:
             return
         loadable = self.problem.graph.index.producer[t] < 0

@@ -51,7 +51,7 @@ def random_streams(problem: Problem, schedule: Schedule, seed: int, streams: int
 
 
 def random_stages(problem: Problem, schedule: Schedule, seed: int, streams: int = 2) -> Schedule:
-    """The schedule with neighbours of a device's launch order in stages, where that is no deadlock.
+    """Return the schedule with neighbours in a device's launch order put into stages, if that causes no deadlock.
 
     A problem whose costs have no concurrency allows none.
     """

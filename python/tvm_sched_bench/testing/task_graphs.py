@@ -11,7 +11,7 @@ from random import Random
 from tvm_sched.problem import Operator, OpGraph, Tensor
 
 BYTES, FLOPS, PARAMETER_BYTES = 2_000_000, 2e9, 4_000_000
-"""Of an average operator: its output, its arithmetic, its parameter."""
+"""Output bytes, arithmetic and parameter bytes of an average operator."""
 
 
 class _Graph:
@@ -35,7 +35,7 @@ class _Graph:
         self.operators.append(Operator(f"v{o}", "task", tuple(inputs), (f"t{o}",), flops))
         return o
 
-    def made(self, name: str) -> OpGraph:
+    def finish(self, name: str) -> OpGraph:
         read = {t for operator in self.operators for t in operator.inputs}
         outputs = tuple(f"t{o}" for o in range(len(self.operators)) if f"t{o}" not in read)
         return OpGraph(name, tuple(self.operators), tuple(self.tensors), outputs)
@@ -144,7 +144,7 @@ def _series_parallel(graph: _Graph) -> None:
 
 
 def _towers(graph: _Graph) -> None:
-    """Six towers of different depth that exchange what they have every fourth layer."""
+    """Add six towers of different depth that exchange their results every fourth layer."""
     heads = [graph.add() for _ in range(6)]
     for layer in range(14):
         heads = [graph.add([head]) if layer % 6 <= t else head for t, head in enumerate(heads)]
@@ -196,4 +196,4 @@ def task_graph(family: str, seed: int = 0, parameters: bool = True) -> OpGraph:
     """
     graph = _Graph(seed, parameters)
     FAMILIES[family](graph)
-    return graph.made(family if parameters else f"{family}, nothing loaded")
+    return graph.finish(family if parameters else f"{family}, nothing loaded")

@@ -13,7 +13,7 @@ from tvm_sched.problem import Bus, Device, Link, Storage, Switch, Topology
 Style = Literal["bus", "shared", "mixed", "storage"]
 
 STYLES: tuple[Style, ...] = ("bus", "bus", "shared", "mixed")
-"""What `random_topology` draws from."""
+"""Styles from which `random_topology` draws."""
 
 ROOM = 2**40
 """Memory of a device where memory shall not matter: 1 TiB."""

@@ -54,7 +54,7 @@ class Future:
 
     @property
     def fibre(self) -> float:
-        """Price of each fibre beyond those that a mix needs."""
+        """Price of a fibre that a placement holds beyond the ones that its mix needs."""
         return self.prices[-1]
 
 

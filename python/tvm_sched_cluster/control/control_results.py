@@ -1,4 +1,4 @@
-"""What the commands of a controlled cluster print."""
+"""Results that the commands of a controlled cluster print."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .store import Condition, Event, Placed, Store, Wanted
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store holds.
+    """Content of a store.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Controlled(Changed, frozen=True, kw_only=True):
-    """What a controller did, or would do."""
+    """Actions of a controller, taken or planned."""
 
     actions: list[Action]
 

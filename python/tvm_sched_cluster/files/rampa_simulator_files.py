@@ -34,8 +34,8 @@ class _Row:
     fields: tuple[str, ...]
 
     def wrong(self, field: int, expected: str) -> FormatError:
-        found = repr(self.fields[field - 1]) if field <= len(self.fields) else "nothing"
-        return FormatError(f"{self.where}: line {self.line}, field {field}: found {found}, expected {expected}")
+        content = repr(self.fields[field - 1]) if field <= len(self.fields) else "nothing"
+        return FormatError(f"{self.where}: line {self.line}, field {field}: found {content}, expected {expected}")
 
     def number(self, field: int, kind: Callable[[str], T], what: str) -> T:
         try:
@@ -178,12 +178,12 @@ def _rows(where: str) -> list[_Row]:
 
 
 def _single(rows: Sequence[_Row], name: str, where: str) -> _Row:
-    found = [row for row in rows if row.fields[0] == name]
-    if not found:
+    matching = [row for row in rows if row.fields[0] == name]
+    if not matching:
         raise FormatError(f"{where}: there is no row {name!r}")
-    if len(found) > 1:
-        raise found[1].wrong(1, f"one row {name!r} alone")
-    return found[0]
+    if len(matching) > 1:
+        raise matching[1].wrong(1, f"one row {name!r} alone")
+    return matching[0]
 
 
 def _switches(row: _Row) -> tuple[Switch, ...]:

@@ -58,8 +58,8 @@ def parse_services(text: bytes | str, where: str = "services") -> tuple[Service,
     reader = _Reader(where)
 
     def make() -> tuple[Service, ...]:
-        made = [reader.service(one, f"$.services[{i}]", body.source) for i, one in enumerate(body.services)]
-        return tuple(by_name(made).values())
+        services = [reader.service(one, f"$.services[{i}]", body.source) for i, one in enumerate(body.services)]
+        return tuple(by_name(services).values())
 
     return reader.named(make)
 

@@ -105,7 +105,7 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
 
     @cached_property
     def all_edges(self) -> tuple[Edge, ...]:
-        """The edges; those of a chain if none were given."""
+        """The edges; without any, each operator hands data to the next one."""
         if self.edges is not None:
             return self.edges
         return tuple(Edge(a.name, b.name, a.output) for a, b in pairwise(self.operators))
@@ -145,7 +145,7 @@ class ServiceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request to deploy a service."""
 
     name: str
-    """Of this deployment; no two that run at once share it."""
+    """Name of this deployment; no two running ones have the same name."""
     service: str
     time: float = 0.0
     lifetime: float = 0.0
@@ -157,7 +157,7 @@ def operator_ns(operator: ServiceOperator, kind: GpuKind) -> int:
     seconds = operator.latency.get(kind.name)
     if seconds is None:
         seconds = operator.flops / kind.flops + operator.memory / kind.memory_bandwidth
-    return math.ceil(seconds * 1e9 - 1e-3)  # what is a whole number of ns but for floating-point error stays one
+    return math.ceil(seconds * 1e9 - 1e-3)  # a whole number with an error of rounding stays that number
 
 
 def requests_of(demand: Mapping[str, float], count: int, seed: int = 0) -> list[ServiceRequest]:
@@ -185,11 +185,11 @@ def demand_of(requests: Iterable[ServiceRequest]) -> dict[str, float]:
 
 def by_name(services: Sequence[Service]) -> dict[str, Service]:
     """Services by name; raises `InputError` where two share one."""
-    found = {service.name: service for service in services}
-    if len(found) < len(services):
+    named = {service.name: service for service in services}
+    if len(named) < len(services):
         twice = [name for name, count in Counter(service.name for service in services).items() if count > 1]
         raise InputError(f"services {', '.join(twice)} stand there several times; each needs a name of its own")
-    return found
+    return named
 
 
 def _check(service: Service) -> None:

@@ -35,7 +35,7 @@ def absent(folder: Path, manifest: Manifest, names: Iterable[str]) -> list[str]:
 
 
 def fetch(manifest: Manifest, names: Iterable[str], read: Callable[[str, int], bytes]) -> Path:
-    """The folder of this node with the given files; those that it lacks are read from elsewhere.
+    """Return the folder of this node with some files; files that the node lacks are read from other nodes.
 
     Parameters
     ----------

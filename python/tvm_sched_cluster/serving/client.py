@@ -136,7 +136,9 @@ class Client:
 
     def _named(self, inputs: Iterable[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """All inputs as arrays by name."""
-        given, names = list(inputs), [tensor.name for tensor in self.manifest.inputs]
-        if len(given) > len(names):
-            raise InputError(f"{len(given)} inputs are given; deployment {self.name!r} takes {', '.join(names)}")
-        return {name: np.asarray(value) for name, value in {**dict(zip(names, given, strict=False)), **named}.items()}
+        positional, names = list(inputs), [tensor.name for tensor in self.manifest.inputs]
+        if len(positional) > len(names):
+            raise InputError(f"{len(positional)} inputs are given; deployment {self.name!r} takes {', '.join(names)}")
+        return {
+            name: np.asarray(value) for name, value in {**dict(zip(names, positional, strict=False)), **named}.items()
+        }

@@ -36,7 +36,7 @@ class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise FormatError(f"resource {name!r} is {amount}; a number above 0 is allowed")
 
     def __str__(self) -> str:
-        """What it needs, for messages: ``GPU 1, h100 1``."""
+        """The resources that it needs, for messages: ``GPU 1, h100 1``."""
         needs = [f"{name} {amount:g}" for name, amount in sorted(self.resources.items())]
         return ", ".join([*needs, *(f"label {name}={value}" for name, value in sorted(self.labels.items()))])
 

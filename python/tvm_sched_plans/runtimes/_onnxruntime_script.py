@@ -15,10 +15,10 @@ class Plan:
 
     def __init__(self, path: str | Path, cpu: bool = False) -> None:
         folder = Path(path).parent
-        made = json.loads(Path(path).read_text())
-        parts = [made] if "model" in made else made["runs"]
+        plan = json.loads(Path(path).read_text())
+        parts = [plan] if "model" in plan else plan["runs"]
         self.sessions = [self._session(folder, part, cpu) for part in parts]
-        if "model" in made or not self.sessions:
+        if "model" in plan or not self.sessions:
             self.returned = None
         else:
             later = [{value.name for value in session.get_inputs()} for session in self.sessions]

@@ -44,8 +44,8 @@ class Accelerate(Runtime):
         # accelerate's main device is the first in use; of equal ones the first leaves the most others.
         alike = [msgspec.structs.replace(device, name="x", bus="") for device in devices]
         mains = [m for m in range(len(devices)) if alike[m] not in alike[:m]]
-        found = [self._offloading(request, plain, devices[m:]) for m in mains]
-        return [plain, *(case for case in found if case)]
+        offloading = [self._offloading(request, plain, devices[m:]) for m in mains]
+        return [plain, *(case for case in offloading if case)]
 
     def on_gpus(self, request: PlanRequest) -> list[Case]:
         """Without offload."""
@@ -80,7 +80,7 @@ class Accelerate(Runtime):
         return with_count(high)
 
     def _fitting(self, whole: Case, count: int) -> Case | None:
-        """The case with at most ``count`` offloaded layers, where it has a cut that fits and uses the main device."""
+        """Return the case with at most ``count`` offloaded layers, if some cut of it fits and uses the main device."""
         for largest in sorted({int(weight) for weight in whole.chain.weight}):
             # Of the modules that are brought; verified, since a larger one may be among them.
             case = self._limited(whole, count, largest)
@@ -127,11 +127,11 @@ class Accelerate(Runtime):
         """The device map: module to number of the GPU, ``"cpu"`` or ``"disk"``."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
-        found: dict[str, Any] = {}
+        device_map: dict[str, Any] = {}
         for unit, p in zip(split.case.chain.model.units, split.placement, strict=True):
             for name in modules_of(request, unit):
-                found[name] = numbers.get(places[p].name, places[p].name)
-        return {"device_map": found}
+                device_map[name] = numbers.get(places[p].name, places[p].name)
+        return {"device_map": device_map}
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """A JSON object for `from_pretrained(device_map=...)` or `dispatch_model`."""
@@ -168,7 +168,7 @@ def automatic_map(request: PlanRequest, chain: Chain, free: Sequence[int]) -> Pl
     modules = [*weights[:-1], norm, head]
     limits = [*_balanced(free, sum(modules), max(modules)), chain.machine.places[-2].total]
     used = [0] * len(limits)
-    device, found = 0, []
+    device, assigned = 0, []
     for m, size in enumerate(modules):
         ahead = max(modules[m:])
         while device < len(limits):
@@ -177,10 +177,10 @@ def automatic_map(request: PlanRequest, chain: Chain, free: Sequence[int]) -> Pl
                 used[device] += size
                 break
             device += 1
-        found.append(device)
+        assigned.append(device)
     # Tied modules stay together, where the table is.
-    found[-1] = found[0] if config.tied else found[-1]
-    return (*found[:-2], found[-1])
+    assigned[-1] = assigned[0] if config.tied else assigned[-1]
+    return (*assigned[:-2], assigned[-1])
 
 
 def _balanced(free: Sequence[int], total: int, largest: int) -> list[int]:

@@ -61,14 +61,14 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Case:
-    """A configuration of a runtime, in which cuts are searched."""
+    """A configuration of a runtime; the planner searches the best cut of each."""
 
     chain: Chain
     stages: int = 0
     """Runs of units exactly; 0: any number."""
     micro_batches: int = 1
     search: Chain | None = None
-    """The chain to search cuts in, where memory must be reserved that a cut is not charged for."""
+    """The chain in which cuts are searched, if memory must be reserved for which a cut is not charged."""
 
     def best(self) -> Placement | None:
         """The best cut of the units; None where none fits."""
@@ -101,16 +101,16 @@ class Runtime(ABC):
     tried: ClassVar[str]
     """The versions that its plans were tried with, and how."""
     cannot: ClassVar[tuple[str, ...]]
-    """What of a schedule it has no words for."""
+    """Properties of a schedule that its plans cannot express."""
     takes: ClassVar[tuple[str, ...]]
-    """Of ``language``, ``onnx`` and ``torch``: the models it is planned for."""
+    """Kinds of models that it runs: some of ``language``, ``onnx`` and ``torch``."""
     overhead: ClassVar[int]
     """Bytes of each GPU that are not for weights, cache and activations."""
     overhead_is: ClassVar[str]
-    """What these are."""
+    """What these bytes hold, for messages."""
     objective: ClassVar[Objective] = "latency"
     file: ClassVar[str]
-    """Name of the file that a plan is, where none is given."""
+    """Default name of a plan's file."""
     serving: ClassVar[Serving] = Serving()
 
     def room(self, request: PlanRequest, device: Device) -> int:
@@ -119,18 +119,18 @@ class Runtime(ABC):
 
     def gpus(self, request: PlanRequest) -> tuple[Device, ...]:
         """GPUs with room for anything; raises `InputError` where there are none."""
-        found = gpus(request.topology)
-        if not found:
+        devices = gpus(request.topology)
+        if not devices:
             raise InputError(
                 f"topology {request.topology.name!r} has no GPU, so there is nothing to split for {self.name}; give one "
                 "with devices of kind 'cuda' (`tvm-sched topology list`)"
             )
-        if all(self.room(request, device) <= 0 for device in found):
+        if all(self.room(request, device) <= 0 for device in devices):
             overhead = self.overhead if request.overhead is None else request.overhead
             raise InputError(
                 f"an overhead of {overhead} bytes leaves no memory on any GPU of {request.topology.name!r} for {self.name}"
             )
-        return found
+        return devices
 
     def language_model(self, request: PlanRequest, micro_batches: int = 1) -> UnitModel:
         """The units of a language model as this runtime serves it."""

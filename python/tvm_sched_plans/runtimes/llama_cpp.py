@@ -40,7 +40,7 @@ class LlamaCpp(Runtime):
         return [self._case(request, None)]
 
     def on_gpus(self, request: PlanRequest) -> list[Case]:
-        """With nothing but the embedding on the host."""
+        """Return the case with everything on GPUs except the embedding."""
         return [self._case(request, 1)]
 
     def _case(self, request: PlanRequest, most_on_host: int | None) -> Case:
@@ -87,15 +87,15 @@ class LlamaCpp(Runtime):
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """A shell script that starts the server."""
-        made = self.settings(request, split)
+        settings = self.settings(request, split)
         workload = request.workload
-        options = [f"-ngl {made['n_gpu_layers']}"]
-        if made["device"]:
-            options.append(f"--device {','.join(made['device'])}")
+        options = [f"-ngl {settings['n_gpu_layers']}"]
+        if settings["device"]:
+            options.append(f"--device {','.join(settings['device'])}")
             options.append("--split-mode layer")
-            options.append(f"--tensor-split {','.join(map(str, made['tensor_split']))}")
-        if made["override_tensor"]:
-            options.append(f"--override-tensor '{','.join(made['override_tensor'])}'")
+            options.append(f"--tensor-split {','.join(map(str, settings['tensor_split']))}")
+        if settings["override_tensor"]:
+            options.append(f"--override-tensor '{','.join(settings['override_tensor'])}'")
         # Each of the sequences has this context, and the plan must not be fitted again by llama.cpp.
         options += [
             f"-c {workload.context * workload.batch}",
