@@ -10,7 +10,7 @@ import numpy as np
 
 from tvm_sched.cost_model import default_cost_model, get_cost_model
 from tvm_sched.errors import InputError, did_you_mean
-from tvm_sched.pipeline.instances import load_graph
+from tvm_sched.pipeline.graph_files import load_graph
 from tvm_sched.pipeline.partition_relaxation import relax
 from tvm_sched.problem import Problem, Scenario, load_topology, problem_of
 from tvm_sched.registry import Registry

@@ -11,7 +11,7 @@ import msgspec
 from tvm_sched.bounds.partitions.simple import simple_bound
 from tvm_sched.errors import InputError
 from tvm_sched.pipeline import PartitionProblem, partition
-from tvm_sched.pipeline.instances import load_graph
+from tvm_sched.pipeline.graph_files import load_graph
 from tvm_sched.pipeline.integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 
 STAGES = (2, 4, 8, 16, 32, 64)

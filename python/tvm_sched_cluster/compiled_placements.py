@@ -11,7 +11,7 @@ import msgspec
 
 from tvm_sched.errors import InputError
 from tvm_sched.files import content_digest, read_bytes
-from tvm_sched.problem.cpu import cpu_topology
+from tvm_sched.problem.cpu_presets import cpu_topology
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.pipeline_api import ExportablePipeline, compile_pipeline
 

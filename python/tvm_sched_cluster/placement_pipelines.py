@@ -9,7 +9,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.pipeline import PipelinePlan
 from tvm_sched.pipeline.stage_pricing import price
 from tvm_sched.problem import Bus, Device, Link, OpGraph, Problem, Topology
-from tvm_sched.problem.cpu import cpu_topology
+from tvm_sched.problem.cpu_presets import cpu_topology
 
 from .problem.cluster import Cluster
 from .problem.placement_pricing import circuit_bandwidth, circuit_head_ns
