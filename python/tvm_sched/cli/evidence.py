@@ -92,7 +92,7 @@ def store_all(out: Output, problems: tuple[Problem, ...], schedules: tuple[Sched
         try:
             own.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"--evidence {own}: cannot be made ({error.strerror})") from None
+            raise InputError(f"--evidence {own}: cannot be created ({error.strerror})") from None
         problem.save(own / "problem.json")
         schedule.save(own / "schedule.json")
         store_evidence(out, problem, own / "evidence.json")
@@ -109,13 +109,13 @@ def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile)
     from ..report.explanation import explain as sentences
     from ..report.summaries import Explanation
 
-    made = Problem.load(problem_file)
-    chosen = load_schedule(made, schedule_file)
+    problem = Problem.load(problem_file)
+    chosen = load_schedule(problem, schedule_file)
     if chosen.certificate and chosen.certificate.requests:
         raise InputError(
             f"{schedule_file}: the schedule is for warm runs (--resident); only bounds of cold ones are explained"
         )
-    lines = sentences(made, chosen)
+    lines = sentences(problem, chosen)
     out.show(*map(escape, lines))
     out.result(Explanation(lines))
 
