@@ -28,8 +28,8 @@ _BAD_INPUT, _FAILURE, _INTERRUPTED = 2, 1, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 for a run that failed, 2 for wrong input."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments[:1] == ["serve"]:
-        return _serve(arguments[1:])
+    if arguments[:1] in (["serve"], ["export-triton"]):
+        return _attached(arguments[0], arguments[1:])
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     if arguments[:1] == ["generate"]:
         return exit_status(lambda: _generate(arguments[1:]))
@@ -56,10 +56,11 @@ def exit_status(run: Callable[[], None]) -> int:
     return 0
 
 
-def _serve(arguments: list[str]) -> int:
-    """Run ``tvm-sched-run serve``, which needs the packages of the extra ``serve``."""
-    command = importlib.import_module("tvm_sched_serve.command")
-    return int(command.main(arguments, "tvm-sched-run serve"))
+def _attached(name: str, arguments: list[str]) -> int:
+    """Run a command of `tvm_sched_serve`; ``serve`` needs the packages of the extra ``serve``."""
+    module = {"serve": "command", "export-triton": "triton_command"}[name]
+    command = importlib.import_module(f"tvm_sched_serve.{module}")
+    return int(command.main(arguments, f"tvm-sched-run {name}"))
 
 
 def _generate(arguments: list[str]) -> None:
@@ -77,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tvm-sched-run",
         description="Run and measure what `tvm-sched compile` (.so) or `tvm-sched pipeline --artifact` (a folder) wrote. "
-        "`tvm-sched-run serve` serves artifacts to clients; `tvm-sched-run generate` generates text with language models.",
+        "`tvm-sched-run serve` serves artifacts to clients, and `tvm-sched-run export-triton` writes them for Triton; "
+        "`tvm-sched-run generate` generates text with language models.",
     )
     parser.add_argument("artifact", type=Path, metavar="ARTIFACT")
     parser.add_argument(

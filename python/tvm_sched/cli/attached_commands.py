@@ -25,6 +25,7 @@ FIRST = ("auto", "inspect", "schedule", "compile", "run", "doctor", "sweep", "ex
 DISTRIBUTIONS = {
     **dict.fromkeys(("cluster", "deploy", "status", "request", "undeploy"), "tvm-sched-cluster"),
     "bench": "tvm-sched-bench",
+    "export-triton": "tvm-sched-runtime",
     "generate": "tvm-sched-language",
     "learn": "tvm-sched-bench",
     "plan": "tvm-sched-plans",

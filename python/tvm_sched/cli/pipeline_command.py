@@ -114,7 +114,7 @@ def pipeline(
     $ tvm-sched pipeline googlenet.onnx --topology cpu2 --artifact googlenet.pipeline
     """
     from ..pipeline import get
-    from ..pipeline.instances import is_graph
+    from ..pipeline.graph_files import is_graph
 
     options = method.of(get(method.partitioner), out)
     count = limits.pop("stages", "auto")
@@ -263,7 +263,7 @@ def _partition_graph(
     if not isinstance(stages, int):
         raise InputError(f"{path} is a graph of nodes and edges, which names no devices: give --stages a number from 1")
     from ..pipeline import get, partition
-    from ..pipeline.instances import load_graph
+    from ..pipeline.graph_files import load_graph
     from ..report.stages import PartitionSummary
     from ..schedulers.common.console import stdout_aside
 

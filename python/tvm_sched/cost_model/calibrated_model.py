@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from ..problem import FORBIDDEN, Costs, OpGraph, Topology, Uncertainty, load_topology
-from ..problem.cpu import MOST_CPU_DEVICES
+from ..problem.cpu_presets import MOST_CPU_DEVICES
 from .database import CostWarning, Database
 from .device_properties import DeviceProperties, properties
 from .features import KernelWork

@@ -18,7 +18,7 @@ from ..files import convert, decode_document, exchange, folder_beside, read_byte
 from ..problem import Problem
 from ..runtime import ScheduledModule
 from ..runtime import load as load_module
-from .compiled import CompiledPipeline, assemble
+from .compiled_pipeline import CompiledPipeline, assemble
 from .pipeline_plan import PipelinePlan
 
 FORMAT, VERSION = "tvm_sched.pipeline_artifact", 1

@@ -302,7 +302,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return Route(channels, 1 / (1 / up.bandwidth + 1 / down.bandwidth), up.latency + down.latency)
 
     def reads_host_in_place(self, d: int) -> bool:
-        """Whether device ``d`` finds all inputs and parameters in its memory when a run begins."""
+        """Return whether device ``d`` has all inputs and parameters in its memory when a run begins."""
         return self.devices[d].shares_host_memory and not self.storage
 
     def route(self, source: int, target: int) -> Route | None:

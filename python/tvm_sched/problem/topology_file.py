@@ -15,7 +15,7 @@ from ..errors import FormatError, TopologyError
 from ..files import read_bytes, write_atomically
 from ..presets import neither_preset_nor_file, preset_files
 from ..toml_files import Table, format_toml, neighbours, parse_toml
-from .cpu import MOST_CPU_DEVICES, cpu_count_of, cpu_topology
+from .cpu_presets import MOST_CPU_DEVICES, cpu_count_of, cpu_topology
 from .quantity import format_fields, format_quantity, parse_quantity
 from .topology import STREAM_FIELDS, Bus, Device, Link, Storage, Switch, Topology
 

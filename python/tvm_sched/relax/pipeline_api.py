@@ -12,7 +12,7 @@ from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes
 
 from ..pipeline import PipelinePlan
-from ..pipeline.compiled import CompiledPipeline, assemble
+from ..pipeline.compiled_pipeline import CompiledPipeline, assemble
 from ..pipeline.pipeline_artifact import new_artifact, write_manifest
 from ..problem import Topology
 from .api import check_before, decide
@@ -77,7 +77,7 @@ def compile_pipeline(
         As in `CompileOptions`; ``topology`` may be `CompileOptions`. Emulated stages and transfers take the plan's time,
         slowed down until the threads' own time does not matter.
     times_only, gpus
-        As for `tvm_sched.pipeline.compiled.assemble`.
+        As for `tvm_sched.pipeline.compiled_pipeline.assemble`.
     plan : PipelinePlan, optional
         Plan of the same problem to use instead of calling the partitioner.
 

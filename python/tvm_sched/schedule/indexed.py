@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..problem import HOST, Problem, Scenario, as_scenario
-from ._compiled import compiled
+from .native_objects import native_problem
 from .rules import Violation, describe, loaded_in_place
 from .schedule import Placement, Schedule, Transfer
 
@@ -104,7 +104,9 @@ class ScheduleIndex:
     @staticmethod
     def of_sequence(problem: Problem | Scenario, sequence: Array) -> ScheduleIndex:
         """Make a schedule from events (rows of kind, item, source, device) in launch order and channel order."""
-        return ScheduleIndex.of_native(problem, compiled(problem).schedule_of_sequence(np.ascontiguousarray(sequence)))
+        return ScheduleIndex.of_native(
+            problem, native_problem(problem).schedule_of_sequence(np.ascontiguousarray(sequence))
+        )
 
     @staticmethod
     def on_one_device(
@@ -156,7 +158,7 @@ class ScheduleIndex:
     @cached_property
     def native(self) -> NativeSchedule:
         """The schedule in C++."""
-        return compiled(self.scenario).schedule(self.placements, self.transfers)
+        return native_problem(self.scenario).schedule(self.placements, self.transfers)
 
     @cached_property
     def times(self) -> Times:
@@ -195,7 +197,7 @@ class ScheduleIndex:
         return [*found, *islice(self._loads_in_place(), max(limit - len(found), 0))]
 
     def _loads_in_place(self) -> Iterator[Violation]:
-        """Loads and copies of graph inputs on a machine with storage, where these are in memory; C++ does not know them."""
+        """Yield a violation for each load or copy of a graph input on a machine with storage; C++ does not check them."""
         if not self.problem.topology.storage:
             return
         tensors, devices = self.problem.graph.tensors, self.problem.topology.devices

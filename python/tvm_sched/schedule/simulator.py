@@ -8,8 +8,8 @@ import msgspec
 
 from ..errors import ScheduleError
 from ..problem import Problem
-from ._compiled import operator_bytes
 from .indexed import ScheduleIndex, Times
+from .native_objects import operator_bytes
 from .residency import Resident, resolved_in_run
 from .schedule import Schedule
 from .timeline import Event, Timeline

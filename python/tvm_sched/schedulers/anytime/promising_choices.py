@@ -12,7 +12,7 @@ from ...problem import Scenario
 from ...progress import report_progress
 from ...search_budget import Budget
 from ..common.choice_search import AlternativeChoice, ChoiceSearch
-from ..common.compiled_methods import fit_into_memory, list_order
+from ..common.native_methods import fit_into_memory, list_order
 from ..common.search import Searches
 from .improvers import PLACES_PER_SECOND
 from .list_rules import rules

@@ -12,7 +12,7 @@ from ...checks import require_at_least
 from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
 from ...search_budget import Budget, SearchLimits, TimedOptions, Turn, budget_of, improve
-from ..common.compiled_methods import is_contention_free
+from ..common.native_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
 from ..scheduler_registry import register
 from .direct_reads import DirectReads

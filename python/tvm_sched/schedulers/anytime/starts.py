@@ -15,8 +15,8 @@ from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule.schedule import weighted_mean
 from ...search_budget import Budget
-from ..common.compiled_methods import SCALES
 from ..common.greedy import list_schedule, priorities
+from ..common.native_methods import SCALES
 from ..common.partial import PartialSchedule
 from ..common.submodels import submodels_of
 from ..scheduler_registry import get

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, Problem, Scenario, as_scenario
 from ...schedule import ScheduleIndex
-from ...schedule._compiled import compiled
+from ...schedule.native_objects import native_problem
 from .events import Array, Event, Move, Run, events_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class PartialSchedule:
 
     def __init__(self, problem: Problem | Scenario, memory_scale: float = 1.0) -> None:
         self.scenario = as_scenario(problem)
-        self._native: NativePartialSchedule = compiled(self.scenario).partial_schedule(memory_scale)
+        self._native: NativePartialSchedule = native_problem(self.scenario).partial_schedule(memory_scale)
 
     @property
     def latency(self) -> int:

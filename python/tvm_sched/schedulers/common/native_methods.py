@@ -13,7 +13,7 @@ from ...errors import InfeasibleError
 from ...problem import Scenario
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
-from ...schedule._compiled import compiled
+from ...schedule.native_objects import native_problem
 from .events import Run
 from .partial import PartialSchedule
 
@@ -73,12 +73,12 @@ def is_contention_free(scenario: Scenario) -> bool:
 
 def list_order(scenario: Scenario, method: ListMethod) -> ScheduleIndex:
     """Return the schedule of HEFT or PEFT, without regard to memory."""
-    return _index(scenario, compiled(scenario).list_schedule(method))
+    return _index(scenario, native_problem(scenario).list_schedule(method))
 
 
 def hios(scenario: Scenario, mapping: Mapping, window: int) -> ScheduleIndex:
     """Return the schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, without regard to memory."""
-    return _index(scenario, _call(compiled(scenario).hios, mapping, window, progress=_reporter(mapping)))
+    return _index(scenario, _call(native_problem(scenario).hios, mapping, window, progress=_reporter(mapping)))
 
 
 class TooManyStates(NamedTuple):
@@ -104,7 +104,7 @@ def ios(scenario: Scenario, device: int, limits: IosLimits) -> tuple[ScheduleInd
     block_of = np.zeros(sum(map(len, blocks)), dtype=np.int64)
     for number, operators in enumerate(blocks):
         block_of[operators] = number
-    result = _call(compiled(scenario).ios, device, limits, block_of, progress=_reporter("states"))
+    result = _call(native_problem(scenario).ios, device, limits, block_of, progress=_reporter("states"))
     if result.too_many_states:
         return TooManyStates(result.block_operators, result.log2_states)
     return _index(scenario, result.schedule), Profiled(result.profiled_stages, result.profiled_ns)
@@ -128,7 +128,7 @@ def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> Schedule
         report_progress("annealing", done, total)
         return (time.monotonic() - begin) / max(effort.deadline - begin, 1e-9)
 
-    return _index(scenario, _call(compiled(scenario).anneal, operators, devices, joins, work, progress=clock))
+    return _index(scenario, _call(native_problem(scenario).anneal, operators, devices, joins, work, progress=clock))
 
 
 def anneal_several(scenario: Scenario, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:

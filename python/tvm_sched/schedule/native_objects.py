@@ -19,7 +19,7 @@ _kept: weakref.WeakKeyDictionary[Problem, dict[_Run, NativeProblem]] = weakref.W
 _lock = threading.Lock()
 
 
-def compiled(problem: Problem | Scenario) -> NativeProblem:
+def native_problem(problem: Problem | Scenario) -> NativeProblem:
     """Return the C++ object of a run of a problem (a cold run if it is a `Problem`); it is created on first use."""
     scenario = as_scenario(problem)
     key = scenario.resident, scenario.lags_ns
