@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tvm import relax
 from ..fourier import dft_matrix
 from ..tensor_types import dtype_of
 from .elementwise import length
-from .node_calls import Call
+from .node_calls import Call, converter
 
 MOST_POINTS = 4096
 """Of a Fourier transform, whose matrix has the square of that many elements."""
@@ -42,12 +43,7 @@ SPECIAL: dict[str, Callable[[Call], Any]] = {}
 """What makes or takes complex tensors and is not linear, by the operator's name."""
 
 
-def _special(*names: str) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
-    def register(convert: Callable[[Call], Any]) -> Callable[[Call], Any]:
-        SPECIAL.update(dict.fromkeys(names, convert))
-        return convert
-
-    return register
+_special = partial(converter, table=SPECIAL)
 
 
 def is_complex(value: Any) -> bool:

@@ -117,11 +117,13 @@ CONVERTERS: dict[str, Callable[[Call], Any]] = {}
 """By the operator's name with its overload; they take the place of TVM's."""
 
 
-def converter(*names: str) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
+def converter(
+    *names: str, table: dict[str, Callable[[Call], Any]] = CONVERTERS
+) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
     """Register a converter for operators."""
 
     def register(convert: Callable[[Call], Any]) -> Callable[[Call], Any]:
-        CONVERTERS.update(dict.fromkeys(names, convert))
+        table.update(dict.fromkeys(names, convert))
         return convert
 
     return register

@@ -102,7 +102,7 @@ class Runtime(ABC):
     """The versions that its plans were tried with, and how."""
     cannot: ClassVar[tuple[str, ...]]
     """What of a schedule it has no words for."""
-    takes: ClassVar[tuple[str, ...]]
+    takes: ClassVar[tuple[str, ...]] = ("language",)
     """Of ``language``, ``onnx`` and ``torch``: the models it is planned for."""
     overhead: ClassVar[int]
     """Bytes of each GPU that are not for weights, cache and activations."""
