@@ -33,12 +33,12 @@ from tvm_sched.problem import (
     Workload,
 )
 from tvm_sched.schedule import Placement, Schedule, ScheduleIndex, requests_of
-from tvm_sched.schedule._compiled import compiled
+from tvm_sched.schedule.native_objects import native_problem
 from tvm_sched.schedule.thread_blocks import multiprocessor_efficiency, simulate_blocks
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import ALLOCATORS, LAUNCH_ORDERS, allocate_streams, count_synchronizations, order_launches
-from tvm_sched.streams.choice import choose_launch_order, choose_streams
 from tvm_sched.streams.stream_allocation import launches_of
+from tvm_sched.streams.stream_choice import choose_launch_order, choose_streams
 
 GRAPH_LAUNCH = 0.78e-6
 """Seconds that a kernel takes after another of its stream in a CUDA graph (``docs/results/concurrent_kernels.md``)."""
@@ -205,7 +205,7 @@ def waits_of(problem: Problem, schedule: Schedule) -> int:
 
 def _milliseconds(problem: Problem, base: Schedule, method: str) -> float:
     """Return the median time of the allocation itself: neither of preparing its input nor of pricing its schedule."""
-    known, (operators, devices, _) = compiled(problem), launches_of(problem, base)
+    known, (operators, devices, _) = native_problem(problem), launches_of(problem, base)
     taken = []
     for _ in range(9):
         begin = time.perf_counter()

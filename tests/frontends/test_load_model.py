@@ -196,7 +196,7 @@ def test_a_torch_program_that_writes_to_its_buffers_says_so():
             return x + self.count
 
     program = torch.export.export(Counter().eval(), (torch.ones(2),))
-    with pytest.warns(ModelWarning, match=r"writes to its buffers count; what it writes is gone after each run"):
+    with pytest.warns(ModelWarning, match=r"writes to its buffers count; the writes are lost after each run"):
         compiled = compile(program, "cpu1", "single")
     for _ in range(2):
         np.testing.assert_array_equal(compiled.run(np.ones(2, np.float32)), [2, 2])

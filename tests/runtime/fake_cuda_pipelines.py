@@ -12,7 +12,7 @@ from fake_cuda_cases import as_bytes, calls, driver, main, modules, same, trace
 
 from tvm_sched.execution_plan import ShapesOnly, emit_plan
 from tvm_sched.pipeline import plan_pipeline
-from tvm_sched.pipeline.compiled import assemble
+from tvm_sched.pipeline.compiled_pipeline import assemble
 from tvm_sched.pipeline.stage_problem import stage_problem
 from tvm_sched.problem import Costs, Problem
 from tvm_sched.runtime import ScheduledModule, make_module

@@ -35,7 +35,7 @@ def test_results_of_earlier_runs_stay():
 def test_inputs_by_name():
     module = add_and_double().module({"w": ONES})
     np.testing.assert_array_equal(module.run(x=X)[0], module.run(X)[0])
-    with pytest.raises(InputError, match=r"not known: \['z'\]; not given: \['x'\]"):
+    with pytest.raises(InputError, match=r"not known: \['z'\]; missing: \['x'\]"):
         module.run(z=X)
 
 

@@ -1,4 +1,4 @@
-"""From a schedule to a plan (docs/formats/plan.md): queues, buffers and steps. Needs no TVM."""
+"""Lower a schedule to a plan (docs/formats/plan.md) of queues, buffers and steps; needs no TVM."""
 
 from .execution_plan import emit_plan, output_tensors
 from .operator_calls import Calls, KernelCall, ShapesOnly

@@ -1,4 +1,4 @@
-"""Input of an execution plan besides the schedule: the kernel call of each operator."""
+"""The kernel call of each operator, which an execution plan needs besides the schedule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KernelCall:
     outputs: tuple[str, ...]
     """Names of tensors, in the order of the call."""
     in_place: Mapping[int, int] = field(default_factory=dict)
-    """By position of an output, the position of the input that it updates: the kernel writes what changes, into the input's
+    """By position of an output, the position of the input that it updates: the kernel writes the changes into the input's
     memory."""
 
 

@@ -24,7 +24,7 @@ from ..schedulers.common.milp import solver_type
 from .integer_programs import ProgramResult
 
 _SAFETY = 1e-6
-"""Fraction of a bound that is given up for the solvers' tolerances."""
+"""Fraction subtracted from a bound for the solvers' tolerances."""
 
 
 @dataclass

@@ -25,9 +25,9 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         """Summarise values; the deviation is that of a sample, 0 for one value."""
-        made = np.asarray(values, dtype=float)
-        deviation = float(made.std(ddof=1)) if len(made) > 1 else 0.0
-        return cls(mean=float(made.mean()), deviation=deviation, least=float(made.min()), most=float(made.max()))
+        sample = np.asarray(values, dtype=float)
+        deviation = float(sample.std(ddof=1)) if len(sample) > 1 else 0.0
+        return cls(mean=float(sample.mean()), deviation=deviation, least=float(sample.min()), most=float(sample.max()))
 
     def text(self, scale: float = 1.0, digits: int = 1) -> str:
         """Return the mean, and the deviation if there is one."""
@@ -96,10 +96,10 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
         return said + ("Interrupted: the figures are of the time until then." if cut else "")
 
 
-def replays_table(made: Replays) -> Table:
-    """A row for each policy."""
+def replays_table(replays: Replays) -> Table:
+    """Return a table with a row for each policy."""
     rows = []
-    for each in made.policies:
+    for each in replays.policies:
         against = each.running_to_bound.text(100) if each.running_to_bound else "-"
         rows.append(
             (
@@ -182,8 +182,8 @@ class PodReplays(msgspec.Struct, frozen=True, kw_only=True):
     policies: list[PodPolicyRuns]
 
 
-def pods_table(made: PodReplays) -> Table:
-    """A row for each policy."""
+def pods_table(replays: PodReplays) -> Table:
+    """Return a table with a row for each policy."""
     rows = [
         (
             each.policy,
@@ -192,7 +192,7 @@ def pods_table(made: PodReplays) -> Table:
             each.bound.text(100, 2) if each.bound else "-",
             each.decision_ms.text(1, 2),
         )
-        for each in made.policies
+        for each in replays.policies
     ]
     head = ("policy", "GPUs allocated at 100 %, %", "at the end, %", "bound, %", "decision, ms")
     return table(head, rows, text_columns=1)

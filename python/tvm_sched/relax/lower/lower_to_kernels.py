@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...progress import report_progress
 from ..ir.attributes import DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
-from . import comparisons, half, max_pools
+from . import comparisons, half_precision, max_pools
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .half_convolutions import prepare_half_convolutions
@@ -128,7 +128,7 @@ class LowerToKernels:
                     relax.backend.DispatchSampling(),
                     relax.backend.DispatchSortScan(),
                     transform.LegalizeOps(
-                        {**half.legalizations(), **comparisons.legalizations(), **max_pools.legalizations()}
+                        {**half_precision.legalizations(), **comparisons.legalizations(), **max_pools.legalizations()}
                     ),
                 ]
             )(widen_scans(mod))
@@ -156,9 +156,9 @@ def _warn_of_tail(mod: tvm.IRModule) -> None:
 def _warn_of_missing_library(mod: tvm.IRModule, libraries: Sequence[str]) -> None:
     """Warn if only the machine lacks NVIDIA's libraries, and the model has operators that they compute."""
     reason = get_library("nvidia").why_not()
-    found: list[str] = []
-    relax.analysis.post_order_visit(mod["main"], lambda expr: found.append(operation(expr)))
-    count = sum(name in ("matmul", "nn.conv2d") for name in found)
+    operators: list[str] = []
+    relax.analysis.post_order_visit(mod["main"], lambda expr: operators.append(operation(expr)))
+    count = sum(name in ("matmul", "nn.conv2d") for name in operators)
     if reason is None or not count or VARIABLE in os.environ or "nvidia" in libraries:
         return
     warnings.warn(

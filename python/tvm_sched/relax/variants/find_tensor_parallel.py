@@ -1,8 +1,8 @@
 """Find regions of ``main`` that can be computed in independent parts: tensor parallelism.
 
 Shoeybi et al., *Megatron-LM: Training multi-billion parameter language models using model parallelism* (2019) cut the first
-of two successive products by columns and the second by rows, so that each part of the second reads what the same part of
-the first computes. They cut attention by heads. Here no operator is known by name: `kernel_slicing` proves what can be cut.
+of two successive products by columns and the second by rows, so that each part of the second reads the result of the same
+part of the first. They cut attention by heads. Here no operator is known by name: `kernel_slicing` proves what can be cut.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class TensorParallelRegion:
 def find_regions(
     mod: tvm.IRModule, roots: Mapping[relax.Var, Core], counts: Sequence[int], is_weights: Callable[[Any], bool]
 ) -> dict[relax.Var, TensorParallelRegion]:
-    """Find the regions that end with given heavy calls; return them by the variable of the last call.
+    """Find the regions that end with the heavy calls ``roots``; return them by the variable of the last call.
 
     No two regions have a call in common. A region grows backwards from its last call. A call joins if all readers of its
     result are in the region and read the same part, and if it computes that part from parts of weights and of its inputs.

@@ -286,9 +286,11 @@ class _Offers(Rewriter):
         for part in parts:
             env: dict[relax.Var, Any] = {}
             for call in part:
-                key = call.called.variable, call.rows, call.given
-                kernel = self._kernel(str(call.called.variable.name_hint), partial(call.window.kernel, call.given), key)
-                env[call.variable] = self._part_call(kernel, call.called.arguments, call.given, call.type, env, cut)
+                key = call.called.variable, call.rows, call.available
+                kernel = self._kernel(
+                    str(call.called.variable.name_hint), partial(call.window.kernel, call.available), key
+                )
+                env[call.variable] = self._part_call(kernel, call.called.arguments, call.available, call.type, env, cut)
             results.append(env[part[-1].variable])
         self.values.update(before)
         join = self._concatenation([part[-1].type for part in parts], parts[0][-1].rows.axis)
@@ -338,7 +340,7 @@ class _Offers(Rewriter):
         return self._call([joined, *core.epilogue], core.epilogue[-1].var, arguments)
 
     def _kernel(self, name: str, make: Callable[[], tvm.tirx.PrimFunc], key: Any) -> tvm.ir.GlobalVar:
-        """Return a kernel, made once for each key; equal kernels are one function of the module."""
+        """Return the kernel of a key; equal kernels are one function of the module."""
         if key not in self._functions:
             function = make()
             same = str(name), tvm_ffi.structural_hash(function, map_free_vars=True)

@@ -18,8 +18,8 @@ _saved = -1
 def stdout_aside() -> Iterator[None]:
     """Send what C++ prints to standard error: HiGHS sometimes prints although its output is disabled.
 
-    Standard output belongs to the process, so the first of several threads takes it aside and the last one gives it
-    back. What C's own buffer holds is written out both times: into a pipe, C prints when the buffer is full, or at exit.
+    Standard output belongs to the process, so the first of several threads redirects it and the last one restores it. Both
+    flush C's buffer: into a pipe, C prints only when the buffer is full, or at exit.
     """
     global _inside, _saved
     with _lock:

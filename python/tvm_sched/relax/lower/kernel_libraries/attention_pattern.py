@@ -39,7 +39,7 @@ class AttentionClaimer(ViewRewriter, ABC):
     A library's subclass restricts the matches (`leads`, `takes`) and emits the kernel (`call`).
     """
 
-    wanted = ("nn.softmax", "nn.attention", "nn.attention_bias")
+    operators = ("nn.softmax", "nn.attention", "nn.attention_bias")
     grouped = False
     """Whether views have an additional axis for heads that share keys and values."""
 

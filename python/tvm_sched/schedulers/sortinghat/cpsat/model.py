@@ -40,9 +40,9 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     solver.parameters.max_time_in_seconds = effort.time_limit
     solver.parameters.num_workers = cores()
     solver.parameters.random_seed = effort.seed
-    solver.parameters.catch_sigint_signal = False  # Ctrl-C is for Python, which ends the search
+    solver.parameters.catch_sigint_signal = False  # Python handles Ctrl-C and ends the search
     solver.parameters.relative_gap_limit = GAP
-    solver.parameters.cp_model_probing_level = 0  # takes seconds of a large submodel, which the search needs more
+    solver.parameters.cp_model_probing_level = 0  # it takes seconds for a large submodel
     begin = time.monotonic()
     status = _interruptible(solver, model)
     seconds = time.monotonic() - begin
@@ -60,7 +60,7 @@ _STATUS = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "limit", cp_model.UNK
 
 
 def in_nanoseconds(s: Submodel) -> Submodel:
-    """The submodel with all times rounded down to nanoseconds: no assignment takes longer, so that its bounds hold."""
+    """Round all times of a submodel down to nanoseconds: no assignment takes longer, so that its bounds hold."""
     return replace(
         s,
         kernel=_rounded(s.kernel),
@@ -73,7 +73,7 @@ def in_nanoseconds(s: Submodel) -> Submodel:
 
 
 def _rounded(times: Any) -> Any:
-    """A time, or lists of times, or of such lists."""
+    """Round down a time, or nested lists of times."""
     if isinstance(times, list):
         return [_rounded(each) for each in times]
     return times if times == inf else float(floor(times))
@@ -81,7 +81,9 @@ def _rounded(times: Any) -> Any:
 
 def _interruptible(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
     """Solve in a thread, so that Ctrl-C reaches Python at once, and ends the search."""
-    answer: Future[cp_model.CpSolverStatus] = Future()  # an interrupted `Thread.join` would take the thread for ended
+    answer: Future[cp_model.CpSolverStatus] = (
+        Future()
+    )  # after an interrupt `Thread.join` would count the thread as ended
 
     def work() -> None:
         try:

@@ -61,7 +61,7 @@ def byte_function(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) 
 
 
 def _evaluate(rewriter: Rewriter, definition: Any, values: dict[Any, Any]) -> Any:
-    """Return what a definition computes from values known so far; None if that is unknown."""
+    """Return the value of a definition from values known so far; None if it is unknown."""
     if isinstance(definition, relax.Var):
         return values.get(definition)
     name = operation(definition)
@@ -92,25 +92,11 @@ def _sigmoid(value: Any) -> Any:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "astype": lambda value: value,
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.divide,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "negative": np.negative,
-    "abs": np.abs,
-    "round": np.rint,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "clip": np.clip,
-    "sqrt": np.sqrt,
-    "nn.relu": lambda value: np.maximum(value, 0),
-    "nn.relu6": lambda value: np.clip(value, 0, 6),
-    "exp": lambda value: np.exp(value.astype(np.float64)),
-    "tanh": lambda value: np.tanh(value.astype(np.float64)),
-    "sigmoid": _sigmoid,
-    "nn.silu": lambda value: value * _sigmoid(value),
-}
-"""What operators compute of elements: in their own type, or in float64 to round once."""
+    "astype": lambda value: value, "add": np.add, "subtract": np.subtract, "multiply": np.multiply,
+    "divide": np.divide, "maximum": np.maximum, "minimum": np.minimum, "negative": np.negative, "abs": np.abs,
+    "round": np.rint, "floor": np.floor, "ceil": np.ceil, "clip": np.clip, "sqrt": np.sqrt,
+    "nn.relu": lambda value: np.maximum(value, 0), "nn.relu6": lambda value: np.clip(value, 0, 6),
+    "exp": lambda value: np.exp(value.astype(np.float64)), "tanh": lambda value: np.tanh(value.astype(np.float64)),
+    "sigmoid": _sigmoid, "nn.silu": lambda value: value * _sigmoid(value),
+}  # fmt: skip
+"""Operators as functions of elements: in their own type, or in float64 to round once."""

@@ -71,9 +71,9 @@ class Claimer(Rewriter):
         if variable in self.inside:
             return None
         if name in self.rules and is_float32(value):
-            made = self.rules[name](value)
-            if made is not None:
-                return self.emit(made)
+            kernel = self.rules[name](value)
+            if kernel is not None:
+                return self.emit(kernel)
         return super().visit(variable, value)
 
     def _begin(self, variable: Any, call: Any) -> None:
@@ -195,15 +195,10 @@ class Claimer(Rewriter):
         image = list(shape[2:] if first else shape[1:-1])
         one = (*shape[:2], *(1,) * (rank - 2)) if first else (shape[0], *(1,) * (rank - 2), shape[-1])
         kernel = {
-            "primitive": "pooling",
-            "algorithm": "average",
-            "kernel": image,
-            "strides": [1] * (rank - 2),
-            "dilation": zeros,
-            "padding_low": zeros,
-            "padding_high": zeros,
+            "primitive": "pooling", "algorithm": "average", "kernel": image, "strides": [1] * (rank - 2),
+            "dilation": zeros, "padding_low": zeros, "padding_high": zeros,
             "operands": [describe(shape), describe(one)],
-        }
+        }  # fmt: skip
         return self._plain("mean", kernel, call, prod(shape)) if is_fast(kernel) else None
 
     def _softmax(self, call: Any) -> Any:
