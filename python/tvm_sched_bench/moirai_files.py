@@ -36,7 +36,7 @@ class _File(msgspec.Struct):
 
 
 def read_moirai(path: str | os.PathLike[str]) -> Problem:
-    """A sample graph on its unequal devices, each pair joined by a link; times are the file's.
+    """Read a sample graph on its unequal devices, each pair joined by a link; times are the file's.
 
     In the files a copy takes longer in one direction than in the other (up to 15 %); links have the slower one's time in
     both, so that a schedule here takes no longer there. Tasks of no time take a nanosecond. All tasks together fit into

@@ -129,7 +129,7 @@ class Run:
 
 
 def _lines(file: Path) -> Iterable[Result]:
-    """The results of a file; a last line that an interrupted run left half written is dropped."""
+    """Yield the results of a file. An incomplete last line, left by an interrupted run, is dropped."""
     if not file.exists():
         return
     content = read_bytes(file)

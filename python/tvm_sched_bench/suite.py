@@ -97,7 +97,7 @@ class Suite:
     families: Sequence[Family] = field(default=(), repr=False)
 
     def chosen(self, patterns: Sequence[str] = ()) -> list[Case]:
-        """Instances whose names match one of the patterns, such as ``hios/*``; all without any.
+        """Return the instances whose names match one of the patterns, such as ``hios/*``; without patterns, all.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class Suite:
         return [case for case in self.cases if not patterns or any(fnmatch.fnmatch(case.name, p) for p in patterns)]
 
     def case(self, name: str) -> Case | None:
-        """The instance of that name, if there is one."""
+        """Return the instance of that name; None if there is none."""
         return next((case for case in self.cases if case.name == name), None)
 
 
@@ -158,7 +158,10 @@ def _sha256(path: Path) -> str:
 
 
 def _word(key: str, value: Any) -> str:
-    """An argument in a name: a text or size as it is, a number with its key's first letter, a switch by its key."""
+    """Return an argument as part of a name.
+
+    Texts and sizes are unchanged, a number has the first letter of its key, a switch is its key.
+    """
     if isinstance(value, bool):
         return key if value else f"not_{key}"
     return f"{key[0]}{value}" if isinstance(value, (int, float)) else str(value).replace(" ", "_")

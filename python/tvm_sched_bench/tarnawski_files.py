@@ -28,7 +28,7 @@ class _Workload(msgspec.Struct):
 
 
 def read_throughput(path: str | os.PathLike[str]) -> PartitionProblem:
-    """An inference workload on accelerators alone, in the file's unit of time; the CPU core that it allows is left out.
+    """Read an inference workload on accelerators alone, in the file's unit of time, without the CPU core that it allows.
 
     A stage's nodes are to fit into its accelerator: each byte beyond its memory costs a unit of time, more than a stage is
     worth.

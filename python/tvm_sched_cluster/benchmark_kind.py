@@ -68,7 +68,7 @@ class ClusterKind(Kind[Demand]):
     name, unit, most = "cluster", "services", True
 
     def methods(self) -> Sequence[str]:
-        """The registered allocators."""
+        """Return the registered allocators."""
         return names()
 
     def is_random(self, method: str) -> bool:

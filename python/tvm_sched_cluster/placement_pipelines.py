@@ -95,7 +95,7 @@ def service_of_graph(
 
 
 def stage_topology(cluster: Cluster, placement: ServicePlacement, backend: str) -> Topology:
-    """The topology to compile a placement's pipeline for: a device for each stage, joined by the circuits.
+    """Return the topology for which a placement's pipeline is compiled: a device for each stage, joined by the circuits.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def stage_topology(cluster: Cluster, placement: ServicePlacement, backend: str) 
 
 
 def plan_of_placement(problem: Problem, placement: ServicePlacement) -> PipelinePlan:
-    """The pipeline plan of a placement: stage after stage on the devices of `stage_topology`, in their order.
+    """Return the pipeline plan of a placement: stage after stage on the devices of `stage_topology`, in their order.
 
     Raises
     ------

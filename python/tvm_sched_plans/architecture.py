@@ -26,7 +26,7 @@ class ModuleNames:
     head: str = "lm_head"
 
     def layer(self, number: int) -> str:
-        """Name of a layer."""
+        """Return the name of a layer."""
         return f"{self.layers}.{number}"
 
 
@@ -62,7 +62,7 @@ class _Extra(msgspec.Struct):
 
 
 def read_architecture(source: str | os.PathLike[str]) -> Architecture | None:
-    """The language model of a preset's name, a ``config.json`` or a folder with one; None for other files.
+    """Return the language model of a preset's name, a ``config.json`` or a folder with one; None for other files.
 
     Raises
     ------

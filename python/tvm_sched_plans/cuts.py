@@ -109,7 +109,7 @@ class Cutter:
                 self.cost[k][0] = np.inf
 
     def best(self, limits: StageLimits | None = None) -> tuple[float, Placement] | None:
-        """Least sum of times and copies in nanoseconds, and its placement; None where nothing fits."""
+        """Return the least sum of times and copies in nanoseconds and its placement; None if nothing fits."""
         limits = limits or StageLimits()
         units = len(self.chain.model.units)
         cost = self.cost

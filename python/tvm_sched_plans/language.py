@@ -32,7 +32,7 @@ class Serving:
 
 @lru_cache(maxsize=16)
 def language_model(architecture: Architecture, workload: TokenWorkload, serving: Serving | None = None) -> UnitModel:
-    """The units ``embed``, ``0.attention``, ``0.feed_forward``, ... and ``head``.
+    """Return the units ``embed``, ``0.attention``, ``0.feed_forward``, ... and ``head``.
 
     Weights, keys and values are parameters of the graphs. A matrix product and what can be fused into it is one operator.
     Attention is taken to keep no matrix of scores, and the last layer to compute the last token alone, as all runtimes do.
@@ -61,7 +61,7 @@ def language_model(architecture: Architecture, workload: TokenWorkload, serving:
 
 
 def by_layer(model: UnitModel, ends: bool = False) -> UnitModel:
-    """The same in whole layers; with ``ends`` the embedding is part of the first layer, and the head of the last one."""
+    """Return the model in whole layers. With ``ends`` the first layer has the embedding, and the last one the head."""
     layers = (len(model.units) - 2) // 2
     groups: list[list[int]] = [[1 + 2 * i, 2 + 2 * i] for i in range(layers)]
     last = len(model.units) - 1

@@ -15,7 +15,7 @@ _MOST = (1 << 31) - 1
 
 
 def annotated(source: OperatorModel, runs: Sequence[tuple[str, int, int]]) -> bytes:
-    """The model whose nodes say to which kind of device they go: ``(device, first node, node after the last)``."""
+    """Return the model with the kind of device of each node; ``runs`` are (device, first node, node after the last)."""
     model = _copy(source)
     for device, first, last in runs:
         for node in model.graph.node[first:last]:

@@ -148,7 +148,7 @@ class _Reader:
         return OperatorModel("onnx", self.path, graph, self.model, tuple(names), frozenset(free), external)
 
     def _captured(self, node: Any) -> list[str]:
-        """Values of this graph that a node's subgraphs read."""
+        """Return the values of this graph that a node's subgraphs read."""
         reads = []
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") or attribute.graphs else ():

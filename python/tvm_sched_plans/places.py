@@ -60,7 +60,7 @@ class Machine:
     """Whether the runtime runs one operator at a time over all places. Otherwise independent operators overlap."""
 
     def route(self, a: int, b: int) -> Route:
-        """The route of activations between two places; raises `InputError` where nothing joins them."""
+        """Return the route of activations between two places; raise `InputError` if nothing joins them."""
         source, target = (_host_route(self.topology, self.places[p]) for p in (a, b))
         if self.staged and source is not None and target is not None:
             speed = 1 / (1 / source.bandwidth + 1 / target.bandwidth)
@@ -84,11 +84,11 @@ class Machine:
         return Topology(self.topology.name, tuple(devices), tuple(buses), tuple(links))
 
     def with_places(self, places: Sequence[Place]) -> Machine:
-        """The same machine with other places."""
+        """Return the same machine with other places."""
         return replace(self, places=tuple(places))
 
     def latencies(self, graph: OpGraph, costs: str) -> npt.NDArray[np.int64]:
-        """Nanoseconds of each operator at each place, shape (operators, places), by a cost model.
+        """Return the nanoseconds of each operator at each place, shape (operators, places), by a cost model.
 
         A group of devices shares each operator evenly. After attention and feed-forward networks (``*.output``, ``*.down``
         and ``embed``) a ring all-reduce adds up the results. Offloaded weights are copied to the device before the operator.
@@ -114,12 +114,12 @@ _REDUCED = (".output", ".down", "embed", "head")
 
 
 def gpus(topology: Topology) -> tuple[Device, ...]:
-    """The devices other than CPUs."""
+    """Return the devices other than CPUs."""
     return tuple(device for device in topology.devices if device.kind != "cpu")
 
 
 def device_place(device: Device, memory: float) -> Place:
-    """A device of the topology as a place with that much memory to use."""
+    """Return a device of the topology as a place with that much usable memory."""
     return Place(
         device.name, (device.name,), msgspec.structs.replace(device, memory=max(int(memory), 1)), device.memory
     )
@@ -145,7 +145,7 @@ ASSUMED_HOST = (
 
 
 def is_assumed_host(place: Place) -> bool:
-    """Whether the host is an assumed one, because the topology has no CPU device."""
+    """Return whether the host is an assumed one, because the topology has no CPU device."""
     return place.device.kind == "cpu" and not place.members
 
 
@@ -154,18 +154,18 @@ _ENOUGH = 1 << 50
 
 
 def offload_place(main: Device, name: str, memory: int, bandwidth: float, most_units: int | None = None) -> Place:
-    """A place for offloaded weights, which are copied to the device ``main`` whenever it computes with them."""
+    """Return a place for offloaded weights, which are copied to the device ``main`` whenever it computes with them."""
     device = msgspec.structs.replace(main, memory=memory)
     return Place(name, (main.name,), device, memory, load=bandwidth, most_units=most_units)
 
 
 def host_memory(topology: Topology) -> int:
-    """Bytes of host memory; more than enough where the topology does not say."""
+    """Return the bytes of host memory; if the topology does not say, more than enough."""
     return host_place(topology).total
 
 
 def group_place(topology: Topology, devices: Sequence[Device], memory: float) -> Place:
-    """Equal devices that share each operator (tensor parallelism), each with that much memory to use."""
+    """Return equal devices that share each operator (tensor parallelism) as a place, each with that much usable memory."""
     if len(devices) == 1:
         return device_place(devices[0], memory)
     first = devices[0]

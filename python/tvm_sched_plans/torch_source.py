@@ -34,7 +34,7 @@ def read_program(path: Path) -> OperatorModel:
 
 
 def program_graph(program: Any, path: Path) -> OperatorModel:
-    """The nodes of a program as operators, in their order."""
+    """Return the nodes of a program as operators, in their order."""
     module = program.module()
     tensors: dict[str, Tensor] = {}
     operators: list[Operator] = []

@@ -127,12 +127,12 @@ class Chain:
         return [sum(parts) for parts in zip(held, peak, brought, strict=True)]
 
     def fits(self, placement: Placement) -> bool:
-        """Whether the memory of every place suffices."""
+        """Return whether the memory of every place suffices."""
         return all(used <= room for used, room in zip(self.placement_bytes(placement), self.room, strict=True))
 
 
 def segments(placement: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Runs of units at one place: (place, first unit, unit after the last)."""
+    """Return the runs of units at one place: (place, first unit, unit after the last)."""
     runs: list[tuple[int, int, int]] = []
     for u, p in enumerate(placement):
         if runs and runs[-1][0] == p:
@@ -161,7 +161,7 @@ def _parameters(model: UnitModel) -> tuple[Integers, Integers, dict[tuple[int, i
 
 
 def _lives(phase: Phase) -> list[tuple[int, int, int, int]]:
-    """Each activation or input: tensor, position that makes it, last position that reads it, unit that makes it.
+    """Return, for each activation or input: tensor, position that makes it, last position that reads it, unit that makes it.
 
     Positions are in the order of the units' operators; an input is there from its first reader on.
     """

@@ -49,7 +49,7 @@ def price(chain: Chain, placement: Placement, micro_batches: int = 1) -> PricedP
 
 
 def schedule_of(chain: Chain, phase: Phase, problem: Problem, placement: Placement) -> Schedule:
-    """The schedule of a placement, units in their order; every activation is copied once to each place that reads it."""
+    """Return the schedule of a placement, units in order; every activation is copied once to each place that reads it."""
     index = problem.graph.index
     place = {o: placement[u] for u, members in enumerate(phase.members) for o in members}
     order = [o for members in phase.members for o in members]
@@ -85,7 +85,7 @@ def _simulate(chain: Chain, phase: Phase, problem: Problem, placement: Placement
 
 
 def _in_order_ns(phase: Phase, index: ScheduleIndex, placement: Placement) -> int:
-    """Operators and copies one after another."""
+    """Return the nanoseconds of operators and copies one after another."""
     problem, costs = index.problem, index.problem.costs.operator_ns
     work = sum(int(costs[o, placement[u]]) for u, members in enumerate(phase.members) for o in members)
     kind, tensor, source, target = index.transfers[:4].tolist()

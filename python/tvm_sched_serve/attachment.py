@@ -32,7 +32,7 @@ def _attach(app: typer.Typer, name: str, parser: argparse.ArgumentParser, main: 
 
 
 def _parameter(action: argparse.Action) -> inspect.Parameter:
-    """An option of typer like one of argparse; its value is checked there."""
+    """Return an option of typer like argparse's; the parser checks its value."""
     text = (action.help or "") + (f" (default: {action.default})" if action.default not in (None, False) else "")
     metavar = str(action.metavar) if action.metavar else None
     kind: Any

@@ -176,12 +176,12 @@ def _region(memory: SharedMemory, parameters: Mapping[str, Any]) -> tuple[Region
 
 
 def duration(count: int, nanoseconds: int) -> dict[str, int]:
-    """A duration of the statistics extension."""
+    """Return a duration of the statistics extension."""
     return {"count": count, "ns": nanoseconds}
 
 
 def statistics(queue: Queue) -> dict[str, Any]:
-    """The statistics of a version, as the protocol's extension has them."""
+    """Return the statistics of a version, as the protocol's extension has them."""
     s = queue.statistics
     return {
         "name": queue.model.name,
@@ -210,7 +210,7 @@ def statistics(queue: Queue) -> dict[str, Any]:
 
 
 def metadata(repository: Repository, queue: Queue) -> dict[str, Any]:
-    """The metadata of a model."""
+    """Return the metadata of a model."""
     model = queue.model
 
     def described(tensors: Sequence[TensorType]) -> list[dict[str, Any]]:

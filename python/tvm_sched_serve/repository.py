@@ -130,7 +130,7 @@ class Repository:
         return queue
 
     def has(self, name: str, version: str = "") -> bool:
-        """Whether a version of a model, or any, is served."""
+        """Return whether a version of a model, or any, is served."""
         return version in self._served.get(name, ()) if version else name in self._latest
 
     def versions(self, name: str) -> list[str]:

@@ -139,7 +139,7 @@ class TextQueue:
         return len(self._live) - self.running
 
     def retry_after(self) -> int:
-        """Seconds after which a place should be free."""
+        """Return the seconds after which a place should be free."""
         return max(1, min(60, math.ceil(self.waiting * self._seconds / self.model.generator.places)))
 
     async def start(self, prompts: Sequence[TextPrompt], options: Sequence[TextOptions]) -> list[GeneratingText]:

@@ -64,15 +64,15 @@ class Kind(ABC, Generic[Task]):
 
     @abstractmethod
     def methods(self) -> Sequence[str]:
-        """Names of all methods."""
+        """Return the names of all methods."""
 
     @abstractmethod
     def is_random(self, method: str) -> bool:
-        """Whether a method's answer depends on a seed."""
+        """Return whether a method's answer depends on a seed."""
 
     @abstractmethod
     def digest(self, task: Task) -> str:
-        """Names the instance by its content: other content has another digest."""
+        """Return the digest of the instance's content."""
 
     @abstractmethod
     def solve(self, task: Task, method: str, seconds: float, seed: int) -> Answer:
@@ -84,10 +84,10 @@ class Kind(ABC, Generic[Task]):
 
     @abstractmethod
     def proof(self, task: Task) -> Proof:
-        """The package's bound for the instance."""
+        """Return the package's bound for the instance."""
 
     def prove(self, task: Task, value: float, known: Proof, iterations: int) -> Proof:
-        """A bound with evidence, found anew for an instance with a solution worth ``value``; `proof` where that says all."""
+        """Compute a bound with evidence for an instance with a solution worth ``value``; by default, return `proof`."""
         return self.proof(task)
 
     def check(
@@ -102,21 +102,21 @@ class Kind(ABC, Generic[Task]):
         return Checked()
 
     def document(self, task: Task) -> bytes:
-        """The instance as a file, for methods outside of this package; empty where there is no format."""
+        """Return the instance as a file for methods outside of this package; empty if there is no format."""
         return b""
 
     def better(self, value: float, than: float | None) -> bool:
-        """Whether a worth is better than another one."""
+        """Return whether a worth is better than another one."""
         return than is None or (value > than if self.most else value < than)
 
     def holds(self, proof: Proof, checked: Checked) -> bool:
-        """Whether a bound claims no more than its evidence proves, but for rounding."""
+        """Return whether a bound claims no more than its evidence proves, but for rounding."""
         if checked.proved is None:
             return False
         return not self.better(checked.proved, proof.bound) or math.isclose(proof.bound, checked.proved, rel_tol=1e-12)
 
     def ratio(self, value: float, best: float) -> float:
-        """How many times worse than ``best``: 1 where it is as good."""
+        """Return how many times worse a worth is than ``best``; 1 if it is as good."""
         worse, good = (best, value) if self.most else (value, best)
         return worse / good if good else 1.0 if worse == good else float("inf")
 
@@ -164,5 +164,5 @@ def limited(methods: Methods[Any], name: str, seconds: float, seed: int) -> tupl
 
 
 def has_seed(methods: Methods[Any], name: str) -> bool:
-    """Whether a registered method has the option ``seed``."""
+    """Return whether a registered method has the option ``seed``."""
     return "seed" in methods.get(name).option_names

@@ -23,15 +23,15 @@ class LatencyKind(Kind[Scenario]):
     name, unit, measure = "latency", "ns", "latency"
 
     def methods(self) -> Sequence[str]:
-        """The registered schedulers."""
+        """Return the registered schedulers."""
         return SCHEDULERS.names()
 
     def is_random(self, method: str) -> bool:
-        """Whether it has a seed."""
+        """Return whether the method has a seed."""
         return has_seed(SCHEDULERS, method)
 
     def digest(self, task: Scenario) -> str:
-        """The problem's own and, unless the run is cold, the workload's."""
+        """Return the problem's digest and, unless the run is cold, the workload's."""
         return f"{task.problem.digest}-{task.workload.digest}" if task.resident else task.problem.digest
 
     def solve(self, task: Scenario, method: str, seconds: float, seed: int) -> Answer:
@@ -42,7 +42,7 @@ class LatencyKind(Kind[Scenario]):
         return Answer(schedule.certificate.latency_ns, schedule.to_json(), schedule.seconds)
 
     def worth(self, task: Scenario, solution: bytes, where: str) -> float:
-        """Latency by the simulator, in nanoseconds, after all rules were verified."""
+        """Verify all rules and return the simulated latency in nanoseconds."""
         schedule = Schedule.from_json(solution, where)
         if schedule.problem != task.problem.digest:
             raise InputError(
@@ -51,7 +51,7 @@ class LatencyKind(Kind[Scenario]):
         return certificate(task.problem, schedule.replace(certificate=None), task.workload).latency_ns
 
     def proof(self, task: Scenario) -> Proof:
-        """The lower bound, with evidence where lemmas cover the problem and attain it."""
+        """Return the lower bound, with evidence if lemmas cover the problem."""
         known = lower_bound(task)
         if task.resident or task.costs.concurrency is not None:
             return Proof(known.ns, known.name)
@@ -71,5 +71,5 @@ class LatencyKind(Kind[Scenario]):
         return Checked("tvm_sched_check", verdict.proved_ns)
 
     def document(self, task: Scenario) -> bytes:
-        """The problem file."""
+        """Return the problem file."""
         return task.problem.to_json()

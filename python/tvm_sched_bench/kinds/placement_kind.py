@@ -38,7 +38,7 @@ class PlacementKind(Kind[Instance]):
         return ("annealed", "heuristic", "integer-program")
 
     def is_random(self, method: str) -> bool:
-        """All begin with random orders."""
+        """Return true: every method begins with random orders."""
         return True
 
     def digest(self, task: Instance) -> str:
@@ -46,7 +46,7 @@ class PlacementKind(Kind[Instance]):
         return content_digest(msgspec.json.encode(msgspec.to_builtins(task)))
 
     def solve(self, task: Instance, method: str, seconds: float, seed: int) -> Answer:
-        """The method with all of the time: annealing from other seeds, or the solver, as long as it lasts."""
+        """Run the method for all of the time: annealing from other seeds again and again, or the solver."""
         begin = time.monotonic()
         if method == "integer-program":
             placement = place(task, Effort("highs", seconds / 2, 0, seed), seed=seed, seconds=seconds / 2)
@@ -65,7 +65,7 @@ class PlacementKind(Kind[Instance]):
         return best
 
     def worth(self, task: Instance, solution: bytes, where: str) -> float:
-        """Latency in milliseconds, by `evaluate`."""
+        """Return the latency in milliseconds, by `evaluate`."""
         placed = convert(decode_document(solution, FORMAT, VERSION, where), Placed, where)
         if placed.instance != self.digest(task):
             raise InputError(f"{where}: a placement of instance {placed.instance!r}; this one is {self.digest(task)!r}")

@@ -47,11 +47,11 @@ class ThroughputKind(Kind[Pipeline]):
     name, unit = "throughput", "cost"
 
     def methods(self) -> Sequence[str]:
-        """The registered partitioners."""
+        """Return the registered partitioners."""
         return PARTITIONERS.names()
 
     def is_random(self, method: str) -> bool:
-        """Whether it has a seed."""
+        """Return whether the method has a seed."""
         return has_seed(PARTITIONERS, method)
 
     def digest(self, task: Pipeline) -> str:
@@ -65,13 +65,13 @@ class ThroughputKind(Kind[Pipeline]):
         return Answer(cut.cost, self.solution(task, cut), cut.seconds, Proof(cut.bound, cut.bound_name))
 
     def solution(self, task: Pipeline, cut: Partition) -> bytes:
-        """The document of a partition."""
+        """Return the document of a partition."""
         lists = task.graph.stage_lists(cut.stage_of, cut.order)
         body = Partitioned(self.digest(task), tuple(tuple(task.graph.names[v] for v in nodes) for nodes in lists))
         return encode_document(body, FORMAT, VERSION)
 
     def worth(self, task: Pipeline, solution: bytes, where: str) -> float:
-        """The cost of the bottleneck stage; each node in one stage, each edge within a stage or to a later one."""
+        """Check the stages and return the cost of the bottleneck stage."""
         partitioned = convert(decode_document(solution, FORMAT, VERSION, where), Partitioned, where)
         if partitioned.instance != self.digest(task):
             raise InputError(
@@ -89,11 +89,11 @@ class ThroughputKind(Kind[Pipeline]):
         return task.graph.bottleneck(stage_of, [number[name] for name in listed])
 
     def proof(self, task: Pipeline) -> Proof:
-        """The simple bound; methods that prove more say so in their results."""
+        """Return the simple bound. Methods that prove more say so in their results."""
         return Proof(simple_bound(task.graph, task.stages), "simple")
 
     def prove(self, task: Pipeline, value: float, known: Proof, iterations: int) -> Proof:
-        """The strongest argument that can be stored: a formula, a node, ideals where these gave the bound, multipliers."""
+        """Return the strongest argument to store: formula, node, ideals (if they gave the bound) or multipliers."""
         ideals = known.bound if known.by == "ideals" else 0.0
         argument = partition_evidence(task.graph, task.stages, value, ideals=ideals, multipliers=Effort(iterations))
         return Proof(argument.bound, _NAMES.get(argument.rule, argument.rule), argument.to_json(self.digest(task)))
@@ -101,7 +101,7 @@ class ThroughputKind(Kind[Pipeline]):
     def check(
         self, task: Pipeline, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
     ) -> Checked:
-        """Cost and evidence by `tvm_sched_check.partitions`; without evidence it proves the simple bound."""
+        """Check cost and evidence by `tvm_sched_check.partitions`; without evidence that proves the simple bound."""
         contents = {"instance": self.document(task), "solution": solution}
         contents |= {"evidence": proof.evidence} if proof.evidence is not None else {}
         verdict = checked_in_files(independent_check, contents, where, files)

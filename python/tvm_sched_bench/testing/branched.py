@@ -39,7 +39,7 @@ class Branches(nn.Module):
 
 
 def _row(inputs: int, *layers: tuple[Any, ...]) -> nn.Sequential:
-    """Convolutions one after another, each as (outputs, kernel, ...)."""
+    """Return convolutions one after another, each as (outputs, kernel, ...)."""
     parts = []
     for outputs, *options in layers:
         parts.append(ConvBnRelu(inputs, outputs, *options))
@@ -217,6 +217,6 @@ def nasnet_large(classes: int = 1000) -> nn.Module:
 
 
 def exported(module: nn.Module, size: int, batch: int = 1) -> Any:
-    """The module as a ``torch.export`` program for images of one size."""
+    """Return the module as a ``torch.export`` program for images of one size."""
     with torch.no_grad():
         return torch.export.export(module, (torch.zeros(batch, 3, size, size),))

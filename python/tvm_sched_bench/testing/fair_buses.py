@@ -20,7 +20,7 @@ _DONE = 1e-6
 
 
 def fair_latency(problem: Problem, schedule: Schedule) -> float:
-    """Seconds to the end of the last kernel.
+    """Return the seconds to the end of the last kernel.
 
     Raises
     ------
@@ -58,7 +58,7 @@ class _Job:
 
 
 def _jobs(index: ScheduleIndex) -> Iterator[_Job]:
-    """All of a schedule, in its order."""
+    """Return the jobs of a schedule, in its order."""
     scenario = index.scenario
     problem = scenario.problem
     on_bus = _bus_channels(problem)
@@ -95,7 +95,7 @@ def _bus_channels(problem: Problem) -> set[int]:
 
 
 def _latency(waiting: list[_Job]) -> float:
-    """Nanoseconds to the end of the last kernel: from one moment at which something ends to the next."""
+    """Return the nanoseconds to the end of the last kernel, by steps from each end of a job to the next."""
     queues: dict[Hashable, list[_Job]] = {}
     for job in waiting:
         for queue in job.queues:

@@ -11,7 +11,7 @@ from tvm_sched.problem.graph import TensorKind
 
 
 def random_graph(seed: int | Random, operators: int = 8, largest: int = 2000) -> OpGraph:
-    """A random operator graph.
+    """Return a random operator graph.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class _GraphMaker:
         return self.tensors[-1].name
 
     def host_tensor(self) -> str:
-        """A new input or parameter, or one that others read too."""
+        """Return a new input or parameter, or one that other operators read, too."""
         if self.host and self.random.random() < 0.3:
             return self.random.choice(self.host)
         self.host.append(self.tensor("parameter" if self.random.random() < 0.75 else "input"))

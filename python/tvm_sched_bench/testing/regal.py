@@ -23,7 +23,7 @@ FAMILIES = ("Erdős–Rényi", "Barabási–Albert", "Watts–Strogatz")
 
 
 def regal_like(seed: int, nodes: int | None = None, *, own_share: bool = False) -> PartitionProblem:
-    """A graph of 50 to 200 nodes, made directed by a random order.
+    """Return a graph of 50 to 200 nodes, made directed by a random order.
 
     The paper names the base graphs by reference only; here they are, by ``seed % 3``, those of `FAMILIES`, with the
     parameters above. A node costs what its tensors cost, in and out, and a random fraction of
@@ -62,7 +62,7 @@ def _erdos_renyi(n: int, random: np.random.Generator) -> Iterator[tuple[int, int
 
 
 def _barabasi_albert(n: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
-    """Each new node is joined to others in proportion to their degrees."""
+    """Join each new node to others in proportion to their degrees."""
     ends = list(range(min(ATTACHED, n)))
     for v in range(ATTACHED, n):
         chosen: set[int] = set()

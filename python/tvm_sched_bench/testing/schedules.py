@@ -17,7 +17,7 @@ _Event = tuple[str, int, int, int]
 
 
 def random_schedule(problem: Problem, seed: int) -> Schedule:
-    """A random schedule that obeys rules 1 to 4 of ``docs/model.md``; it may need more memory than there is.
+    """Return a random schedule that obeys rules 1 to 4 of ``docs/model.md``; it may need more memory than there is.
 
     Operators in a random topological order on random devices; parameters loaded, read directly, copied from another
     device or sent through a neighbour; some loads long before they are needed; now and then a copy that nobody reads.

@@ -122,7 +122,7 @@ class MixProgram:
         return tables
 
     def _crossed(self, mix: Integers) -> list[int]:
-        """For each cut, 1 if a mix has kinds on both sides."""
+        """Return, for each cut, 1 if a mix has kinds on both sides, else 0."""
         return [int(0 < mix[list(cut)].sum() < mix.sum()) for cut in self.cuts]
 
     @cached_property

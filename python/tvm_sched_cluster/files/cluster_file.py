@@ -132,7 +132,7 @@ def write_cluster(path: str | os.PathLike[str], cluster: Cluster) -> None:
 
 
 def format_cluster(cluster: Cluster) -> str:
-    """The text of a cluster file.
+    """Return the text of a cluster file.
 
     Raises
     ------

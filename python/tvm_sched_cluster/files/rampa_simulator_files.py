@@ -48,7 +48,7 @@ class _Row:
 
 
 def read_graph(path: str | os.PathLike[str]) -> Cluster:
-    """A cluster of a graph file: rows ``link_sw``, ``link_resource``, ``bw``, ``Csw`` and ``gpu``.
+    """Return a cluster of a graph file: rows ``link_sw``, ``link_resource``, ``bw``, ``Csw`` and ``gpu``.
 
     Delays are milliseconds, ``bw`` bits a second; ``gpu`` rows name the number of racks, GPUs a rack, transfer delay,
     GFLOP/s, GB, GB/s, and the switch of each rack.
@@ -79,7 +79,7 @@ def read_graph(path: str | os.PathLike[str]) -> Cluster:
 
 
 def read_models(folder: str | os.PathLike[str]) -> tuple[Service, ...]:
-    """The services of a folder of model files, in the order of their ID; the others in the folder are left alone.
+    """Return the services of the model files in a folder, in the order of their ID; other files are ignored.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def read_models(folder: str | os.PathLike[str]) -> tuple[Service, ...]:
 
 
 def read_model(path: str | os.PathLike[str]) -> Service:
-    """A service of a model file: rows ``ID``, ``OPE``, ``FLOPs``, ``MEM``, ``OUT``, ``TIME`` and ``THROUGH``.
+    """Return a service of a model file: rows ``ID``, ``OPE``, ``FLOPs``, ``MEM``, ``OUT``, ``TIME`` and ``THROUGH``.
 
     FLOPs are in units of 10^9, memory in GB, outputs in MB, the time in milliseconds, the throughput is inputs a second.
     Errors are those of `read_graph`.
@@ -121,7 +121,7 @@ def read_model(path: str | os.PathLike[str]) -> Service:
 
 
 def read_requests(path: str | os.PathLike[str]) -> list[ServiceRequest]:
-    """The requests of a sequence file: rows of time, ``allocate``, ID of the service, lifetime.
+    """Return the requests of a sequence file: rows of time, ``allocate``, ID of the service, lifetime.
 
     Raises
     ------

@@ -46,7 +46,7 @@ def verify(cluster: Cluster, services: Sequence[Service], allocation: Allocation
 
 
 def violations(cluster: Cluster, services: Sequence[Service], allocation: Allocation) -> list[Violation]:
-    """Every broken rule."""
+    """Return every broken rule."""
     return list(_find(cluster, services, allocation))
 
 

@@ -95,7 +95,7 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replays_table(replays: Replays) -> Table:
-    """A row for each policy."""
+    """Return a table with a row for each policy."""
     rows = []
     for each in replays.policies:
         against = each.running_to_bound.text(100) if each.running_to_bound else "-"
@@ -183,7 +183,7 @@ class PodReplays(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pods_table(replays: PodReplays) -> Table:
-    """A row for each policy."""
+    """Return a table with a row for each policy."""
     rows = [
         (
             each.policy,

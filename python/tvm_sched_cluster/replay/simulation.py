@@ -353,7 +353,7 @@ class _Simulation:
         self._recover(time)
 
     def _interrupt_if_loading(self, time: float, name: str) -> None:
-        """The old place of a service that moves has failed: it does not serve before the new one has loaded."""
+        """Interrupt a moving service whose old place has failed: it does not serve before the new one has loaded."""
         ready = self.moving.pop(name, None)
         if ready is not None and ready > time and name in self.state.running:
             self._interrupt(time, name, ready)

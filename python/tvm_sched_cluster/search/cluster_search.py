@@ -176,7 +176,7 @@ def _embedding(embedded: ChainEmbedding) -> Embedding:
 
 
 def _read(tensor: Any) -> Integers:
-    """A tensor of C++ as an array."""
+    """Return a tensor of C++ as an array."""
     return np.asarray(np.from_dlpack(tensor), dtype=np.int64)
 
 

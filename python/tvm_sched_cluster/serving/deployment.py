@@ -80,7 +80,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.max_in_flight or 4 * len(self.stages)
 
     def manifest(self) -> Manifest:
-        """The artifact's manifest.
+        """Return the artifact's manifest.
 
         Raises
         ------
@@ -114,7 +114,7 @@ def load_deployment(path: str | os.PathLike[str]) -> Deployment:
 
 
 def uses_gpu(manifest: Manifest, s: int) -> bool:
-    """Whether a stage runs on a real GPU."""
+    """Return whether a stage runs on a real GPU."""
     return manifest.stages[s].kind == "cuda" and manifest.emulation is None
 
 

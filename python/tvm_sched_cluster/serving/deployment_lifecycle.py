@@ -138,18 +138,18 @@ def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict
 
 
 def deployments(address: str | None = None) -> list[str]:
-    """Names of all deployments, whole or in parts."""
+    """Return the names of all deployments, whole or in parts."""
     connect(address)
     return sorted({name.rpartition("/")[0] for name in _actors()})
 
 
 def parts(name: str) -> list[str]:
-    """Names of a deployment's actors."""
+    """Return the names of a deployment's actors."""
     return sorted(actor for actor in _actors() if actor.rpartition("/")[0] == name)
 
 
 def unknown(name: str) -> InputError:
-    """The error for a deployment that is not there."""
+    """Return the error for a deployment that is not there."""
     return InputError(f"there is no deployment {name!r}; there are {', '.join(deployments()) or 'none'}")
 
 

@@ -11,7 +11,7 @@ _STREAMS: dict[tuple[torch.device, torch.device], tuple[Any, Any]] = {}
 
 
 def copied(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A tensor on another device; what reads the copy there waits for it alone."""
+    """Copy a tensor to another device; only the readers of the copy wait for it."""
     if tensor.device.type != "cuda" or device.type != "cuda":
         return tensor.to(device, non_blocking=tensor.device.type == "cpu" and tensor.is_pinned())
     pair = tensor.device, device

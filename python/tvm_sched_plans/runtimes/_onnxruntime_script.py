@@ -36,7 +36,7 @@ class Plan:
         return onnxruntime.InferenceSession(str(folder / part["model"]), options, providers=providers)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The model's outputs by name; tensors between sessions pass through host memory."""
+        """Return the model's outputs by name; tensors between sessions pass through host memory."""
         values: dict[str, Any] = {name: onnxruntime.OrtValue.ortvalue_from_numpy(each) for name, each in inputs.items()}
         for session in self.sessions:
             binding = session.io_binding()

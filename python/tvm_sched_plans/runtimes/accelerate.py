@@ -36,7 +36,7 @@ class Accelerate(Runtime):
     serving = Serving(cache_copied=True)
 
     def cases(self, request: PlanRequest) -> list[Case]:
-        """All on GPUs; where that does not fit, offloaded to the CPU and the disk as few layers as suffice."""
+        """Return the case with all on GPUs; if that does not fit, also cases that offload as few layers as suffice."""
         devices = self.gpus(request)
         plain = self.on_gpus(request)[0]
         if plain.best() is not None:
@@ -56,7 +56,7 @@ class Accelerate(Runtime):
         return Machine(request.topology, tuple(device_place(d, self.room(request, d)) for d in devices))
 
     def _offloading(self, request: PlanRequest, plain: Case, devices: Sequence[Device]) -> Case | None:
-        """The least number of offloaded layers that fits, computed on the first device: accelerate's main one."""
+        """Return the case with the fewest offloaded layers that fits; the first device computes these layers."""
         whole = self._with_offload(request, plain, devices)
         chain = plain.chain
         units = len(chain.model.units)
@@ -102,7 +102,7 @@ class Accelerate(Runtime):
         return Case(Chain.of(plain.chain.model, Machine(topology, tuple(places)), request.costs))
 
     def _limited(self, whole: Case, count: int, largest: int) -> Case:
-        """The same with ``count`` offloaded units at most, of ``largest`` bytes, for which the main device has room."""
+        """Return the case with at most ``count`` offloaded units of ``largest`` bytes, which fit on the main device."""
         chain = whole.chain
         reserve = count * int(chain.cache.max()) + largest
         weights = chain.machine.places[-2].total
@@ -124,7 +124,7 @@ class Accelerate(Runtime):
         return [Split('device_map="auto"', case, placement)]
 
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
-        """The device map: module to number of the GPU, ``"cpu"`` or ``"disk"``."""
+        """Return the device map: module to number of the GPU, ``"cpu"`` or ``"disk"``."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
         device_map: dict[str, Any] = {}
@@ -134,7 +134,7 @@ class Accelerate(Runtime):
         return {"device_map": device_map}
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A JSON object for `from_pretrained(device_map=...)` or `dispatch_model`."""
+        """Return a JSON object for `from_pretrained(device_map=...)` or `dispatch_model`."""
         return {self.file: json.dumps(self.settings(request, split)["device_map"], indent=2) + "\n"}
 
 
@@ -143,7 +143,7 @@ _CONTEXT = int(0.5 * GB)
 
 
 def modules_of(request: PlanRequest, unit: str) -> Iterator[str]:
-    """Names of a unit's modules in transformers."""
+    """Return the names of a unit's modules in transformers."""
     names = request.architecture.modules
     if unit == "embed":
         yield from names.table
@@ -154,7 +154,7 @@ def modules_of(request: PlanRequest, unit: str) -> Iterator[str]:
 
 
 def automatic_map(request: PlanRequest, chain: Chain, free: Sequence[int]) -> Placement:
-    """The result of transformers' ``device_map="auto"``: `get_balanced_memory` and `infer_auto_device_map`.
+    """Return the result of transformers' ``device_map="auto"``: `get_balanced_memory` and `infer_auto_device_map`.
 
     Each GPU but the last gets an equal part of the weights, and 1.25 times the largest layer; modules go in order to the
     first device with room, where the first GPU and the CPU keep room for the largest layer to come. Norm and last layer

@@ -71,7 +71,7 @@ class Case:
     """The chain in which cuts are searched, if memory must be reserved for which a cut is not charged."""
 
     def best(self) -> Placement | None:
-        """The best cut of the units; None where none fits."""
+        """Return the best cut of the units; None if none fits."""
         if self.micro_batches > 1:
             return best_period(self.search or self.chain, self.stages, self.micro_batches)
         return best_latency(self.search or self.chain, self.stages)
@@ -114,11 +114,11 @@ class Runtime(ABC):
     serving: ClassVar[Serving] = Serving()
 
     def room(self, request: PlanRequest, device: Device) -> int:
-        """Bytes of a device that a plan may use."""
+        """Return the bytes of a device that a plan may use."""
         return device.memory - (self.overhead if request.overhead is None else request.overhead)
 
     def gpus(self, request: PlanRequest) -> tuple[Device, ...]:
-        """GPUs with room for anything; raises `InputError` where there are none."""
+        """Return the GPUs; raise `InputError` if there are none or if the overhead leaves no memory on any."""
         devices = gpus(request.topology)
         if not devices:
             raise InputError(
@@ -133,13 +133,13 @@ class Runtime(ABC):
         return devices
 
     def language_model(self, request: PlanRequest, micro_batches: int = 1) -> UnitModel:
-        """The units of a language model as this runtime serves it."""
+        """Return the units of a language model as this runtime serves it."""
         serving = replace(self.serving, micro_batches=micro_batches)
         return language_model(request.architecture, request.workload, serving)
 
     @abstractmethod
     def cases(self, request: PlanRequest) -> list[Case]:
-        """The configurations to search; memory limits are explained with the first."""
+        """Return the configurations to search; memory limits are explained with the first."""
 
     def on_gpus(self, request: PlanRequest) -> list[Case]:
         """Configurations with everything on GPUs that can be, to compute what would fit."""
@@ -147,15 +147,15 @@ class Runtime(ABC):
 
     @abstractmethod
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """The runtime's default splits."""
+        """Return the runtime's default splits."""
 
     @abstractmethod
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A plan's files by name: first the plan, then files for the same folder."""
+        """Return a plan's files by name: first the plan, then files for the same folder."""
 
     @abstractmethod
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
-        """The plan as data, for programs."""
+        """Return the plan as data, for programs."""
 
 
 GB = 1_000_000_000

@@ -36,7 +36,7 @@ class LlamaCpp(Runtime):
     serving = Serving(chunk=512, cache_block=256)
 
     def cases(self, request: PlanRequest) -> list[Case]:
-        """The host first, with the embedding and the layers that are on no GPU, then GPUs in any order."""
+        """Return the case with the embedding and the remaining layers on the host, then GPUs in any order."""
         return [self._case(request, None)]
 
     def on_gpus(self, request: PlanRequest) -> list[Case]:
@@ -50,7 +50,7 @@ class LlamaCpp(Runtime):
         return Case(Chain.of(self.language_model(request), machine, request.costs))
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """All layers split by free memory; and with as many layers on GPUs as fit, which people find by trial."""
+        """Return the split of all layers by free memory, and the one with as many layers on GPUs as fit."""
         case = cases[0]
         free = [place.total for place in case.chain.machine.places[1:]]
         layers = request.architecture.config.layers
@@ -64,7 +64,7 @@ class LlamaCpp(Runtime):
         return [every]
 
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
-        """The options' values. A layer is where its attention is; feed-forward networks elsewhere have patterns."""
+        """Return the options' values. A layer is where its attention is; feed-forward networks elsewhere have patterns."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
         layers = request.architecture.config.layers
@@ -86,7 +86,7 @@ class LlamaCpp(Runtime):
         }
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A shell script that starts the server."""
+        """Return a shell script that starts the server."""
         settings = self.settings(request, split)
         workload = request.workload
         options = [f"-ngl {settings['n_gpu_layers']}"]

@@ -32,7 +32,7 @@ class OnnxRuntime(OnnxBase):
     file = "onnxruntime_plan.json"
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """All nodes on the first GPU; where its memory is too small, as many as capacity-aware partitioning takes."""
+        """Return the split with all nodes on the first GPU, or as many as capacity-aware partitioning puts there."""
         case = cases[0]
         every = Split("all nodes on one GPU", case, (0,) * len(case.chain.model.units))
         if case.chain.fits(every.placement):
@@ -58,7 +58,7 @@ class OnnxRuntime(OnnxBase):
         }
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A JSON document with the settings of the sessions, the models, and a script that runs them."""
+        """Return a JSON document with the settings of the sessions, the models, and a script that runs them."""
         settings = self.settings(request, split)
         models: dict[str, str | bytes] = {}
         if "model" in settings:

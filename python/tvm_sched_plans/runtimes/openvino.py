@@ -37,7 +37,7 @@ class OpenVino(OnnxBase):
         return splits
 
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
-        """The device of each operator, by the first tensor that it makes."""
+        """Return the device of each operator, by the first tensor that it makes."""
         names = {device.name: f"GPU.{n}" for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
         device = [names.get(place.name, "CPU") for place in places]
@@ -50,5 +50,5 @@ class OpenVino(OnnxBase):
         return {"affinity": table}
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A Python module with functions ``set_affinities`` and ``compile_model``."""
+        """Return a Python module with functions ``set_affinities`` and ``compile_model``."""
         return {self.file: with_table("_openvino_script.py", "AFFINITY", self.settings(request, split)["affinity"])}

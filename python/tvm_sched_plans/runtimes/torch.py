@@ -77,7 +77,7 @@ class Torch(Runtime):
         return {"runs": {units[a]: device[p] for p, a, _ in segments(split.placement)}}
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A Python module with a function ``place``."""
+        """Return a Python module with a function ``place``."""
         settings = self.settings(request, split)
         if "modules" in settings:
             return {self.file: with_table("_modules_script.py", "MODULES", settings["modules"])}

@@ -53,7 +53,7 @@ class Vllm(Runtime):
         return [self._case(request, *grouping) for grouping in possible or groupings[-1:]]
 
     def _may_fit(self, request: PlanRequest, groups: Sequence[Sequence[Device]], stages: int) -> bool:
-        """Whether weights and cache alone fit in all."""
+        """Return whether weights and cache alone fit in all."""
         tensors = self.language_model(request).phases[0].graph.tensors
         needed = sum(tensor.size for tensor in tensors if tensor.kind == "parameter")
         capacities = sorted(
@@ -112,7 +112,7 @@ class Vllm(Runtime):
         return splits
 
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
-        """Layers of each stage, the sizes, and the order of the GPUs."""
+        """Return the layers of each stage, the sizes, and the order of the GPUs."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
         runs = segments(split.placement)
@@ -125,7 +125,7 @@ class Vllm(Runtime):
         }
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A shell script that starts the server."""
+        """Return a shell script that starts the server."""
         settings = self.settings(request, split)
         partition = ",".join(map(str, settings["partition"]))
         workload = request.workload
