@@ -134,7 +134,7 @@ def pipeline(
     from ..pipeline import plan_pipeline
     from ..pipeline.pipeline_simulator import simulate
     from ..report.stages import PipelineSummary, certificate_sentence, stage_table
-    from ..schedulers.common.console import stdout_aside
+    from ..schedulers.common.solver_runs import stdout_aside
 
     stopping = stoppable(out, get(method.partitioner).answers_interrupt)
     with workers_of(workers), stopping, stdout_aside(), out.step(f"Partitioning with {method.partitioner}") as step:
@@ -265,7 +265,7 @@ def _partition_graph(
     from ..pipeline import get, partition
     from ..pipeline.graph_files import load_graph
     from ..report.stages import PartitionSummary
-    from ..schedulers.common.console import stdout_aside
+    from ..schedulers.common.solver_runs import stdout_aside
 
     partitioner, options = method
     graph = load_graph(path)

@@ -105,7 +105,7 @@ def _devices(problem: Problem, names: Sequence[str] | None) -> list[int]:
 
 def _goal(latency_ceiling: float | None, throughput_floor: float | None) -> Goal:
     if latency_ceiling is not None and throughput_floor is not None:
-        raise InputError("a latency ceiling and a throughput floor exclude each other; set one of them")
+        raise InputError("a latency ceiling and a throughput floor exclude each other; one of them is allowed")
     for name, value in (("latency ceiling", latency_ceiling), ("throughput floor", throughput_floor)):
         if value is not None and not 0 < value < math.inf:
             raise InputError(f"{name} is {value}; a number above 0 is allowed")

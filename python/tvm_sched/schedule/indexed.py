@@ -193,8 +193,8 @@ class ScheduleIndex:
     def violations(self, limit: int) -> list[Violation]:
         """Return up to ``limit`` broken rules; C++ checks all except memory, certificate and evictions."""
         broken = self._call_native(lambda: self.native.violations(limit))
-        found = [describe(self.problem, self.placements, self.transfers, rule) for rule in broken]
-        return [*found, *islice(self._loads_in_place(), max(limit - len(found), 0))]
+        violations = [describe(self.problem, self.placements, self.transfers, rule) for rule in broken]
+        return [*violations, *islice(self._loads_in_place(), max(limit - len(violations), 0))]
 
     def _loads_in_place(self) -> Iterator[Violation]:
         """Yield a violation for each load or copy of a graph input on a machine with storage; C++ does not check them."""

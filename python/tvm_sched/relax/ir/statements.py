@@ -42,6 +42,11 @@ def map_loops(stmt: Any, loops: Loops) -> Any:
     return _Mapper(loops=loops).visit(stmt)
 
 
+def with_body(function: tirx.PrimFunc, body: Any) -> tirx.PrimFunc:
+    """Return the function with another body; the same object if the body is the same."""
+    return function if body.same_as(function.body) else function.with_body(body)
+
+
 def realizations_in_loops(stmt: Any, loops: tuple[tirx.For, ...] = ()) -> Iterator[tuple[Any, tuple[tirx.For, ...]]]:
     """Yield block realisations with the loops around each, outer blocks first."""
     if isinstance(stmt, s_tir.SBlockRealize):

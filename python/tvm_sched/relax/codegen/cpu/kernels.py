@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.tirx.build import codegen_build
 
 from ...ir.flops import FLOPS, count_flops
-from ...ir.statements import contains, map_statement
+from ...ir.statements import contains, map_statement, with_body
 from .cpu_loop_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .index_bounds import bound_indices
@@ -100,8 +100,7 @@ def _keep_not_a_number(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.tran
     TVM compiles ``max(a, b)`` to ``a > b ? a : b``, which is ``b`` if either is NaN, so the constant must come first. This
     is the last step before code generation, since simplifications move constants back.
     """
-    body = tvm_ffi.structural_map(function.body, ((tirx.Max, tirx.Min), _constant_first))
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, tvm_ffi.structural_map(function.body, ((tirx.Max, tirx.Min), _constant_first)))
 
 
 def _constant_first(expr: Any) -> Any:
