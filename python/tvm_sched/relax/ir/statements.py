@@ -80,22 +80,22 @@ def statements_in(stmt: Any) -> Iterator[Any]:
             yield from statements_in(part)
 
 
-def contains(part: Any, kinds: tuple[type, ...], wanted: Callable[[Any], bool] = lambda node: True) -> bool:
+def contains(part: Any, kinds: tuple[type, ...], predicate: Callable[[Any], bool] = lambda node: True) -> bool:
     """Whether a statement or expression, indices included, contains a node of some classes; the walk runs in C++."""
 
     def look(node: Any) -> tvm_ffi.VisitInterrupt | None:
-        return tvm_ffi.VisitInterrupt() if wanted(node) else None
+        return tvm_ffi.VisitInterrupt() if predicate(node) else None
 
     return tvm_ffi.structural_walk(part, (kinds, look), order="pre") is not None
 
 
-def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:
-    """Whether ``wanted`` is true of an expression or a part of it; indices of tensors are not searched."""
+def any_expression(expr: Any, predicate: Callable[[Any], bool]) -> bool:
+    """Whether ``predicate`` is true of an expression or a part of it; indices of tensors are not searched."""
     occurs = False
 
     def visit(part: Any) -> Any:
         nonlocal occurs
-        occurs = occurs or wanted(part)
+        occurs = occurs or predicate(part)
         return part if occurs else map_expression(part, visit)
 
     visit(expr)

@@ -34,7 +34,7 @@ def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimF
 
 
 def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> tvm.runtime.Module:
-    """Compile kernels, given by their names in the result, to one module that can run and be exported."""
+    """Compile kernels, by their names in the result, to one module that can run and be exported."""
     return codegen_build(lower_kernels(functions, host), host)
 
 
@@ -49,7 +49,7 @@ def lower_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Targe
     pipeline, _, _ = tirx.get_default_tir_pipeline(target)
     # Like TVM's finalize_host_passes. The variables of `replace_calls` come after memory is allocated, so that they live on
     # the stack. Checks of arguments, half of the code of a small kernel, are removed: the executor passes buffers from a
-    # plan made for the kernel. A kernel's own assertions stay.
+    # plan for the kernel. A kernel's own assertions stay.
     asserted = any(map(has_assertions, functions.values()))
     finalize = [
         *([] if asserted else [tirx.transform.SkipAssert(), tirx.transform.RemoveNoOp()]),

@@ -53,8 +53,8 @@ def _vectorise(loop: tirx.For, lanes: int) -> Any:
     vectors = [whole(store) for store in stores]
     body = vectors[0] if len(vectors) == 1 else tirx.SeqStmt(vectors)
     main = tirx.For(outer, tirx.IntImm(kind, 0), tirx.IntImm(kind, count), tirx.ForKind.SERIAL, body)
-    rest = remaining_steps(loop, count * lanes)
-    return tirx.SeqStmt([main, *rest]) if rest else main
+    tail = remaining_steps(loop, count * lanes)
+    return tirx.SeqStmt([main, *tail]) if tail else main
 
 
 def _fits(store: Any, variable: Any, stores: list[Any]) -> bool:

@@ -157,7 +157,7 @@ class EpilogueFinder:
     Parameters
     ----------
     rewriter : Rewriter
-    taken : callable
+    is_claimed : callable
         Whether another kernel computes a variable.
     start : relax.Var
         The product, whose last dimension is the outputs.
@@ -165,8 +165,8 @@ class EpilogueFinder:
         Factor of the kernel's sums that gives the product.
     """
 
-    def __init__(self, rewriter: Rewriter, taken: Callable[[Any], bool], start: Any, scale: Any) -> None:
-        self.rewriter, self.taken = rewriter, taken
+    def __init__(self, rewriter: Rewriter, is_claimed: Callable[[Any], bool], start: Any, scale: Any) -> None:
+        self.rewriter, self.is_claimed = rewriter, is_claimed
         self.shape = static_shape(start) or ()
         self.epilogue = Epilogue(start, factor=scale)
         self.whole = scale is None  # whether the values are still sums
@@ -185,7 +185,7 @@ class EpilogueFinder:
         return self.epilogue
 
     def _take_byte_function(self) -> None:
-        epilogue, function = self.epilogue, byte_function(self.rewriter, self.epilogue.end, self.taken)
+        epilogue, function = self.epilogue, byte_function(self.rewriter, self.epilogue.end, self.is_claimed)
         if function is not None and dtype_of(function.end) == dtype_of(epilogue.end):
             epilogue.inside += [epilogue.end, *function.inside]
             epilogue.end, epilogue.table = function.end, function.table
@@ -193,7 +193,7 @@ class EpilogueFinder:
     def _reader(self, variable: Any) -> Any:
         """Return the only reader of a value, if it has the product's shape."""
         users = self.rewriter.uses[variable]
-        if len(users) != 1 or users[0] is None or self.taken(users[0]):
+        if len(users) != 1 or users[0] is None or self.is_claimed(users[0]):
             return None
         return users[0] if static_shape(users[0]) == self.shape else None
 
