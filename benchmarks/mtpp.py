@@ -199,7 +199,7 @@ def _wanted(options: argparse.Namespace) -> Iterator[tuple[str, PartitionProblem
 
 
 def _instances(folder: Path | None, count: int, generator: str) -> Iterator[tuple[str, PartitionProblem]]:
-    from tvm_sched.pipeline.instances import load_instance
+    from tvm_sched.pipeline.graph_files import load_instance
     from tvm_sched_bench.testing.regal import regal_like, regal_local
 
     if folder is None:
