@@ -10,7 +10,7 @@ namespace tvm_sched::integers {
 /// Outputs that are computed together; weights are packed by as many.
 constexpr int kColumns = 16;
 /// Most rows of a tile on any instruction set.
-constexpr int kMostRows = 6;
+constexpr int kMostRows = 64;
 
 enum class Result { kInt32, kFloat32, kInt8, kUint8 };
 
@@ -30,13 +30,28 @@ struct Epilogue {
   const std::uint8_t* table = nullptr;
 };
 
-/// The terms of the sums of a tile: for each row, `pairs` pairs of numbers at each of the places
-/// `segments` behind the row's address.
+/// The terms of the sums of a tile: for each row, `steps` pairs of numbers (or four bytes each) at
+/// each of the places `segments` behind the row's address.
 struct Terms {
   const std::int64_t* segments;
   int count;
-  std::int64_t pairs;
+  std::int64_t steps;
 };
+
+/// Products of bytes, for processors with instructions that add four of them exactly.
+struct ByteProducts {
+  int rows;  // most of a tile
+  /// A segment of this many times four bytes is read as if it had as many as this returns: weights
+  /// are filled up with zeros.
+  std::int64_t (*filled)(std::int64_t steps);
+  /// sums[row][column], for weights (segments, steps, kColumns, 4).
+  void (*product)(const std::uint8_t* const* rows, int count, const Terms& terms,
+                  const std::int8_t* weights, std::int32_t* sums);
+  /// A thread calls it behind its last product.
+  void (*end)();
+};
+/// Bytes behind the last row of a tile that a product may read.
+constexpr int kByteOverread = 64;
 
 /// For one instruction set.
 struct Functions {
@@ -58,15 +73,22 @@ struct Functions {
   /// column.
   void (*finish)(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
                  int columns, void* const* to);
+  const ByteProducts* bytes = nullptr;
 };
 
 /// The best that this processor has, or what the environment variable TVM_SCHED_INTEGERS names:
-/// "avx2", "sse4.1" or "portable". Throws std::invalid_argument.
+/// "amx", "avx512vnni", "avxvnni", "avx2", "sse4.1" or "portable". Throws std::invalid_argument.
 const Functions& ChosenFunctions();
 
 extern const Functions kPortable;
 #ifdef __x86_64__
 extern const Functions kSse41, kAvx2;
+extern const ByteProducts kAvxVnni, kAvx512Vnni, kAmx;
+/// With AVX-512, in place of that of kAvx2.
+void FinishAvx512(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
+                  int columns, void* const* to);
+/// Asks the system to let this process use AMX. Whether the processor has it and the system agrees.
+bool MayUseAmx();
 #endif
 
 }  // namespace tvm_sched::integers

@@ -10,17 +10,22 @@ from tvm_sched.relax.lower.kernel_libraries import get_library
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense, window
 from tvm_sched.relax.lower.kernel_libraries.onednn.exact_products import _packed
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
-from tvm_sched.relax.toolchain.compile_target import CompileTarget
 from tvm_sched.runtime.tensors import to_tensor
 
 pytestmark = pytest.mark.skipif(get_library("onednn").why_not() is not None, reason="the kernel library is not here")
-PROCESSORS = {"sse4.1": "x86-64-v2", "avx2": "x86-64-v3"}
-SETS = ["portable", *(name for name, processor in PROCESSORS.items() if CompileTarget.of(processor).runs_here())]
+SETS = ["portable", "sse4.1", "avx2", "avxvnni", "avx512vnni", "amx"]
 
 
 @pytest.fixture(params=SETS)
 def instructions(request, monkeypatch):
     monkeypatch.setenv("TVM_SCHED_INTEGERS", request.param)
+    x = np.ones((1, 1, 1, 1), "uint8")
+    kernel, packed, right = convolution(x, np.ones((1, 1, 1, 1), "int8"))
+    try:
+        computed(kernel, [x, packed], right.astype("int32"))
+    except ValueError as error:
+        assert "TVM_SCHED_INTEGERS" in str(error)
+        pytest.skip(f"this processor has no instructions of the set {request.param}")
     return request.param
 
 
