@@ -69,7 +69,8 @@ std::int64_t Filled(std::int64_t steps) {
 
 /// Rows that lie at equal distances are read where they are, others are copied first.
 struct RowTile {
-  const std::uint8_t* const* rows;
+  const std::uint8_t* base;
+  const std::int64_t* places;
   std::int64_t apart;  // 0: not equal
 };
 
@@ -92,9 +93,10 @@ void ProductOf(const RowTile* tiles, int rows, const Terms& terms, const std::in
         std::int64_t apart;
       };
       const auto find = [&](const RowTile& tile) __attribute__((always_inline)) -> Place {
-        if (tile.apart != 0) return {tile.rows[0] + place, tile.apart};
+        const std::uint8_t* base = tile.base + place;
+        if (tile.apart != 0) return {base + tile.places[0], tile.apart};
         for (int r = 0; r < rows; ++r) {
-          _mm512_store_si512(copied + r * kTileBytes, _mm512_loadu_si512(tile.rows[r] + place));
+          _mm512_store_si512(copied + r * kTileBytes, _mm512_loadu_si512(base + tile.places[r]));
         }
         Fence(copied);
         return {copied, kTileBytes};
@@ -127,23 +129,23 @@ void ProductOf(const RowTile* tiles, int rows, const Terms& terms, const std::in
   Fence(sums);
 }
 
-void Product(const std::uint8_t* const* rows, int count, const Terms& terms,
-             const std::int8_t* weights, std::int32_t* sums) {
-  const int tiles = (count + kTileRows - 1) / kTileRows, each = (count + tiles - 1) / tiles;
+void Product(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
+             std::int32_t* sums) {
+  const int tiles = (rows.count + kTileRows - 1) / kTileRows;
+  const int each = (rows.count + tiles - 1) / tiles;
   RowTile tile[kMostTiles];
   std::int32_t* to[kMostTiles];
   for (int t = 0; t < tiles; ++t) {
     // The last begins where it is whole.
-    const int first = t * each < count - each ? t * each : count - each;
-    const std::uint8_t* const* mine = rows + first;
+    const int first = t * each < rows.count - each ? t * each : rows.count - each;
+    const std::int64_t* mine = rows.places + first;
     std::int64_t apart = each > 1 ? mine[1] - mine[0] : kTileBytes;
-    for (int r = 2; r < each; ++r) {
-      if (mine[r] - mine[r - 1] != apart) apart = 0;
-    }
-    tile[t] = {mine, apart};
+    // There are two distances, within a line and between lines, so there is one if they add up.
+    if (mine[each - 1] - mine[0] != (each - 1) * apart) apart = 0;
+    tile[t] = {rows.base, mine, apart};
     to[t] = sums + first * kColumns;
   }
-  Fence(rows);
+  Fence(rows.base);
   switch (tiles) {
     case 1:
       return ProductOf<1>(tile, each, terms, weights, to);

@@ -3,6 +3,9 @@
 
 #include "kernels/integers/functions.h"
 
+// GCC 12 warns of its own header.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC push_options
 #pragma GCC target("avx2,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
 
@@ -52,6 +55,18 @@ struct Isa {
   static Floats Bounded(Floats value, float least, float greatest) {
     return _mm512_min_ps(_mm512_set1_ps(greatest), _mm512_max_ps(_mm512_set1_ps(least), value));
   }
+  /// The quotient rounded to nearest, where that matters: what is far beyond the result's 256
+  /// values, of which `least` is the first, is brought near, so that no remainder is infinite.
+  static Floats Quotient(Floats value, const Epilogue& epilogue, int least) {
+    const float divisor = epilogue.divisor;
+    if (epilogue.reciprocal == 0) return value / EachFloat(divisor);
+    const auto bound = static_cast<float>(least - epilogue.zero);
+    value = Bounded(value, (bound - 2) * divisor, (bound + 258) * divisor);
+    const Floats by = EachFloat(divisor), reciprocal = EachFloat(epilogue.reciprocal);
+    Floats found = value * reciprocal;
+    found = _mm512_fmadd_ps(_mm512_fnmadd_ps(found, by, value), reciprocal, found);
+    return _mm512_fmadd_ps(_mm512_fnmadd_ps(found, by, value), reciprocal, found);
+  }
   static Ints Rounded(Floats value) { return _mm512_cvtps_epi32(value); }
   static void StoreBytes(void* to, const Ints (&values)[1], bool is_signed) {
     const __m128i bytes = is_signed ? _mm512_cvtsepi32_epi8(values[0])
@@ -86,8 +101,8 @@ struct Isa {
 const ByteProducts kAvx512Vnni = avx512vnni::kByteProducts;
 
 void FinishAvx512(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
-                  int columns, void* const* to) {
-  avx512vnni::Finish(epilogue, sums, rows, first, columns, to);
+                  int columns, void* to, std::int64_t apart) {
+  avx512vnni::Finish(epilogue, sums, rows, first, columns, to, apart);
 }
 
 }  // namespace tvm_sched::integers

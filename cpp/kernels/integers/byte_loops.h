@@ -10,7 +10,7 @@
 constexpr int kByteVectors = kColumns / Isa::kLanes;
 
 template <int kRows>
-void ByteProductOf(const std::uint8_t* const* rows, const Terms& terms, const std::int8_t* weights,
+void ByteProductOf(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
                    std::int32_t* sums) {
   constexpr int kStep = 4 * kColumns;  // bytes of the weights
   Isa::Ints totals[Isa::kChains][kRows][kByteVectors];
@@ -25,7 +25,7 @@ void ByteProductOf(const std::uint8_t* const* rows, const Terms& terms, const st
   for (int s = 0; s < terms.count; ++s) {
     const std::uint8_t* row[kRows];
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) row[r] = rows[r] + terms.segments[s];
+    for (int r = 0; r < kRows; ++r) row[r] = rows.base + rows.places[r] + terms.segments[s];
     const auto add = [&](int chain, std::int64_t step) __attribute__((always_inline)) {
       Isa::Bytes columns[kByteVectors];
 #pragma GCC unroll 2
@@ -61,10 +61,10 @@ void ByteProductOf(const std::uint8_t* const* rows, const Terms& terms, const st
 }
 
 template <int kRows = Isa::kRows>
-void ByteProduct(const std::uint8_t* const* rows, int count, const Terms& terms,
-                 const std::int8_t* weights, std::int32_t* sums) {
-  if (count == kRows) return ByteProductOf<kRows>(rows, terms, weights, sums);
-  if constexpr (kRows > 1) ByteProduct<kRows - 1>(rows, count, terms, weights, sums);
+void ByteProduct(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
+                 std::int32_t* sums) {
+  if (rows.count == kRows) return ByteProductOf<kRows>(rows, terms, weights, sums);
+  if constexpr (kRows > 1) ByteProduct<kRows - 1>(rows, terms, weights, sums);
 }
 
 std::int64_t Filled(std::int64_t steps) { return steps; }

@@ -24,8 +24,8 @@ inline __attribute__((always_inline)) void FinishRow(const Epilogue& epilogue,
     if constexpr (kResult == Result::kFloat32) {
       Isa::StoreFloats(static_cast<float*>(to) + v * Isa::kLanes, value);
     } else {
-      if (epilogue.divisor != 1) value = value / Isa::EachFloat(epilogue.divisor);
       constexpr int kLeast = kResult == Result::kInt8 ? -128 : 0;
+      if (epilogue.divisor != 1) value = Isa::Quotient(value, epilogue, kLeast);
       // The bounds are whole numbers, so it is the same whether rounding or they come first.
       value = Isa::Bounded(value, static_cast<float>(kLeast - epilogue.zero),
                            static_cast<float>(kLeast + 255 - epilogue.zero));
@@ -38,47 +38,47 @@ inline __attribute__((always_inline)) void FinishRow(const Epilogue& epilogue,
 }
 
 /// Replaces the kColumns bytes of each row by the table's.
-inline void LookUpRows(const std::uint8_t* table, void* const* to, int rows) {
+inline void LookUpRows(const std::uint8_t* table, std::uint8_t* to, std::int64_t apart, int rows) {
   for (int r = 0; r < rows; r += 2) {
-    auto* one = static_cast<std::uint8_t*>(to[r]);
-    auto* other = static_cast<std::uint8_t*>(to[r + 1 < rows ? r + 1 : r]);
-    Isa::LookUp(table, one, other);
+    Isa::LookUp(table, to + r * apart, to + (r + 1 < rows ? r + 1 : r) * apart);
   }
 }
 
 template <Result kResult>
 void FinishRows(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
-                int columns, void* const* to) {
+                int columns, void* to, std::int64_t apart) {
   constexpr int kSize = kResult == Result::kInt8 || kResult == Result::kUint8 ? 1 : 4;
-  for (int r = 0; r < rows; ++r) {
-    if (columns == kColumns) {
-      FinishRow<kResult>(epilogue, sums + r * kColumns, first, to[r]);
-    } else {
+  auto* bytes = static_cast<std::uint8_t*>(to);
+  if (columns == kColumns) {
+    for (int r = 0; r < rows; ++r) {
+      FinishRow<kResult>(epilogue, sums + r * kColumns, first, bytes + r * apart);
+    }
+  } else {
+    for (int r = 0; r < rows; ++r) {
       alignas(64) char whole[kColumns * kSize];
       FinishRow<kResult>(epilogue, sums + r * kColumns, first, whole);
-      __builtin_memcpy(to[r], whole, static_cast<unsigned long>(columns) * kSize);
+      __builtin_memcpy(bytes + r * apart, whole, static_cast<unsigned long>(columns) * kSize);
     }
   }
   if constexpr (kSize == 1) {
     if (epilogue.table == nullptr) return;
-    if (columns == kColumns) return LookUpRows(epilogue.table, to, rows);
-    for (int r = 0; r < rows; ++r) {
-      auto* bytes = static_cast<std::uint8_t*>(to[r]);
+    if (columns == kColumns) return LookUpRows(epilogue.table, bytes, apart, rows);
+    for (int r = 0; r < rows; ++r, bytes += apart) {
       for (int k = 0; k < columns; ++k) bytes[k] = epilogue.table[bytes[k]];
     }
   }
 }
 
 void Finish(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
-            int columns, void* const* to) {
+            int columns, void* to, std::int64_t apart) {
   switch (epilogue.result) {
     case Result::kInt32:
-      return FinishRows<Result::kInt32>(epilogue, sums, rows, first, columns, to);
+      return FinishRows<Result::kInt32>(epilogue, sums, rows, first, columns, to, apart);
     case Result::kFloat32:
-      return FinishRows<Result::kFloat32>(epilogue, sums, rows, first, columns, to);
+      return FinishRows<Result::kFloat32>(epilogue, sums, rows, first, columns, to, apart);
     case Result::kInt8:
-      return FinishRows<Result::kInt8>(epilogue, sums, rows, first, columns, to);
+      return FinishRows<Result::kInt8>(epilogue, sums, rows, first, columns, to, apart);
     case Result::kUint8:
-      return FinishRows<Result::kUint8>(epilogue, sums, rows, first, columns, to);
+      return FinishRows<Result::kUint8>(epilogue, sums, rows, first, columns, to, apart);
   }
 }

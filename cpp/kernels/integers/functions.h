@@ -25,9 +25,19 @@ struct Epilogue {
   float least = 0, greatest = 0;
   /// Of 8-bit results: round(value / divisor) + zero, within the type.
   float divisor = 1;
+  /// 1 / divisor, if two steps of Newton's method with it give the quotient rounded to nearest.
+  float reciprocal = 0;
   std::int32_t zero = 0;
   /// What becomes of each of the 256 bytes that the result may be, or nullptr.
   const std::uint8_t* table = nullptr;
+};
+
+/// The rows of a tile: where each begins, in numbers behind an address.
+template <typename Number>
+struct Rows {
+  const Number* base;
+  const std::int64_t* places;
+  int count;
 };
 
 /// The terms of the sums of a tile: for each row, `steps` pairs of numbers (or four bytes each) at
@@ -45,8 +55,8 @@ struct ByteProducts {
   /// are filled up with zeros.
   std::int64_t (*filled)(std::int64_t steps);
   /// sums[row][column], for weights (segments, steps, kColumns, 4).
-  void (*product)(const std::uint8_t* const* rows, int count, const Terms& terms,
-                  const std::int8_t* weights, std::int32_t* sums);
+  void (*product)(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
+                  std::int32_t* sums);
   /// A thread calls it behind its last product.
   void (*end)();
 };
@@ -62,17 +72,17 @@ struct Functions {
   void (*widen_unsigned)(const std::uint8_t* from, std::int32_t zero, std::int16_t* to,
                          std::int64_t count);
   /// sums[row][column], for weights in pairs: (segments, pairs, kColumns, 2).
-  void (*product)(const std::int16_t* const* rows, int count, const Terms& terms,
-                  const std::int8_t* weights, std::int32_t* sums);
-  void (*wide_product)(const std::int16_t* const* rows, int count, const Terms& terms,
+  void (*product)(const Rows<std::int16_t>& rows, const Terms& terms, const std::int8_t* weights,
+                  std::int32_t* sums);
+  void (*wide_product)(const Rows<std::int16_t>& rows, const Terms& terms,
                        const std::int16_t* weights, std::int32_t* sums);
   /// Each column of its own channel, for weights (segments, kColumns), an even number of segments.
-  void (*depthwise)(const std::int16_t* const* rows, int count, const Terms& terms,
-                    const std::int16_t* weights, std::int32_t* sums);
-  /// Store `columns` results of each row at the addresses `to`; `first` is the number of the first
-  /// column.
+  void (*depthwise)(const Rows<std::int16_t>& rows, const Terms& terms, const std::int16_t* weights,
+                    std::int32_t* sums);
+  /// Store `columns` results of each row, the rows `apart` bytes from each other; `first` is the
+  /// number of the first column.
   void (*finish)(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
-                 int columns, void* const* to);
+                 int columns, void* to, std::int64_t apart);
   const ByteProducts* bytes = nullptr;
 };
 
@@ -86,7 +96,7 @@ extern const Functions kSse41, kAvx2;
 extern const ByteProducts kAvxVnni, kAvx512Vnni, kAmx;
 /// With AVX-512, in place of that of kAvx2.
 void FinishAvx512(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
-                  int columns, void* const* to);
+                  int columns, void* to, std::int64_t apart);
 /// Asks the system to let this process use AMX. Whether the processor has it and the system agrees.
 bool MayUseAmx();
 #endif

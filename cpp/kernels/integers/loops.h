@@ -17,7 +17,7 @@ void Widen(const Byte* from, std::int32_t zero, std::int16_t* to, std::int64_t c
 }
 
 template <typename Weight, int kRows>
-void ProductOf(const std::int16_t* const* rows, const Terms& terms, const Weight* weights,
+void ProductOf(const Rows<std::int16_t>& rows, const Terms& terms, const Weight* weights,
                std::int32_t* sums) {
   Isa::Ints totals[kRows][kVectors];
 #pragma GCC unroll 6
@@ -28,7 +28,7 @@ void ProductOf(const std::int16_t* const* rows, const Terms& terms, const Weight
   for (int s = 0; s < terms.count; ++s) {
     const std::int16_t* row[kRows];
 #pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) row[r] = rows[r] + terms.segments[s];
+    for (int r = 0; r < kRows; ++r) row[r] = rows.base + rows.places[r] + terms.segments[s];
     for (std::int64_t p = 0; p < terms.steps; ++p, weights += 2 * kColumns) {
       Isa::Shorts columns[kVectors];
 #pragma GCC unroll 4
@@ -55,14 +55,14 @@ void ProductOf(const std::int16_t* const* rows, const Terms& terms, const Weight
 }
 
 template <typename Weight, int kRows = Isa::kRows>
-void Product(const std::int16_t* const* rows, int count, const Terms& terms, const Weight* weights,
+void Product(const Rows<std::int16_t>& rows, const Terms& terms, const Weight* weights,
              std::int32_t* sums) {
-  if (count == kRows) return ProductOf<Weight, kRows>(rows, terms, weights, sums);
-  if constexpr (kRows > 1) Product<Weight, kRows - 1>(rows, count, terms, weights, sums);
+  if (rows.count == kRows) return ProductOf<Weight, kRows>(rows, terms, weights, sums);
+  if constexpr (kRows > 1) Product<Weight, kRows - 1>(rows, terms, weights, sums);
 }
 
 template <int kRows>
-void DepthwiseOf(const std::int16_t* const* rows, const Terms& terms, const std::int16_t* weights,
+void DepthwiseOf(const Rows<std::int16_t>& rows, const Terms& terms, const std::int16_t* weights,
                  std::int32_t* sums) {
   constexpr int kStep = 2 * Isa::kLanes;  // channels of a vector of 16-bit numbers
   for (int first = 0; first < kColumns; first += kStep) {
@@ -76,8 +76,9 @@ void DepthwiseOf(const std::int16_t* const* rows, const Terms& terms, const std:
       const auto high_weights = Isa::InterleaveHigh(one, other);
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
-        const auto x = Isa::LoadShorts(rows[r] + terms.segments[s] + first);
-        const auto y = Isa::LoadShorts(rows[r] + terms.segments[s + 1] + first);
+        const std::int16_t* row = rows.base + rows.places[r] + first;
+        const auto x = Isa::LoadShorts(row + terms.segments[s]);
+        const auto y = Isa::LoadShorts(row + terms.segments[s + 1]);
         low[r] = Isa::Add(low[r], Isa::Multiply(Isa::InterleaveLow(x, y), low_weights));
         high[r] = Isa::Add(high[r], Isa::Multiply(Isa::InterleaveHigh(x, y), high_weights));
       }
@@ -90,14 +91,15 @@ void DepthwiseOf(const std::int16_t* const* rows, const Terms& terms, const std:
 }
 
 template <int kRows = Isa::kRows < 4 ? Isa::kRows : 4>
-void Depthwise(const std::int16_t* const* rows, int count, const Terms& terms,
-               const std::int16_t* weights, std::int32_t* sums) {
+void Depthwise(const Rows<std::int16_t>& rows, const Terms& terms, const std::int16_t* weights,
+               std::int32_t* sums) {
   if constexpr (kRows > 1) {
-    if (count < kRows) return Depthwise<kRows - 1>(rows, count, terms, weights, sums);
+    if (rows.count < kRows) return Depthwise<kRows - 1>(rows, terms, weights, sums);
   }
   DepthwiseOf<kRows>(rows, terms, weights, sums);
-  if (count > kRows) {
-    Depthwise<kRows>(rows + kRows, count - kRows, terms, weights, sums + kRows * kColumns);
+  if (rows.count > kRows) {
+    const Rows<std::int16_t> others{rows.base, rows.places + kRows, rows.count - kRows};
+    Depthwise<kRows>(others, terms, weights, sums + kRows * kColumns);
   }
 }
 

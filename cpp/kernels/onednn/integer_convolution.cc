@@ -1,5 +1,6 @@
 // Convolutions and products of 8-bit integers with exact sums, on any processor.
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -251,6 +252,13 @@ void IntegerConvolution::ReadPost() {
     } else {
       Check(post.alpha > 0 && post.beta >= -128 && post.beta <= 255, "scale and zero point");
       epilogue_.divisor = post.alpha, epilogue_.zero = static_cast<std::int32_t>(post.beta);
+      // The first step is within a unit in the last place and the second exact (Markstein), if no
+      // number on the way is out of range and the divisor's last digits are not all ones.
+      int exponent = 0;
+      const float fraction = std::frexp(post.alpha, &exponent);
+      constexpr int kFar = 60;
+      const bool near = exponent > -kFar && exponent < kFar;
+      if (near && fraction != std::nextafter(1.0F, 0.0F)) epilogue_.reciprocal = 1 / post.alpha;
     }
   }
   const DataType type = description_.result().type;
@@ -394,29 +402,25 @@ void IntegerConvolution::Compute(const Call& call, const Part& part) const {
                 CopyBytes(static_cast<const std::uint8_t*>(call.source) + from, flipped, to, bytes);
               });
     std::fill_n(lines + numbers, kByteOverread, std::uint8_t{0});
-    Multiply(call, part, lines, places, bytes_->rows,
-             [&](const std::uint8_t* const* rows, int rows_count, const void* weights,
-                 std::int32_t* sums) {
-               bytes_->product(rows, rows_count, terms, static_cast<const std::int8_t*>(weights),
-                               sums);
-             });
+    Multiply(
+        call, part, lines, places, bytes_->rows,
+        [&](const integers::Rows<std::uint8_t>& rows, const void* weights, std::int32_t* sums) {
+          bytes_->product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
+        });
     return bytes_->end();
   }
   auto* lines = reinterpret_cast<std::int16_t*>(scratch);
   Widen(call, part, lines);
   std::fill_n(lines + numbers, kOverread, std::int16_t{0});
   Multiply(call, part, lines, places, functions_.rows,
-           [&](const std::int16_t* const* rows, int rows_count, const void* weights,
-               std::int32_t* sums) {
+           [&](const integers::Rows<std::int16_t>& rows, const void* weights, std::int32_t* sums) {
              if (depthwise_) {
-               functions_.depthwise(rows, rows_count, terms,
-                                    static_cast<const std::int16_t*>(weights), sums);
+               functions_.depthwise(rows, terms, static_cast<const std::int16_t*>(weights), sums);
              } else if (wide_) {
-               functions_.wide_product(rows, rows_count, terms,
-                                       static_cast<const std::int16_t*>(weights), sums);
+               functions_.wide_product(rows, terms, static_cast<const std::int16_t*>(weights),
+                                       sums);
              } else {
-               functions_.product(rows, rows_count, terms, static_cast<const std::int8_t*>(weights),
-                                  sums);
+               functions_.product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
              }
            });
 }
@@ -434,16 +438,12 @@ void IntegerConvolution::Multiply(const Call& call, const Part& part, const Numb
     const std::int64_t group = panel / panels_, first = panel % panels_ * kColumns;
     const std::int64_t output = group * group_outputs_ + first;
     const std::int64_t channel = depthwise_ ? first : group * group_channels_;
-    const Number* from[integers::kMostRows];
-    void* to[integers::kMostRows];
-    for (int r = 0; r < rows; ++r) {
-      from[r] = lines + places[pixel + r] + channel;
-      to[r] = call.result + ((line + pixel + r) * outputs_ + output) * size;
-    }
-    product(from, rows, call.weights + panel * weight_bytes, sums);
+    product(integers::Rows<Number>{lines + channel, places + pixel, rows},
+            call.weights + panel * weight_bytes, sums);
     // Rows of groups that are no whole tiles begin at `panel * kColumns` of the padded numbers.
     const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, group_outputs_ - first));
-    functions_.finish(call.epilogue, sums, rows, panel * kColumns, columns, to);
+    functions_.finish(call.epilogue, sums, rows, panel * kColumns, columns,
+                      call.result + ((line + pixel) * outputs_ + output) * size, outputs_ * size);
   };
   // Tiles of nearly as many rows each: a small one takes as long as its weights need to be read.
   const std::int64_t tiles = CeilDiv(pixels, most_rows);

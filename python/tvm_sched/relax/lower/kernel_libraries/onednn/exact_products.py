@@ -1,6 +1,6 @@
 """Our own kernels for convolutions and products of 8-bit integers.
 
-They multiply bytes where the processor has instructions that add products exactly (AMX, VNNI), and else numbers that they widen
+They multiply bytes if the processor has instructions that add their products exactly (AMX, VNNI), and otherwise widen them
 to 16 bits. What becomes of the sums is computed in the same kernel, operation by operation as the model writes it: a bias, a
 factor and a summand for each output, bounds, and quantisation to 8 bits.
 """
