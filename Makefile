@@ -157,7 +157,7 @@ test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run a list of TVM's own tests with 
 
 bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench
-	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_hour.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py distributions/frontends/benchmarks/onnx_fuzz.py benchmarks/opara_gpu.py benchmarks/processors.py distributions/frontends/benchmarks/torch_architectures.py distributions/frontends/benchmarks/torch_conformance.py distributions/frontends/benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py distributions/frontends/benchmarks/[a-z]*.py))); do \
+	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_hour.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py distributions/frontends/benchmarks/onnx_fuzz.py benchmarks/processors.py distributions/frontends/benchmarks/torch_architectures.py distributions/frontends/benchmarks/torch_conformance.py distributions/frontends/benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py distributions/frontends/benchmarks/[a-z]*.py))); do \
 	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \
 	done
 
@@ -184,11 +184,11 @@ build: $(STAMPS)/library ## Make .venv, install the package and build the C++ li
 
 # What a wheel requires of other packages is left outside of it; the rest of what its libraries need has to be in it, or in
 # every Linux of the tag that auditwheel chooses.
-wheels: $(STAMPS)/library $(STAMPS)/wheel-tools ## Put the wheels of all seven distributions into dist/
+wheels: $(STAMPS)/library $(STAMPS)/wheel-tools ## Put the wheels of all eight distributions into dist/
 	@rm -rf build/wheels dist
 	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w build/wheels ./distributions/runtime
 	$(PY) -m auditwheel repair --exclude libtvm_ffi.so --exclude libtbb.so.12 -w dist build/wheels/tvm_sched_runtime-*.whl
-	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist $(foreach name,check frontends bench cluster plans,./distributions/$(name))
+	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist $(foreach name,check frontends bench cluster language plans,./distributions/$(name))
 	TVM_SCHED_SPLIT=1 $(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist .
 	@ls -l dist
 

@@ -22,7 +22,7 @@ class Ours:
     """tvm_sched."""
 
     def __init__(self, path: str, threads: int) -> None:
-        from tvm_sched.text_generation import Generator, Sampling
+        from tvm_sched_language import Generator, Sampling
 
         self.greedy = Sampling()
         self.generator = Generator(path, threads=threads)

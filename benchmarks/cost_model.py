@@ -27,14 +27,15 @@ from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 from scipy.stats import kendalltau
 
 from tvm_sched.cost_model.contention import Contention
-from tvm_sched.cost_model.data import Samples, aiconfigurator, vidur
 from tvm_sched.cost_model.features import FAMILIES, NAMES
 from tvm_sched.cost_model.interference import fit_pairs, pair_arrays, pairs_of_one_device
 from tvm_sched.cost_model.learned_model import LearnedModel, load_learned
 from tvm_sched.cost_model.profile import Pair, Profile
+from tvm_sched.cost_model.samples import Samples
 from tvm_sched.cost_model.signature import signatures
-from tvm_sched.cost_model.train import MOST_SAMPLES, chip_groups, errors, fit, folds, subsample
 from tvm_sched.problem import OpGraph, load_topology
+from tvm_sched_bench.training import aiconfigurator, vidur
+from tvm_sched_bench.training.train import MOST_SAMPLES, chip_groups, errors, fit, folds, subsample
 
 DATA = Path(__file__).parent / "data"
 SIZES = [NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k")]

@@ -70,7 +70,7 @@ class Worker:
 
 def compile_formats(folder: Path, formats: tuple[str, ...], into: Path) -> dict[str, Path]:
     """An artifact for each format."""
-    from tvm_sched.relax.language import GenerationOptions, compile_language_model, open_language_model
+    from tvm_sched_language import GenerationOptions, compile_language_model, open_language_model
 
     made = {}
     for number_format in formats:
@@ -106,7 +106,7 @@ def write_gguf(source: Path, target: Path, kind: str) -> None:
 
 def losses(artifact: Path, tokens: list[int]) -> float:
     """Mean of -log(probability) of the tokens after the first."""
-    from tvm_sched.text_generation import Generator
+    from tvm_sched_language import Generator
 
     module, total = Generator(artifact).module, 0.0
     for position, (token, following) in enumerate(itertools.pairwise(tokens)):

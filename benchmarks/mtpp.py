@@ -128,7 +128,7 @@ def _wanted(options: argparse.Namespace) -> Iterator[tuple[str, PartitionProblem
 
 
 def _instances(folder: Path | None, count: int) -> Iterator[tuple[str, PartitionProblem]]:
-    from tvm_sched.pipeline.instances import load_instance
+    from tvm_sched.pipeline.graph_files import load_instance
     from tvm_sched_bench.testing.regal import regal_like
 
     if folder is None:

@@ -9,6 +9,7 @@ distribution              what is in it                                  wheel
 ``tvm-sched``, split      the rest of `tvm_sched`; requires these three  ``py3-none-any``
 ``tvm-sched-bench``       `tvm_sched_bench`; requires ``tvm-sched``      ``py3-none-any``
 ``tvm-sched-cluster``     `tvm_sched_cluster`; requires ``tvm-sched``    ``py3-none-any``
+``tvm-sched-language``    `tvm_sched_language`; requires the runtime     ``py3-none-any``
 ``tvm-sched-plans``       `tvm_sched_plans`; requires ``tvm-sched``      ``py3-none-any``
 ``tvm-sched``, whole      all: ``pip install .`` and ``-e .``            ``py3-none-linux_...``
 ========================= ============================================== ======================
@@ -35,7 +36,6 @@ LIBRARIES = Path("tvm_sched") / "_lib"
 SPLIT = "TVM_SCHED_SPLIT"
 """Environment variable: 1 builds ``tvm-sched`` without what the other distributions have."""
 RUNTIME_PACKAGES = (
-    "tvm_sched.text_generation",
     "tvm_sched.problem",
     "tvm_sched.runtime",
     "tvm_sched.schedule",
@@ -55,7 +55,7 @@ RUNTIME_MODULES = (
     "tvm_sched.files",
     "tvm_sched.pipeline",
     "tvm_sched.pipeline.pipeline_artifact",
-    "tvm_sched.pipeline.compiled",
+    "tvm_sched.pipeline.compiled_pipeline",
     "tvm_sched.pipeline.pipeline_executor",
     "tvm_sched.pipeline.pipeline_plan",
     "tvm_sched.pipeline.stage_pricing",
@@ -76,6 +76,7 @@ OWN_PACKAGES = {
     "tvm_sched_bench": "tvm-sched-bench",
     "tvm_sched_check": "tvm-sched-check",
     "tvm_sched_cluster": "tvm-sched-cluster",
+    "tvm_sched_language": "tvm-sched-language",
     "tvm_sched_plans": "tvm-sched-plans",
 }
 """Import packages that are distributions of their own."""
@@ -209,6 +210,14 @@ class OwnFolder(Distribution):
         self.install_requires = [each for part in requirements for each in part]
         self.metadata.install_requires = self.install_requires  # written into the wheel from there
 
+    def offer(self, **extras: list[str]) -> None:
+        """Set what extras require; a name of a distribution alone is one of this tree, in this version."""
+        for name, requirements in extras.items():
+            self.extras_require[name] = [
+                self.of_this_version(each) if each.startswith("tvm-sched") else each for each in requirements
+            ]
+        self.metadata.extras_require = self.extras_require
+
 
 class Check(OwnFolder):
     """``tvm-sched-check``."""
@@ -232,8 +241,18 @@ class Cluster(OwnFolder):
     def parse_config_files(self, *arguments: object, **named: object) -> None:
         """Read ``pyproject.toml``, and offer the benchmark, which loads `benchmark_kind`."""
         super().parse_config_files(*arguments, **named)
-        self.extras_require["bench"] = [self.of_this_version("tvm-sched-bench")]
-        self.metadata.extras_require = self.extras_require
+        self.offer(bench=["tvm-sched-bench"])
+
+
+class Language(OwnFolder):
+    """``tvm-sched-language``."""
+
+    requires_of_ours = ("tvm-sched-runtime",)
+
+    def parse_config_files(self, *arguments: object, **named: object) -> None:
+        """Read ``pyproject.toml``, and offer what compiles."""
+        super().parse_config_files(*arguments, **named)
+        self.offer(compile=["tvm-sched", *self.extras_require["compile"]])
 
 
 class Plans(OwnFolder):
@@ -257,6 +276,11 @@ class Runtime(Whole):
     def __init__(self, attributes: dict[str, object] | None = None) -> None:
         super().__init__(attributes)
         self.cmdclass["build_py"] = _part("tvm-sched-runtime")
+
+    def parse_config_files(self, *arguments: object, **named: object) -> None:
+        """Read ``pyproject.toml``, and offer what generates text."""
+        super().parse_config_files(*arguments, **named)
+        self.offer(generate=["tvm-sched-language"])
 
 
 class Split(OwnFolder):
@@ -282,10 +306,12 @@ class Split(OwnFolder):
             if (own := [entry for entry in entries if distribution_of(_module_of(entry)) == "tvm-sched"])
         }
         self.require([text for text in self.install_requires if not text.startswith(_BUNDLED)])
-        self.extras_require["cluster"] = [self.of_this_version("tvm-sched-cluster")]
-        self.extras_require["bench"] = [self.of_this_version("tvm-sched-bench")]
-        self.extras_require["plans"] = [self.of_this_version("tvm-sched-plans")]
-        self.metadata.extras_require = self.extras_require
+        self.offer(
+            bench=["tvm-sched-bench"],
+            cluster=["tvm-sched-cluster"],
+            generate=["tvm-sched-language[compile]"],
+            plans=["tvm-sched-plans"],
+        )
 
 
 def _module_of(entry_point: str) -> str:

@@ -5,9 +5,9 @@
 The first environment is what ``docs/distributions.md`` tells users without a checkout to install; the README's five commands
 run there, and `tvm-sched` compiles, schedules and runs further models. The second has the runtime alone, and what was
 compiled gives the same values there, from Python and from C++. The third has the checker alone, which proves a schedule's
-bound. Then `tvm-sched-bench`, `tvm-sched-cluster` and `tvm-sched-plans` are installed into the first, one after the other:
-each brings its command. With ``--runtime-only`` there is no first environment, which is more than a gigabyte: the Python
-that runs this, which has the checkout, compiles.
+bound. Then `tvm-sched-bench`, `tvm-sched-cluster`, `tvm-sched-plans` and `tvm-sched-language` are installed into the first,
+one after the other: each brings its command. With ``--runtime-only`` there is no first environment, which is more than a
+gigabyte: the Python that runs this, which has the checkout, compiles.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def main() -> None:
     options = parser.parse_args()
     wheels = {
         name: _wheel(options.dist, name)
-        for name in ("bench", "check", "cluster", "frontends", "plans", "runtime", "tvm_sched")
+        for name in ("bench", "check", "cluster", "frontends", "language", "plans", "runtime", "tvm_sched")
     }
     with _folder(options.keep) as folder:
         compiler: Environment
@@ -175,6 +175,11 @@ def _attach_others(compiler: WheelEnvironment, wheels: dict[str, str], folder: P
         compiler.install(wheels[name])
         answers = json.loads(compiler.run("tvm-sched", *command, "--json"))
         assert answers.get("instances") or answers.get("placed") == 1 or answers.get("runtime") == "vllm", answers
+    asked = ("tvm-sched", "compile", folder, "--topology", "cpu1", "--generate", "-o", folder / "text.so")
+    for message in ("tvm-sched-language, which is not installed", "config.json"):
+        refusal = compiler.run(*asked, status=2)
+        assert message in " ".join(refusal.split()), refusal
+        compiler.install(wheels["language"])
 
 
 @contextlib.contextmanager

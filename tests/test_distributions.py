@@ -63,6 +63,7 @@ def test_the_front_ends_ask_for_the_same_versions():
         ("tvm_sched", ".", {"tvm_frontends", "tvm_sched_check"}),
         ("tvm_sched_bench", "bench", {"tvm_sched", "tvm_sched_check"}),
         ("tvm_sched_cluster", "cluster", {"tvm_sched", "tvm_sched_bench", "tvm_sched_check"}),
+        ("tvm_sched_language", "language", {"tvm_frontends", "tvm_sched"}),
         ("tvm_sched_plans", "plans", {"tvm_sched"}),
     ],
 )
@@ -104,7 +105,7 @@ def test_the_checker_requires_nothing():
     assert not _project("check")["dependencies"]
 
 
-@pytest.mark.parametrize("name", ["bench", "cluster", "plans"])
+@pytest.mark.parametrize("name", ["bench", "cluster", "language", "plans"])
 def test_an_attached_distribution_asks_for_the_same_versions(name):
     whole, attached = _project("."), _project(name)
     of_all = {*whole["dependencies"], *(text for texts in whole["optional-dependencies"].values() for text in texts)}
@@ -117,7 +118,7 @@ def test_an_attached_distribution_asks_for_the_same_versions(name):
 
 def test_the_whole_has_the_entry_points_of_all():
     found = {}
-    for name in ("bench", "check", "cluster", "frontends", "plans", "runtime"):
+    for name in ("bench", "check", "cluster", "frontends", "language", "plans", "runtime"):
         for group, entries in _entry_points(_project(name)).items():
             if (name, group) != ("runtime", "console_scripts"):  # `tvm-sched run` does what its program does
                 found.setdefault(group, {}).update(entries)
@@ -143,6 +144,7 @@ def _entry_points(project):
 def test_each_module_is_in_one_distribution():
     assert build_tools.distribution_of("tvm_sched_check.clusters") == "tvm-sched-check"
     assert build_tools.distribution_of("tvm_sched_bench.testing.graphs") == "tvm-sched-bench"
+    assert build_tools.distribution_of("tvm_sched_language.generator") == "tvm-sched-language"
     assert build_tools.distribution_of("tvm_sched_plans.planner") == "tvm-sched-plans"
     assert build_tools.distribution_of("tvm_sched_cluster.serving") == "tvm-sched-cluster"
     assert build_tools.distribution_of("tvm_sched.runtime.executor") == "tvm-sched-runtime"

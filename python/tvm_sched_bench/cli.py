@@ -17,6 +17,8 @@ from tvm_sched.cli.registration import command, command_group
 from tvm_sched.errors import InputError
 from tvm_sched.files import write_atomically
 
+from .training.command import app as learn
+
 if TYPE_CHECKING:
     from . import Case, Result, Standings
 
@@ -26,8 +28,9 @@ app = command_group(
 
 
 def COMMANDS(root: typer.Typer) -> None:  # noqa: N802 - the name of the entry point
-    """Add the group ``bench``."""
+    """Add the group ``bench``, and ``learn``."""
     root.add_typer(app, rich_help_panel=RESEARCH)
+    root.add_typer(learn)
 
 
 HOME = "tvm_sched_bench.bench_summaries"
@@ -140,15 +143,15 @@ def score(
     from . import score as judge
     from .bench_summaries import ScoredSolution, Scores
 
-    found = load_suite(suite)
+    loaded = load_suite(suite)
     if wrong := [folder for folder in folders if not folder.is_dir()]:
         raise InputError(f"{wrong[0]}: no such folder")
-    best, rows = BestKnown(found), []
+    best, rows = BestKnown(loaded), []
     into = Run(output) if output is not None else None
     if into is not None:
         into.folder.mkdir(parents=True, exist_ok=True)
     for folder in folders:
-        for case, result, solution in judge(found, folder, method):
+        for case, result, solution in judge(loaded, folder, method):
             known = best.of(case)
             kept = bool(keep_better(best, [(case, result, solution)])) if keep else False
             if into is not None and result.key not in {each.key for each in into.results}:
@@ -293,10 +296,10 @@ def regal(
     if wrong := [text for text in stages.split(",") if text not in allowed]:
         raise InputError(f"--stages: {wrong[0]!r} is none of the paper's, {', '.join(allowed)}")
     numbers = list(dict.fromkeys(allowed[text] for text in stages.split(",")))
-    found = regal_table(load_regal(folder), numbers, seconds, out.say)
-    out.show(table(("bound", "stages", "bound / best", "paper"), found.rows))
-    out.show(found.sentence)
-    out.result(found)
+    comparison = regal_table(load_regal(folder), numbers, seconds, out.say)
+    out.show(table(("bound", "stages", "bound / best", "paper"), comparison.rows))
+    out.show(comparison.sentence)
+    out.result(comparison)
 
 
 def _show(out: Output, standings: Standings) -> None:

@@ -27,7 +27,7 @@ class Replay:
         brings = [((t, d), p) for p, (o, d, _) in enumerate(self.placements) for t in problem.outputs[o]]
         brings += [((t, d), x) for x, (kind, t, _, d, _) in self.transfers if kind != "host_read"]
         host = [t for t in range(len(problem.size)) if problem.is_host(t)]
-        brings += [((t, d), IN_PLACE) for d, shares in enumerate(problem.shares) if shares for t in host]
+        brings += [((t, d), IN_PLACE) for d in range(len(problem.shares)) for t in host if problem.in_place(t, d)]
         self.arrival = dict(brings)  # of a tensor on a device: the event that brings it there
         if len(self.arrival) < len(brings):
             raise Refused("rule 3: some tensor gets to some device twice")

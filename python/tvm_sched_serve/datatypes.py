@@ -32,8 +32,8 @@ class TensorType:
 
     @property
     def datatype(self) -> str:
-        """The protocol's name of the data type."""
-        return DATATYPES[self.dtype]
+        """The protocol's name of the data type; language models alone have ``bytes``, which is text."""
+        return "BYTES" if self.dtype == "bytes" else DATATYPES[self.dtype]
 
     def check(self, datatype: str, shape: Sequence[int]) -> int:
         """Return the bytes of a value of that type and shape.

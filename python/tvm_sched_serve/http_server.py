@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -24,7 +25,10 @@ from .inference import EXTENSIONS, SERVER, GivenInput, GivenRequest, Result, Wan
 from .metrics import CONTENT_TYPE, Metrics
 from .repository import Repository
 from .shared_memory import SharedMemory
+from .text_protocol import ChatCall, CompletionCall, GenerateCall, TextCall, openai_error
+from .text_queue import GeneratingText, TextPiece, TextQueue
 
+T = TypeVar("T")
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -67,7 +71,7 @@ _DECODER = msgspec.json.Decoder(_InferRequest)
 
 @dataclass(frozen=True)
 class HttpLimits:
-    """What a request may take.
+    """Limits of a request.
 
     Parameters
     ----------
@@ -135,6 +139,7 @@ class InferenceServer:
         self.repository, self.memory, self.metrics = repository, memory, metrics
         self.access, self.limits, self.administration = access, limits, administration
         self._held_bytes = 0
+        self._created = int(time.time())
         self._other = Starlette(routes=self._routes(), exception_handlers={HTTPException: _not_routed})
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -143,46 +148,108 @@ class InferenceServer:
             return
         path: str = scope["path"]
         try:
-            if path.endswith("/infer") and not self.administration and scope["method"] == "POST":
+            if self.administration or scope["method"] != "POST":
+                await self._other(scope, receive, send)
+            elif path.endswith("/infer"):
                 await self._infer(path, dict(scope["headers"]), receive, send)
+            elif path.endswith(_TEXTS):
+                await self._generate(path, dict(scope["headers"]), receive, send)
             else:
                 await self._other(scope, receive, send)
         except RequestError as error:
-            await _send_error(send, error)
+            await _send_error(send, error, openai_error(error) if path.startswith("/v1/") else None)
         except _ClientGone:
             pass
 
     async def _infer(self, path: str, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         self.access.check(headers.get(b"authorization", b""), administration=False)
-        match path.split("/"):
-            case ["", "v2", "models", name, "infer"]:
-                version = ""
-            case ["", "v2", "models", name, "versions", version, "infer"]:
-                pass
-            case _:
-                raise NotFound("there is no such path")
-        self.repository.find(name, version)
-        length = _whole_header(headers, b"content-length")
+        name, version = _model_of(path)
+        if isinstance(self.repository.find(name, version), TextQueue):
+            raise RequestError(f"model {name!r} generates text: use generate, generate_stream or /v1/chat/completions")
         split = _whole_header(headers, _LENGTH_HEADER)
+        async with self._body(headers, split or 0, receive) as body:
+            request = _parse(body, split, name, version)
+            result = await self._watched(infer(self.repository, self.memory, request), receive)
+            try:
+                with TimeLimit(self.limits.seconds):  # of clients that do not take their answer
+                    await _send_result(send, result)
+            except TimeoutError:
+                raise _ClientGone from None
+
+    async def _generate(self, path: str, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+        self.access.check(headers.get(b"authorization", b""), administration=False)
+        if path not in ("/v1/completions", "/v1/chat/completions"):
+            self.repository.find(*_model_of(path))
+        async with self._body(headers, 0, receive) as body:
+            call = _text_call(path, body)
+            queue = self.repository.find(call.model, call.version)
+            if not isinstance(queue, TextQueue):
+                raise RequestError(f"model {call.model[:128]!r} generates no text: it was compiled without --generate")
+            await self._watched(self._answer(call, queue, send), receive)
+
+    async def _answer(self, call: TextCall, queue: TextQueue, send: Send) -> None:
+        """Generate the texts of a request and send them, as they come or as a whole."""
+        texts = await queue.start(call.prompts, call.options(queue))
+        failure: BaseException | None = None
+        try:
+            if call.stream:
+                await self._send_events(call, queue, texts, send)
+            else:
+                pieces: list[list[TextPiece]] = [[] for _ in texts]
+                async for number, piece in queue.pieces(texts):
+                    pieces[number].append(piece)
+                with TimeLimit(self.limits.seconds):
+                    await _send(send, 200, [(b"content-type", _JSON)], msgspec.json.encode(call.answer(texts, pieces)))
+        except TimeoutError:  # of clients that do not take their answer
+            failure = _ClientGone()
+            raise failure from None
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            queue.finish(texts, failure)
+
+    async def _send_events(self, call: TextCall, queue: TextQueue, texts: list[GeneratingText], send: Send) -> None:
+        """Send the pieces of texts as server-sent events."""
+
+        async def write(content: bytes, more: bool = True) -> None:
+            with TimeLimit(self.limits.seconds):
+                await send({"type": "http.response.body", "body": content, "more_body": more})
+
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for document in call.first(texts):
+            await write(_event(document))
+        try:
+            async for number, piece in queue.pieces(texts):
+                told = call.event(number, piece)
+                if told is not None:
+                    await write(_event(told))
+        except RequestError as error:
+            # The status has been sent, so the error is an event.
+            await write(_event(call.error(error)), more=False)
+            raise _ClientGone from error
+        for document in call.last(texts):
+            await write(_event(document))
+        await write(call.last_event, more=False)
+
+    @asynccontextmanager
+    async def _body(self, headers: dict[bytes, bytes], aligned: int, receive: Receive) -> AsyncIterator[memoryview]:
+        """Receive a body, whose bytes count until the request is answered; byte ``aligned`` is at an aligned address."""
+        length = _whole_header(headers, b"content-length")
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise RequestError("compressed bodies are not taken")
+            raise RequestError("compressed bodies are not supported")
         if length is None:
             raise RequestError("a request needs a Content-Length")
         if length > self.limits.body_bytes:
             raise TooLarge(f"the body has {length} bytes; {self.limits.body_bytes} are allowed")
-        if split is not None and split > length:
+        if aligned > length:
             raise RequestError("Inference-Header-Content-Length is more than the body")
         if self._held_bytes + length > self.limits.total_bytes:
-            raise Busy("the requests that are under way take all memory that they may")
+            raise Busy("the running requests use all the memory that requests may use")
         self._held_bytes += length
         try:
-            body = await self._receive(length, split or 0, receive)
-            given = _parse(body, split, name, version)
-            result = await self._run(given, receive)
-            with TimeLimit(self.limits.seconds):  # of clients that do not take their answer
-                await _send_result(send, result)
-        except TimeoutError:
-            raise _ClientGone from None
+            yield await self._receive(length, aligned, receive)
         finally:
             self._held_bytes -= length
 
@@ -209,21 +276,21 @@ class InferenceServer:
             raise RequestError("the body is shorter than its Content-Length")
         return body
 
-    async def _run(self, given: GivenRequest, receive: Receive) -> Result:
-        """Run a request; if its client goes, cancel it."""
-        work = asyncio.current_task()
+    async def _watched(self, work: Coroutine[Any, Any, T], receive: Receive) -> T:
+        """Do the work of a request; if its client goes, cancel it."""
+        task = asyncio.current_task()
         went = False
 
         async def watch() -> None:
             nonlocal went
             await receive()
             went = True
-            if work is not None:
-                work.cancel()
+            if task is not None:
+                task.cancel()
 
         watching = asyncio.ensure_future(watch())
         try:
-            return await infer(self.repository, self.memory, given)
+            return await work
         except asyncio.CancelledError:
             if went:
                 raise _ClientGone from None
@@ -245,6 +312,8 @@ class InferenceServer:
             routes += [
                 ("/v2", self._server, ["GET"], False),
                 ("/v2/models/stats", self._statistics, ["GET"], False),
+                ("/v1/models", self._openai_models, ["GET"], False),
+                ("/v1/models/{name}", self._openai_models, ["GET"], False),
                 (f"{memory}/status", self._memory_status, ["GET"], False),
                 (f"{memory}/region/{{name}}/status", self._memory_status, ["GET"], False),
                 (f"{memory}/region/{{name}}/register", self._memory_register, ["POST"], False),
@@ -268,9 +337,9 @@ class InferenceServer:
         async def checked(request: Request) -> Response:
             try:
                 if administration is not None:
-                    given = request.headers.get("authorization", "").encode("latin-1")
+                    token = request.headers.get("authorization", "").encode("latin-1")
                     administrates = administration or self.administration
-                    self.access.check(given, administration=administrates, own_port=self.administration)
+                    self.access.check(token, administration=administrates, own_port=self.administration)
                 return await act(request)
             except RequestError as error:
                 status, headers, body = _error(error)
@@ -319,6 +388,19 @@ class InferenceServer:
         where = request.path_params
         queues = self.repository.queues(where.get("name", ""), where.get("version", ""))
         return _json({"model_stats": [statistics(queue) for queue in queues]})
+
+    async def _openai_models(self, request: Request) -> Response:
+        """Tell OpenAI's clients which language models there are, or of one that it is there."""
+        name = request.path_params.get("name")
+        models = [
+            {"id": queue.model.name, "object": "model", "created": self._created, "owned_by": SERVER}
+            for queue in self.repository.latest()
+            if isinstance(queue, TextQueue) and name in (None, queue.model.name)
+        ]
+        if name is not None and not models:
+            error = NotFound(f"there is no language model {name[:128]!r}")
+            return Response(msgspec.json.encode(openai_error(error)), error.status, media_type="application/json")
+        return _json(models[0] if name is not None else {"object": "list", "data": models})
 
     async def _index(self, request: Request) -> Response:
         options = _decode(await self._small_body(request) or b"{}", _IndexOptions)
@@ -369,11 +451,37 @@ class InferenceServer:
         return bytes(body)
 
 
+_TEXTS = ("/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions")
+"""Ends of the paths that generate text."""
+
+
+def _model_of(path: str) -> tuple[str, str]:
+    """Return model and version of the path of a request to a model."""
+    match path.split("/"):
+        case ["", "v2", "models", name, _]:
+            return name, ""
+        case ["", "v2", "models", name, "versions", version, _]:
+            return name, version
+    raise NotFound("there is no such path")
+
+
+def _text_call(path: str, body: memoryview) -> TextCall:
+    if path == "/v1/completions":
+        return CompletionCall(body)
+    if path == "/v1/chat/completions":
+        return ChatCall(body)
+    return GenerateCall(body, *_model_of(path), stream=path.endswith("_stream"))
+
+
+def _event(document: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(document) + b"\n\n"
+
+
 def _decode(body: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(f"the body is not what is expected: {str(error)[:200]}") from None
+        raise RequestError(f"the body does not have the expected form: {str(error)[:200]}") from None
 
 
 def _whole_header(headers: dict[bytes, bytes], name: bytes) -> int | None:
@@ -434,8 +542,10 @@ def _error(error: RequestError) -> tuple[int, list[tuple[str, str]], bytes]:
     return error.status, headers, msgspec.json.encode({"error": str(error)})
 
 
-async def _send_error(send: Send, error: RequestError) -> None:
+async def _send_error(send: Send, error: RequestError, document: dict[str, Any] | None = None) -> None:
+    """Answer with an error, by default as the Open Inference Protocol writes it."""
     status, more, body = _error(error)
+    body = body if document is None else msgspec.json.encode(document)
     headers = [(name.encode(), value.encode()) for name, value in more]
     with suppress(TimeoutError, OSError):
         await _send(send, status, [*headers, (b"content-type", _JSON)], body)

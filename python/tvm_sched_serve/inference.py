@@ -9,12 +9,19 @@ from typing import Any
 from .datatypes import Array, TensorType, raw_bytes
 from .execution_queue import ExecutionQueue
 from .failures import RequestError
-from .repository import Repository
+from .repository import Queue, Repository
 from .shared_memory import Region, SharedMemory
 
 SERVER = "tvm_sched"
 PLATFORM = "tvm_sched"
-EXTENSIONS = ("binary_tensor_data", "model_repository", "statistics", "system_shared_memory", "schedule_policy")
+EXTENSIONS = (
+    "binary_tensor_data",
+    "generate",
+    "model_repository",
+    "statistics",
+    "system_shared_memory",
+    "schedule_policy",
+)
 _LARGEST = 1 << 62
 
 
@@ -62,7 +69,7 @@ class Answer:
 
 @dataclass
 class Result:
-    """What a request is answered with."""
+    """Answer to a request."""
 
     queue: ExecutionQueue
     id: str
@@ -79,6 +86,8 @@ async def infer(repository: Repository, memory: SharedMemory, request: GivenRequ
     RequestError
     """
     queue = repository.find(request.model, request.version)
+    if not isinstance(queue, ExecutionQueue):
+        raise RequestError(f"model {request.model!r} generates text, which only HTTP offers")
     model = queue.model
     if len(request.id) > 1024:
         raise RequestError("the request's id is longer than 1024 characters")
@@ -118,24 +127,24 @@ def _wanted(outputs: Sequence[TensorType], asked: Sequence[WantedOutput]) -> lis
     if not asked:
         return [(place, WantedOutput(output.name)) for place, output in enumerate(outputs)]
     places = {output.name: place for place, output in enumerate(outputs)}
-    found: dict[str, tuple[int, WantedOutput]] = {}
+    chosen: dict[str, tuple[int, WantedOutput]] = {}
     for each in asked:
         if each.name not in places:
             raise RequestError(f"there is no output {each.name[:64]!r}; the model has {', '.join(places)}")
-        if each.name in found:
+        if each.name in chosen:
             raise RequestError(f"output {each.name!r} is asked for twice")
         if each.parameters.get("classification"):
             raise RequestError("the classification extension is not available")
-        found[each.name] = places[each.name], each
-    return list(found.values())
+        chosen[each.name] = places[each.name], each
+    return list(chosen.values())
 
 
-def _bind(types: Sequence[TensorType], given: Sequence[GivenInput], memory: SharedMemory) -> list[Array]:
+def _bind(types: Sequence[TensorType], inputs: Sequence[GivenInput], memory: SharedMemory) -> list[Array]:
     """Return the arrays of all inputs in the model's order."""
-    by_name = {each.name: each for each in given}
+    by_name = {each.name: each for each in inputs}
     known = [each.name for each in types]
-    if len(by_name) != len(given) or set(by_name) != set(known):
-        names = ", ".join(each.name[:32] for each in given[:16])
+    if len(by_name) != len(inputs) or set(by_name) != set(known):
+        names = ", ".join(each.name[:32] for each in inputs[:16])
         raise RequestError(f"the inputs are {names or 'none'}; expected {', '.join(known) or 'none'}, each once")
     arrays = []
     for kind in types:
@@ -167,18 +176,18 @@ def _region(memory: SharedMemory, parameters: Mapping[str, Any]) -> tuple[Region
 
 
 def duration(count: int, nanoseconds: int) -> dict[str, int]:
-    """A duration of the statistics extension."""
+    """Return a duration of the statistics extension."""
     return {"count": count, "ns": nanoseconds}
 
 
-def statistics(queue: ExecutionQueue) -> dict[str, Any]:
-    """The statistics of a version, as the protocol's extension has them."""
+def statistics(queue: Queue) -> dict[str, Any]:
+    """Return the statistics of a version, as the protocol's extension has them."""
     s = queue.statistics
     return {
         "name": queue.model.name,
         "version": queue.model.version,
         "last_inference": s.last_inference_ms,
-        "inference_count": sum(rows * counts[0] for rows, counts in s.batches.items()),
+        "inference_count": sum(rows * counts[0] for rows, counts in s.batches.items()) or s.successes,
         "execution_count": s.executions,
         "inference_stats": {
             "success": duration(s.successes, s.success_ns),
@@ -200,8 +209,8 @@ def statistics(queue: ExecutionQueue) -> dict[str, Any]:
     }
 
 
-def metadata(repository: Repository, queue: ExecutionQueue) -> dict[str, Any]:
-    """The metadata of a model."""
+def metadata(repository: Repository, queue: Queue) -> dict[str, Any]:
+    """Return the metadata of a model."""
     model = queue.model
 
     def described(tensors: Sequence[TensorType]) -> list[dict[str, Any]]:

@@ -9,7 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from .execution_queue import ExecutionQueue, Timing
+from .execution_queue import Timing
+from .repository import Queue
+from .text_queue import TextQueue, TextTiming
 
 _SECONDS = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _LABELS = ("model", "version")
@@ -17,11 +19,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """What ``/metrics`` tells."""
+    """Metrics that ``/metrics`` reports."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._queues: list[ExecutionQueue] = []
+        self._queues: list[Queue] = []
         self._histograms = {
             part: Histogram(f"tvm_sched_{part}_seconds", text, _LABELS, buckets=_SECONDS, registry=self._registry)
             for part, text in (
@@ -30,14 +32,17 @@ class Metrics:
                 ("join", "Time to join requests to a batch"),
                 ("compute", "Time of the model's runs"),
                 ("split", "Time to split a batch's outputs"),
+                ("first_token", "Time of texts from their arrival to their first token"),
+                ("token", "Mean time of a text's further tokens"),
             )
         }
         self._requests = Counter(
             "tvm_sched_requests", "Requests by outcome", (*_LABELS, "status"), registry=self._registry
         )
+        self._tokens = Counter("tvm_sched_tokens", "Tokens of texts", (*_LABELS, "kind"), registry=self._registry)
         self._registry.register(_Gauges(self._queues))
 
-    def change(self, queue: ExecutionQueue, opened: bool) -> None:
+    def change(self, queue: Queue, opened: bool) -> None:
         """Begin or end to watch a version of a model."""
         if not opened:
             self._queues.remove(queue)
@@ -46,6 +51,17 @@ class Metrics:
         labels = (queue.model.name, queue.model.version)
         parts = {name: histogram.labels(*labels) for name, histogram in self._histograms.items()}
         counters: dict[int, Any] = {}
+        if isinstance(queue, TextQueue):
+            read, generated = (self._tokens.labels(*labels, kind) for kind in ("prompt", "generated"))
+
+            def observe_text(timing: TextTiming) -> None:
+                read.inc(timing.prompt_tokens)
+                generated.inc(timing.tokens)
+                parts["first_token"].observe(timing.first_seconds)
+                if timing.tokens > 1:
+                    parts["token"].observe((timing.seconds - timing.first_seconds) / (timing.tokens - 1))
+
+            queue.observe_text = observe_text
 
         def observe(status: int, seconds: float, timing: Timing | None) -> None:
             if status not in counters:
@@ -66,9 +82,9 @@ class Metrics:
 
 
 class _Gauges(Collector):
-    """What queues hold at the moment."""
+    """Current contents of the queues."""
 
-    def __init__(self, queues: list[ExecutionQueue]) -> None:
+    def __init__(self, queues: list[Queue]) -> None:
         self._queues = queues
 
     def collect(self) -> Iterator[Any]:

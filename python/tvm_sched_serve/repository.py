@@ -14,10 +14,14 @@ from tvm_sched.errors import InputError, TvmSchedError
 from .execution_queue import ExecutionQueue, QueueOptions
 from .failures import Failed, NotFound, RequestError
 from .served_model import ServedModel
+from .served_text import load_served
+from .text_queue import TextQueue
 
 LOG = logging.getLogger("tvm_sched.serve")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"[1-9][0-9]{0,9}")
+Queue = ExecutionQueue | TextQueue
+"""What is before a version of a model."""
 MODEL_FILE = "model.so"
 """Name of the artifact in the folder of a version."""
 
@@ -65,15 +69,15 @@ class Repository:
         root: Path,
         queue: QueueOptions | None = None,
         load: LoadOptions | None = None,
-        on_change: Callable[[ExecutionQueue, bool], None] = lambda queue, opened: None,
+        on_change: Callable[[Queue, bool], None] = lambda queue, opened: None,
     ) -> None:
         self.root = root
         self.queue_options = queue or QueueOptions()
         self.load_options = load or LoadOptions()
         self.on_change = on_change
         self.ready = False
-        self._served: dict[str, dict[str, ExecutionQueue]] = {}
-        self._latest: dict[str, ExecutionQueue] = {}
+        self._served: dict[str, dict[str, Queue]] = {}
+        self._latest: dict[str, Queue] = {}
         self._failed: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._drains: set[asyncio.Task[None]] = set()
@@ -89,12 +93,12 @@ class Repository:
         """Return the names of all models on the disk."""
         if self.root.is_file():
             return [self.root.stem] if _NAME.fullmatch(self.root.stem) else []
-        found = set()
+        names = set()
         for entry in self.root.iterdir():
             name = entry.stem if entry.suffix == ".so" and entry.is_file() else entry.name
             if _NAME.fullmatch(name) and self.files(name):
-                found.add(name)
-        return sorted(found)
+                names.add(name)
+        return sorted(names)
 
     def files(self, name: str) -> dict[str, Path]:
         """Return the artifact of each version of a model; none that a link takes out of the repository."""
@@ -103,37 +107,41 @@ class Repository:
         if self.root.is_file():
             return {"1": self.root} if name == self.root.stem else {}
         root = self.root.resolve()
-        found = {"1": self.root / f"{name}.so"}
+        versions = {"1": self.root / f"{name}.so"}
         folder = self.root / name
         if folder.is_dir() and folder.resolve().is_relative_to(root):
-            found |= {e.name: e / MODEL_FILE for e in folder.iterdir() if _VERSION.fullmatch(e.name)}
+            versions |= {e.name: e / MODEL_FILE for e in folder.iterdir() if _VERSION.fullmatch(e.name)}
         return {
             version: file
-            for version, file in sorted(found.items(), key=lambda each: int(each[0]))
+            for version, file in sorted(versions.items(), key=lambda each: int(each[0]))
             if file.is_file() and file.resolve().is_relative_to(root)
         }
 
-    def find(self, name: str, version: str = "") -> ExecutionQueue:
+    def find(self, name: str, version: str = "") -> Queue:
         """Return the queue of a version, by default of the highest.
 
         Raises
         ------
         NotFound
         """
-        found = self._served.get(name, {}).get(version) if version else self._latest.get(name)
-        if found is None:
+        queue = self._served.get(name, {}).get(version) if version else self._latest.get(name)
+        if queue is None:
             raise NotFound(f"there is no model {name[:128]!r}" + (f" version {version[:16]!r}" if version else ""))
-        return found
+        return queue
 
     def has(self, name: str, version: str = "") -> bool:
-        """Whether a version of a model, or any, is served."""
+        """Return whether a version of a model, or any, is served."""
         return version in self._served.get(name, ()) if version else name in self._latest
 
     def versions(self, name: str) -> list[str]:
         """Return the versions of a model that are served."""
         return list(self._served.get(name, ()))
 
-    def queues(self, name: str = "", version: str = "") -> Iterator[ExecutionQueue]:
+    def latest(self) -> list[Queue]:
+        """Return the queue of each model's highest version."""
+        return list(self._latest.values())
+
+    def queues(self, name: str = "", version: str = "") -> Iterator[Queue]:
         """Return the queues of all versions, of one model's, or one."""
         if version:
             yield self.find(name, version)
@@ -209,13 +217,16 @@ class Repository:
             raise NotFound(f"there is no model {name[:128]!r} in the repository")
         async with self._lock(name):
             options = self.load_options
-            loaded = {}
+            loaded: dict[str, Queue] = {}
             for version, file in files.items():
                 model = await asyncio.to_thread(
-                    ServedModel.load, file, name, version, instances=self.queue_options.instances,
+                    load_served, file, name, version, instances=self.queue_options.instances,
                     threads=options.threads, watchdog=options.watchdog,
                 )  # fmt: skip
-                loaded[version] = ExecutionQueue(model, self.queue_options)
+                if isinstance(model, ServedModel):
+                    loaded[version] = ExecutionQueue(model, self.queue_options)
+                else:
+                    loaded[version] = TextQueue(model, self.queue_options)
             for queue in loaded.values():
                 self.on_change(queue, True)
             old = self._served.get(name, {})
@@ -231,6 +242,6 @@ class Repository:
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
 
-    async def _close(self, queue: ExecutionQueue) -> None:
+    async def _close(self, queue: Queue) -> None:
         await queue.drain()
         self.on_change(queue, False)

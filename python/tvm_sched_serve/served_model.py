@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from tvm_sched.errors import InputError
-from tvm_sched.runtime import ScheduledModule, load
-from tvm_sched.runtime.parameters import require_parameters
+from tvm_sched.runtime import ScheduledModule
 
 from .datatypes import DATATYPES, Array, TensorType
 from .failures import RequestError
@@ -33,25 +32,23 @@ class ServedModel:
     """The shapes of all inputs for each plan."""
 
     @classmethod
-    def load(
+    def of(
         cls,
+        module: ScheduledModule,
         file: Path,
         name: str,
         version: str,
         *,
         instances: int = 1,
-        threads: int | None = None,
         watchdog: float | None = None,
     ) -> ServedModel:
-        """Load an artifact.
+        """Prepare an artifact that was loaded from ``file``.
 
         Raises
         ------
         InputError
-            It cannot be loaded, lacks parameters, keeps states between runs, or has a data type that the protocol lacks.
+            It keeps states between runs, or has a data type that the protocol lacks.
         """
-        module = load(file, threads=threads)
-        require_parameters(file, module.parameters())
         if module.states():
             raise InputError(f"{file}: keeps states between runs, so that requests would change each other's values")
         if module.info().get("tail"):
@@ -120,7 +117,7 @@ class ServedModel:
 
 
 def _common(plans: Sequence[Sequence[dict[str, Any]]]) -> tuple[TensorType, ...]:
-    """The tensors of several plans, with -1 for sizes that differ."""
+    """Return the tensors of several plans, with -1 for sizes that differ."""
     tensors = []
     for each in zip(*plans, strict=True):
         sizes = zip(*(tensor["shape"] for tensor in each), strict=True)

@@ -2,14 +2,17 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from typing import Annotated
 
 import pytest
 import typer
 
 from tvm_sched import registry
-from tvm_sched.cli.attached_commands import COMMAND_SETS
+from tvm_sched.cli.attached_commands import COMMAND_SETS, COMPILERS
 from tvm_sched.cli.registration import command
+from tvm_sched.errors import InputError
 from tvm_sched.worker_pool import EXECUTORS
 
 
@@ -24,7 +27,7 @@ def installed(monkeypatch):
             ]
 
         monkeypatch.setattr(registry, "entry_points", entry_points)
-        for each in (COMMAND_SETS, EXECUTORS):
+        for each in (COMMAND_SETS, COMPILERS, EXECUTORS):
             monkeypatch.setattr(each, "entries", {})
             monkeypatch.setattr(each, "_loaded", False)
 
@@ -49,6 +52,7 @@ def test_a_command_of_another_distribution(installed, run):
     [
         ("bench", "tvm-sched-bench"),
         *((name, "tvm-sched-cluster") for name in ("cluster", "deploy", "status", "request", "undeploy")),
+        ("generate", "tvm-sched-language"),
         ("plan", "tvm-sched-plans"),
     ],
 )
@@ -72,10 +76,32 @@ def test_workers_that_no_package_offers(installed, fails, problem_file):
     assert "pip install tvm-sched-cluster" in message
 
 
+@dataclass(frozen=True)
+class Odd:
+    """Options of a compiler of another package."""
+
+    odd: Annotated[bool, typer.Option("--odd", help="Compile in an odd way.")] = False
+
+    def options_for(self, model):
+        return {"odd": True} if self.odd else None
+
+    def compile(self, model, options, progress):
+        raise InputError(f"{model.name} for {options.topology.name} is even")
+
+
+def test_a_compiler_of_another_distribution(installed, fails, problem_file, tmp_path):
+    installed(compilers={"odd": "Odd"})
+    asked = ("compile", problem_file, "-t", "cpu1", "-o", tmp_path / "m.so", "--odd")
+    assert f"{problem_file.name} for cpu1 is even" in fails(2, *asked)
+    assert "--odd gives the plans and states itself" in fails(2, *asked, "--shape", "1x8")
+    assert "--generate is part of tvm-sched-language, which is not installed" in fails(2, *asked, "--generate")
+
+
 def test_commands_of_ours_look_for_no_others():
     script = (
         "import sys; from typer.testing import CliRunner; from tvm_sched.cli import app;"
         "assert CliRunner().invoke(app, ['cache', 'path']).exit_code == 0;"
-        "sys.exit(bool({'tvm_sched_bench', 'tvm_sched_cluster', 'tvm_sched_plans'} & set(sys.modules)))"
+        "others = {'tvm_sched_bench', 'tvm_sched_cluster', 'tvm_sched_language', 'tvm_sched_plans'};"
+        "sys.exit(bool(others & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

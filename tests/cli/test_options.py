@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import tvm_sched.cli
 import tvm_sched_bench.cli
 import tvm_sched_cluster.cli
+import tvm_sched_language.cli
 import tvm_sched_plans.cli
 from tvm_sched.cli import app
 from tvm_sched.cli.attached_commands import PANELS
@@ -56,6 +57,7 @@ MEANINGS = {
     "--evidence": "what the lower bound rests on",
     "--faults": "failures and repairs of a replay",
     "--for": "other runtime",
+    "--format": "format of a proof",
     "--generate": "compile a language model for text",
     "--gpus": "GPU of each device of an artifact",
     "--graph": "CUDA graph",
@@ -149,6 +151,7 @@ MEANINGS = {
     "--state": "input kept from run to run",
     "--steps": "decode steps",
     "--stop-after": "last pass of the compiler",
+    "--storage": "file on the storage to measure",
     "--store": "file of the controller",
     "--streams": "how operators share streams",
     "--target": "latency to reach",
@@ -217,7 +220,7 @@ def test_an_option_of_the_api_has_its_default_choices_and_description():
 
 @pytest.mark.parametrize(
     "package",
-    [tvm_sched.cli, tvm_sched_bench.cli, tvm_sched_cluster.cli, tvm_sched_plans.cli],
+    [tvm_sched.cli, tvm_sched_bench.cli, tvm_sched_cluster.cli, tvm_sched_language.cli, tvm_sched_plans.cli],
     ids=lambda package: package.__name__,
 )
 def test_no_function_has_more_than_ten_parameters(package):

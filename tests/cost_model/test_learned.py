@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 
 from tvm_sched.cost_model import costs
-from tvm_sched.cost_model.data import Samples
 from tvm_sched.cost_model.device_properties import GPUS, DeviceProperties
 from tvm_sched.cost_model.features import JOIN_SECONDS, matrix_products, roofline_seconds
 from tvm_sched.cost_model.learned_model import SHIPPED, LearnedModel, error_interval, load_learned
 from tvm_sched.cost_model.refine import refine
+from tvm_sched.cost_model.samples import Samples
 from tvm_sched.cost_model.signature import graph_of
-from tvm_sched.cost_model.train import train
 from tvm_sched.errors import FormatError, InputError
 from tvm_sched.problem import FORBIDDEN, load_topology
+from tvm_sched_bench.training.train import train
 
 
 def law(device, count=500, seed=0, noise=0.02, factor=1.7):

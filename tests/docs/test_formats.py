@@ -13,7 +13,7 @@ from tvm_sched.pipeline import PipelinePlan, load_manifest
 from tvm_sched.pipeline.pipeline_artifact import MANIFEST
 from tvm_sched.problem import Problem, load_topology, parse_topology, preset_names, read_topology
 from tvm_sched.problem.quantity import UNITS
-from tvm_sched.problem.topology_file import _Buses, _Devices, _Links, _Switch, _TopologyBody
+from tvm_sched.problem.topology_file import _Buses, _Devices, _Links, _Storage, _Switch, _TopologyBody
 from tvm_sched.schedule import Certificate, Event, Placement, Schedule, Timeline, Transfer
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedule.verifier import verify
@@ -68,7 +68,7 @@ def test_evidence():
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
-        ("topology", [_TopologyBody, _Devices, _Buses, _Links, _Switch]),
+        ("topology", [_TopologyBody, _Devices, _Buses, _Links, _Storage, _Switch]),
         ("schedule", [Schedule, Placement, Transfer, Certificate]),
         ("timeline", [Timeline, Event]),
     ],

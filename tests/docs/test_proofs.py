@@ -11,8 +11,23 @@ from tvm_sched.bounds.partitions.node import dearest_node
 from tvm_sched.bounds.partitions.prices import price_bound
 from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
 from tvm_sched.bounds.partitions.simple import simple_bound
+from tvm_sched.bounds.relaxation import Relaxation
+from tvm_sched.bounds.variant_relaxation import relaxed
 from tvm_sched.pipeline import PartitionProblem, StageTensor
 from tvm_sched.pipeline.integer_programs import stage_ranges
+from tvm_sched.problem import (
+    Alternative,
+    Bus,
+    Costs,
+    Device,
+    Group,
+    Operator,
+    OpGraph,
+    Problem,
+    Tensor,
+    Topology,
+    Variants,
+)
 from tvm_sched.schedulers.efficient_mip import Instance
 from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
 
@@ -108,3 +123,34 @@ def test_a_path_is_cut_where_memory_ends():
     instance = Instance([[10.0, 10.0]] * 2, [100.0] * 2, [1.0] * 2, [30.0] * 2, [(0, 1)], [1.0, 1.0])
     assert lower_bound(instance) == 80
     assert math.isclose(instance.critical_path, 20)
+
+
+def two_devices():
+    """Two devices, each with a bus of 1 byte/ns without latency."""
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}, bus=f"pcie{i}") for i in range(2))
+    return Topology("two", devices, tuple(Bus(f"pcie{i}", 1e9) for i in range(2)))
+
+
+@pytest.mark.parametrize(("ancestors", "crossed", "end"), [(1, 1104, 1108), (2, 1604, 1604)])
+def test_parameters_of_ancestors_cross_the_buses(ancestors, crossed, end):
+    names = [f"a{i}" for i in range(ancestors)]
+    operators = [Operator(name, inputs=(f"w{name}",), outputs=(name,)) for name in names]
+    operators.append(Operator("o", inputs=(*names, "w"), outputs=("y",)))
+    tensors = [Tensor(f"w{name}", 1000, "parameter") for name in names] + [Tensor("w", 1008, "parameter")]
+    graph = OpGraph("g", tuple(operators), (*tensors, *(Tensor(name, 0) for name in (*names, "y"))), ("y",))
+    problem = Problem(graph, two_devices(), Costs(np.array([[1, 1]] * ancestors + [[100, 100]])))
+    relaxation = Relaxation(problem)
+    assert relaxation.host.ancestors_on_bus[-1] == pytest.approx(crossed)
+    assert relaxation.end[-1] == pytest.approx(end)
+
+
+def test_heads_and_a_tail_of_two_alternatives():
+    heads = tuple(Operator(f"half{i}", inputs=(f"w{i}",), outputs=(f"h{i}",)) for i in range(2))
+    own = (*(Tensor(f"w{i}", 40, "parameter") for i in range(2)), *(Tensor(f"h{i}", 0) for i in range(2)))
+    halves = Alternative("halves", (*heads, Operator("tail", inputs=("h0", "h1"), outputs=("y",))), own)
+    variants = Variants([Group("group", ("fused",), (halves,))], Costs(np.array([[60, 60], [60, 60], [5, 5]])))
+    fused = Operator("fused", inputs=("w",), outputs=("y",))
+    graph = OpGraph("g", (fused,), (Tensor("w", 80, "parameter"), Tensor("y", 0)), ("y",))
+    problem = relaxed(Problem(graph, two_devices(), Costs(np.array([[100, 100]])), variants)).problem
+    assert problem.costs.operator_ns.tolist() == [[49, 49], [49, 49], [2, 2]]
+    assert [tensor.size for tensor in problem.graph.tensors if tensor.kind == "parameter"] == [40, 40]

@@ -51,6 +51,26 @@ def repository(artifacts, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def language_artifact(tmp_path_factory):
+    """A small language model with a tokenizer of bytes and a chat template, for two texts at once."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from tvm_sched_bench.testing.language_models import save_model, save_tokenizer
+    from tvm_sched_language import GenerationOptions, compile_language_model
+
+    template = (
+        "{% if messages[0].role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{{ bos_token }}"
+        "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}<assistant>"
+    )
+    folder = save_model("llama", tmp_path_factory.mktemp("language"), vocab_size=259)
+    save_tokenizer(folder, template)
+    path = tmp_path_factory.mktemp("artifact") / "model.so"
+    options = GenerationOptions(context=64, pieces=(4, 16), sequences=2)
+    compile_language_model(folder, "cpu1", options, cost_model="roofline").export(path)
+    return path
+
+
 class Server:
     """A server as a process; ``http`` and ``grpc`` are HOST:PORT."""
 

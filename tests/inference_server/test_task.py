@@ -15,7 +15,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "tasks" / "serve.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
 (CURL,) = (text for language, text in BLOCKS if language == "bash")
-(PYTHON,) = (text for language, text in BLOCKS if language == "python")
+(PYTHON,) = (text for language, text in BLOCKS if language == "python" and "tritonclient" in text)
 (LOAD,) = (text for language, text in BLOCKS if language == "sh" and "/load" in text)
 
 

@@ -103,6 +103,13 @@ def test_no_bound_exceeds_the_optimum(seed, stages, limited):
     assert exact_program(problem, stages, seconds=5, cutoff=1.2 * best + 1).bound <= slack
 
 
+def test_programs_charge_an_input_that_is_an_output_too_to_its_readers_alone():
+    problem = PartitionProblem(["a", "b"], np.array([1.0, 5.0]), np.zeros(2), [StageTensor(-1, (0,), 3, leaves=True)])
+    assert problem.bottleneck([0, 1]) == 5
+    for program in (bottleneck_bound, bottleneck_guess_bound, exact_program):
+        assert program(problem, 2, seconds=5).bound == pytest.approx(5, rel=1e-5)
+
+
 @given(SEEDS, st.integers(2, 4))
 @settings(max_examples=examples(25), deadline=None)
 def test_partitions_cost_what_their_order_does_where_memory_is_short(seed, stages):

@@ -47,7 +47,7 @@ class Machine:
             (t.name, d.name)
             for t in problem.graph.tensors
             for d in self.topology.devices
-            if t.kind != "activation" and d.shares_host_memory
+            if t.kind != "activation" and d.shares_host_memory and (t.kind == "input" or not self.topology.storage)
         }
         self.readers = {}
         self.evicted = {(t.tensor, t.device) for t in schedule.transfers if t.evict}

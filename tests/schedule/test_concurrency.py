@@ -284,6 +284,16 @@ def test_the_bound_takes_a_pair_as_the_stage_does():
     assert lower_bound(p).ns <= 96
 
 
+def test_the_bound_allows_for_the_simulator_s_rounding():
+    # Exactly 2.0009 and 2.000001 ns together, which the simulator takes for 2.
+    p = at_once([2, 2], 0.500225, serial_share=0)
+    assert simulate(p, place(p, "a d0 0 1", "b d0 1 1")).latency_ns == 2
+    assert lower_bound(p).ns == 2
+    p = at_once([2, 2], 0.50000025, serial_share=0)
+    assert simulate(p, place(p, "a d0 0 0", "b d0 1 0")).latency_ns == 2
+    assert lower_bound(p).ns == 2
+
+
 @settings(max_examples=examples(200), deadline=None)
 @given(
     base=problems(max_operators=14, max_devices=3, min_operators=1),

@@ -174,7 +174,7 @@ class Table {
     }
   }
 
-  /*! \brief The nodes of each stage lie on any way through the lattice from its ideal to the next.
+  /*! \brief The nodes of each stage lie on any path through the lattice from its ideal to the next.
    */
   void Trace(size_t stages, uint32_t ideal, Stages& assignment) const {
     assignment.assign(graph_.nodes(), 0);

@@ -28,7 +28,8 @@ struct IdealPartition {
  *
  * An ideal is a set of nodes that holds the predecessors of each of its nodes; a stage is the
  * difference of two. Time is the number of pairs of nested ideals, times degree and stages. Without
- * peak memory: overflow counts the parameters alone.
+ * peak memory: overflow counts the parameters alone. Proof: Theorem 3 of
+ * docs/proofs/partition_ideals.md.
  */
 IdealPartition PartitionByIdeals(const Graph& graph, const IdealSettings& settings,
                                  const std::function<bool()>& stop);

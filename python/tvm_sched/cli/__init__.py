@@ -16,7 +16,6 @@ from . import (  # noqa: F401 - each registers its commands
     cost_commands,
     doctor,
     evidence,
-    generate_command,
     generation_command,
     inspect,
     pipeline_command,

@@ -1,14 +1,19 @@
-"""Commands that other distributions attach to ``tvm-sched`` by entry points of the group ``tvm_sched.commands``."""
+"""What other distributions attach to ``tvm-sched`` by entry points: commands, and compilers with options of ``compile``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 from typer.core import TyperGroup
 
 from ..registry import Registry
+
+if TYPE_CHECKING:
+    from ..relax.api import CompiledModel
+    from ..relax.options import CompileOptions
 
 COMMAND_SETS: Registry[Callable[[typer.Typer], None]] = Registry("set of commands", "tvm_sched.commands")
 """Functions that add the commands of an installed distribution to an app."""
@@ -20,10 +25,31 @@ FIRST = ("auto", "inspect", "schedule", "compile", "run", "doctor", "sweep", "ex
 DISTRIBUTIONS = {
     **dict.fromkeys(("cluster", "deploy", "status", "request", "undeploy"), "tvm-sched-cluster"),
     "bench": "tvm-sched-bench",
+    "export-triton": "tvm-sched-runtime",
+    "generate": "tvm-sched-language",
+    "learn": "tvm-sched-bench",
     "plan": "tvm-sched-plans",
     "serve": "tvm-sched-runtime",
 }
 """Distribution of each command of our other distributions, for the message if it is not installed."""
+
+
+class CompilerOptions(Protocol):
+    """A group of options of ``compile`` (`option_groups`) that asks for a compiler of its own."""
+
+    def options_for(self, model: Path) -> dict[str, Any] | None:
+        """Return the checked options, by which the cache finds the result; None if they do not ask for this compiler."""
+        ...
+
+    def compile(self, model: Path, options: CompileOptions, progress: Any) -> CompiledModel:
+        """Compile the model."""
+        ...
+
+
+COMPILERS: Registry[type[CompilerOptions]] = Registry(
+    "compiler", "tvm_sched.compilers", elsewhere={"generate": "tvm-sched-language"}
+)
+"""Option groups by the option that asks for the compiler: ``generate`` for ``--generate``."""
 
 
 class AttachedCommands(TyperGroup):

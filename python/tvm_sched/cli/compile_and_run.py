@@ -11,13 +11,13 @@ import typer
 
 from ..errors import InputError
 from ..file_cache import compiled_models
-from .attached_commands import START
+from .attached_commands import COMPILERS, START, CompilerOptions
 from .evidence import EvidenceFolder, store_all
 from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
 from .interrupt import interruptible
 from .methods import SchedulerOptions
 from .model_options import COMPILE_OPTIONS, ResidentParameters, ShapeOptions, model_warnings, resident_of
-from .option_groups import FromApi
+from .option_groups import Attached, FromApi
 from .output import Output
 from .registration import app, command
 from .value_files import ValueOptions
@@ -88,60 +88,6 @@ class ArtifactFiles:
     evidence: EvidenceFolder = None
 
 
-@dataclass(frozen=True)
-class TextOptions:
-    """How a language model is compiled to generate text."""
-
-    generate: Annotated[
-        bool,
-        typer.Option(
-            "--generate",
-            help="Compile a language model's folder to generate text with `tvm-sched generate`: plans for pieces of prompts "
-            "and for decode steps, with caches of keys and values that are updated in place.",
-        ),
-    ] = False
-    context: Annotated[
-        int | None,
-        typer.Option(
-            "--context",
-            metavar="N",
-            help="--generate: most tokens of a sequence. Default: the model's positions, at most 2048.",
-        ),
-    ] = None
-    sequences: Annotated[
-        int | None, typer.Option("--sequences", metavar="N", help="--generate: texts that are generated at once.")
-    ] = None
-    pieces: Annotated[
-        str | None,
-        typer.Option(
-            "--pieces", metavar="N,N", help="--generate: lengths of the plans that read prompts. Default: 16,128."
-        ),
-    ] = None
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            "--weights",
-            metavar="FORMAT",
-            help="--generate: format of the weights of products: float32 (default), bfloat16, int8, int4, int4-zeros.",
-        ),
-    ] = None
-
-    def given(self) -> dict[str, Any] | None:
-        """Return the fields of `GenerationOptions` that are given; None without --generate."""
-        names = ("context", "sequences", "pieces", "weights")
-        found = {name: value for name in names if (value := getattr(self, name)) is not None}
-        if not self.generate:
-            if found:
-                raise InputError(f"--{next(iter(found))} is for language models: give --generate, too")
-            return None
-        if self.pieces is not None:
-            try:
-                found["pieces"] = tuple(int(piece) for piece in self.pieces.split(","))
-            except ValueError:
-                raise InputError(f"--pieces {self.pieces}: numbers with commas between are allowed: 16,128") from None
-        return found
-
-
 @command(app, "compile", ".report.compilation:CompilationSummary", panel=START, apart=True)
 def compile_model(
     out: Output,
@@ -152,7 +98,7 @@ def compile_model(
     method: SchedulerOptions,
     shapes: ShapeOptions,
     settings: CompileSettings,
-    text: TextOptions,
+    compilers: Annotated[dict[str, CompilerOptions], Attached(COMPILERS)],
     no_cache: Annotated[
         bool,
         typer.Option(
@@ -184,9 +130,8 @@ def compile_model(
     output = files.output
     if (output.suffix == ".txt") != (stop_after is not None):
         raise InputError(f"-o {output}: an artifact is a file .so, and the module of --stop-after a file .txt")
-    sets, constants, generation = shapes.sets(), shapes.constants(), text.given()
-    if generation is not None:
-        _check_generation(model, sets or constants or settings.get("states") or stop_after)
+    sets, constants = shapes.sets(), shapes.constants()
+    compiler, own_options = _compiler(model, compilers, sets or constants or settings.get("states") or stop_after)
     from ..relax.compiled_results import compilation_key, keep, restore
     from ..relax.options import CompileOptions
     from ..schedulers import get
@@ -196,38 +141,43 @@ def compile_model(
     chosen.check_methods()  # before the long work
     if stop_after is not None:
         return _store_module(out, model, output, chosen, stop_after, {"input_shapes": sets, "constants": constants})
-    asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants, "generation": generation}
+    asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
         cache = None if no_cache else compiled_models()
-        key = compilation_key(model, asked | vars(chosen)) if cache else None
-        made = restore(cache, key, output) if cache and key else None
-        if made:
+        key = compilation_key(model, asked | vars(chosen) | own_options, type(compiler).__module__) if cache else None
+        result = restore(cache, key, output) if cache and key else None
+        if result:
             out.say(f"{model} was compiled before: taken from the cache (--no-cache compiles it anew)")
         else:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("default")
-                made = _compile(model, output, asked, step)
+                result = _compile(model, output, compiler, asked, step)
             for warning in caught:
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
             if cache and key:
-                keep(cache, key, str(model), made, caught)
-    _show_compiled(out, model, made, files, chosen.parameters)
+                keep(cache, key, str(model), result, caught)
+    _show_compiled(out, model, result, files, chosen.parameters)
 
 
-def _check_generation(model: Path, others: Any) -> None:
-    if others:
-        raise InputError(
-            "--generate gives the plans and states itself: leave --shape, --constant, --state, --stop-after out"
-        )
-    if not model.is_dir():
-        raise InputError(f"{model}: --generate takes a folder of Hugging Face with config.json and weights")
+def _compiler(
+    model: Path, offered: dict[str, CompilerOptions], others: Any
+) -> tuple[CompilerOptions | None, dict[str, Any]]:
+    """Return the attached compiler that the options ask for, if any, and its options by its name."""
+    for name, options in offered.items():
+        if (asked := options.options_for(model)) is not None:
+            if others:
+                raise InputError(
+                    f"--{name} gives the plans and states itself: leave --shape, --constant, --state, --stop-after out"
+                )
+            return options, {name: asked}
+    return None, {}
 
 
 def _store_module(
-    out: Output, model: Path, path: Path, options: CompileOptions, stop_after: str, given: dict[str, Any]
+    out: Output, model: Path, path: Path, options: CompileOptions, stop_after: str, inputs: dict[str, Any]
 ) -> None:
     """Write the module after one of the compiler's passes."""
-    sets = given["input_shapes"]
+    sets = inputs["input_shapes"]
     if len(sets) > 1:
         raise InputError(f"--stop-after takes one set of shapes, not {len(sets)}")
     from ..problem_sources import packages_for
@@ -235,13 +185,15 @@ def _store_module(
     with packages_for(model):
         from ..relax import run_passes
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
-        given = {**given, "input_shapes": sets[0] if sets else None}
-        module = run_passes(model, options, stop_after, progress=step, **given)
+        inputs = {**inputs, "input_shapes": sets[0] if sets else None}
+        module = run_passes(model, options, stop_after, progress=step, **inputs)
     path.write_text(module.script())
     out.wrote(path, f"module behind {stop_after}")
 
 
-def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> CompilationResult:
+def _compile(
+    model: Path, output: Path, compiler: CompilerOptions | None, asked: dict[str, Any], step: Step
+) -> CompilationResult:
     step("loading the compiler", 0, 0)
     from ..problem_sources import packages_for
 
@@ -249,9 +201,8 @@ def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Co
         from ..relax import compile as compile_scheduled
     from ..relax.compiled_results import CompilationResult
 
-    generation = asked.pop("generation")
-    if generation is not None:
-        compiled = _compile_language_model(model, generation, asked["topology"], step)
+    if compiler is not None:
+        compiled = compiler.compile(model, asked["topology"], step)
     else:
         compiled = compile_scheduled(model, progress=step, **asked)
     step("writing the artifact", 0, 0)
@@ -259,30 +210,22 @@ def _compile(model: Path, output: Path, asked: dict[str, Any], step: Step) -> Co
     return CompilationResult(compiled.problems, compiled.schedules, written, compiled.slow_kernels)
 
 
-def _compile_language_model(model: Path, generation: dict[str, Any], options: CompileOptions, step: Step) -> Any:
-    from ..relax.language import GenerationOptions, compile_language_model, open_language_model
-
-    step("reading the model", 0, 0)
-    opened = open_language_model(model, GenerationOptions(**generation))
-    return compile_language_model(opened, options, progress=step)
-
-
-def _show_compiled(out: Output, model: Path, made: CompilationResult, files: ArtifactFiles, parameters: str) -> None:
+def _show_compiled(out: Output, model: Path, result: CompilationResult, files: ArtifactFiles, parameters: str) -> None:
     """Write report and evidence, and print the result."""
     from ..report.compilation import CompilationSummary, compilation_views, slow_sentence, write_compilation_report
 
-    for path in made.written:
-        out.wrote(path, "artifact" if path == made.written[0] else "parameters")
-    if not any(problem.graph.operators for problem in made.problems):
-        out.say(f"{model} computes nothing: a run gives back what it is given")
+    for path in result.written:
+        out.wrote(path, "artifact" if path == result.written[0] else "parameters")
+    if not any(problem.graph.operators for problem in result.problems):
+        out.say(f"{model} computes nothing: a run returns its inputs")
     if files.report:
-        write_compilation_report(files.report, made, {"model": str(model), "parameters": parameters})
+        write_compilation_report(files.report, result, {"model": str(model), "parameters": parameters})
         out.wrote(files.report, "report")
-    store_all(out, made.problems, made.schedules, files.evidence)
-    out.show(*compilation_views(made))
-    if made.slow_kernels:
-        out.say(slow_sentence(made.slow_kernels))
-    out.result(CompilationSummary.of(made))
+    store_all(out, result.problems, result.schedules, files.evidence)
+    out.show(*compilation_views(result))
+    if result.slow_kernels:
+        out.say(slow_sentence(result.slow_kernels))
+    out.result(CompilationSummary.of(result))
 
 
 @dataclass(frozen=True)
@@ -326,7 +269,7 @@ def run(
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
     if emulation.times_only and values.output:
         raise InputError("--times-only computes no values, so that there are no outputs for --output: give one of them")
-    given = values.read()
+    inputs = values.read()
     if artifact.is_dir():
         from .pipeline_command import run_artifact
 
@@ -334,7 +277,7 @@ def run(
         if given_here := [name for name, value in own.items() if value not in (None, False)]:
             option = f"--{given_here[0].replace('_', '-')}"
             raise InputError(f"{artifact} is a pipeline; {option} is for artifacts of one schedule")
-        run_artifact(out, artifact, given, values, (warm_up, repeat), trace)
+        run_artifact(out, artifact, inputs, values, (warm_up, repeat), trace)
         return
     from .. import runtime
     from ..report.measurement import RunSummary, measure
@@ -350,7 +293,7 @@ def run(
     module.configure(**vars(emulation))
     module.configure(**settings)
     configured = module.info().get("run", {}) | settings
-    chosen = choose_inputs(module.plans(), given, values.seed)
+    chosen = choose_inputs(module.plans(), inputs, values.seed)
     with out.step("Running") as step:
         measured = measure(
             module, chosen, warm_up, repeat, step, trace_apart=configured.get("graph", False),

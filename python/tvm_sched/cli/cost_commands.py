@@ -1,4 +1,4 @@
-"""Commands on latencies: measure kernels, learn from measurements."""
+"""The command ``profile``: measure kernels."""
 
 from __future__ import annotations
 
@@ -97,43 +97,3 @@ def _models(source: list[Path], networks: int, seed: int) -> dict[str, Any]:
         else:
             models[each.stem] = each
     return models
-
-
-@command(app, "learn", ".report.profiles:LearnedSummary", panel=MACHINE)
-def learn(
-    out: Output,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FILE.msgpack", help="Where to write the model, for --costs."),
-        Writes((".msgpack",)),
-    ],
-    profiles: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PROFILE]...", help="What `tvm-sched profile` wrote.")
-    ] = None,
-    published: Annotated[
-        bool, typer.Option("--published/--no-published", help="GPU latencies of the package aiconfigurator-core.")
-    ] = True,
-    vidur: Annotated[
-        Path | None, typer.Option("--vidur", metavar="FOLDER", help="A checkout of vidur's compute profiles.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Same data and seed, same model.")] = 0,
-) -> None:
-    """Learn a cost model from published measurements of GPUs, and from profiles of your own machines.
-
-    $ tvm-sched learn -o model.msgpack
-    $ tvm-sched learn profile.parquet --vidur vidur/data/profiling/compute --seed 1 -o model.msgpack
-    """
-    if seed < 0:
-        raise InputError(f"--seed {seed}: 0 or more is allowed")
-    from ..cost_model.sources import read_samples
-    from ..cost_model.train import train
-    from ..report.profiles import LearnedSummary, learned_table
-
-    with interruptible(out), out.step("Learning") as step:
-        step("reading measurements", 0, 0)
-        samples, about = read_samples(profiles or (), published=published, vidur=vidur)
-        model = train(samples, seed, progress=step, about=about)
-    model.save(output)
-    out.wrote(output, "model")
-    out.show(learned_table(model))
-    out.result(LearnedSummary(model.about, len(samples)))

@@ -51,7 +51,7 @@ def show_topology(out: Output, name: Name) -> None:
 
     machine = load_topology(name)
     out.show(f"[bold]{escape(machine.name)}[/bold]", devices_table(machine))
-    if machine.buses or machine.links or machine.switches:
+    if machine.buses or machine.links or machine.switches or machine.storage:
         out.show(buses_table(machine))
     out.show(matrix_table(machine))
     if machine.source:
@@ -95,20 +95,41 @@ def detect_topology(
     measure: Annotated[
         bool, typer.Option(help="Measure copies from and between GPUs; else bandwidths are from the specification.")
     ] = True,
+    storage: Annotated[
+        Path | None,
+        typer.Option(
+            "--storage",
+            metavar="FILE|DIR",
+            help="Measure the disk: read this file (16 MiB at least) past the page cache, at most 960 MiB in all; in a "
+            "folder, write a file of 64 MiB, read it and remove it. For machines without GPUs.",
+        ),
+    ] = None,
 ) -> None:
     """Describe this machine: GPUs, buses and who shares them, NVLinks; or its CPUs where there is no GPU.
+
+    With --storage, also the disk on which the model's file lies, so that schedules read parameters from it.
 
     $ tvm-sched topology detect -o my-machine.toml
     $ tvm-sched topology detect --no-measure -o my-machine.toml
     $ tvm-sched topology detect --save-recording machine.json -o my-machine.toml
     $ tvm-sched topology detect --recording machine.json -o their-machine.toml
+    $ tvm-sched topology detect --storage . -o cold-machine.toml
     """
+    from msgspec import structs
+
     from ..cost_model.detect import DetectedTopology, describe
     from ..cost_model.recording import Recording, record
+    from ..cost_model.storage import measure_storage
+    from ..errors import InputError
     from ..problem import write_topology
-    from ..report.tables import devices_table, matrix_table
+    from ..report.tables import buses_table, devices_table, matrix_table
 
+    if recording and storage:
+        raise InputError("--recording describes another machine, and --storage measures this one: give one of them")
     recorded = Recording.load(recording) if recording else _measured(out, record()) if measure else record()
+    if storage:
+        with out.step("storage"):
+            recorded = structs.replace(recorded, storage=measure_storage(storage))
     if save_recording:
         recorded.save(save_recording)
         out.wrote(save_recording, "recording")
@@ -117,6 +138,8 @@ def detect_topology(
         write_topology(output, machine, comments)
         out.wrote(output, "topology")
     out.show(f"[bold]{escape(machine.name)}[/bold]", devices_table(machine), matrix_table(machine))
+    if machine.storage:
+        out.show(buses_table(machine))
     out.result(DetectedTopology(machine, comments, recorded))
 
 

@@ -2,7 +2,8 @@
 
 A group is a frozen dataclass whose fields are annotated with `typer.Option` or `typer.Argument`; any other field keeps its
 default. Or it is a set of fields of a class of the API, `FromApi`, with the types, defaults and descriptions of the class;
-the function gets a dictionary of the values that differ from the default.
+the function gets a dictionary of the values that differ from the default. Or it is `Attached`: the groups of installed
+packages, by their names.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import typer
 from typer.models import ParameterInfo
 
 from ..docstrings import parameter_texts
+from ..errors import InputError
+from ..registry import Registry
 
 _METAVARS = {int: "N", float: "X", str: "NAME"}
 
@@ -55,11 +58,41 @@ class FromApi:
             for name in self.names
         }
 
-    def collect(self, offered: Mapping[str, Parameter], /, **given: Any) -> Any:
+    def collect(self, offered: Mapping[str, Parameter], /, **values: Any) -> Any:
         """Return the fields whose options differ from the default, or an object with them."""
-        changed = {name: value for name, value in given.items() if value != offered[name].default}
+        changed = {name: value for name, value in values.items() if value != offered[name].default}
         values = {name: self.read[name](value) if name in self.read else value for name, value in changed.items()}
         return self._source(**values) if self.makes else values
+
+
+@dataclass(frozen=True)
+class Attached:
+    """The groups of options that installed packages register; the function gets an object of each by its name."""
+
+    registry: Registry[Any]
+
+    @property
+    def where(self) -> str:
+        """Name of the groups, for messages."""
+        return self.registry.group
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return the options of all groups, and a hidden flag for each group whose package is not installed."""
+        names = self.registry.names()
+        offered = {key: each for name in names for key, each in group_parameters(self.registry.get(name)).items()}
+        missing = {
+            name: typer.Option(f"--{name}", hidden=True) for name in self.registry.elsewhere if name not in names
+        }
+        return offered | {name: _listed(name, Annotated[bool, flag], False) for name, flag in missing.items()}
+
+    def collect(self, offered: Mapping[str, Parameter], /, **values: Any) -> dict[str, Any]:
+        """Return an object of each group."""
+        names = self.registry.names()
+        for name, brings in self.registry.elsewhere.items():
+            if name not in names and values[name]:
+                raise InputError(f"--{name} is part of {brings}, which is not installed: pip install {brings}")
+        groups = {name: self.registry.get(name) for name in names}
+        return {name: group(**{key: values[key] for key in group_parameters(group)}) for name, group in groups.items()}
 
 
 def _fields(source: type[Any]) -> Any:
@@ -85,7 +118,7 @@ def _option(name: str, hint: Any, texts: Mapping[str, tuple[str, str]]) -> Any:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a command: those that typer parses, and the groups made of them."""
+    """The parameters of a command: the options that typer parses, and the groups of them."""
 
     listed: tuple[Parameter, ...]
     """Options and arguments in the order of the function's parameters, a group replaced by its fields; the parameters
@@ -96,10 +129,10 @@ class Parameters:
     def collect(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the function's keyword arguments: the parsed ``values``, those of a group as one object."""
         own = dict(values)
-        made = {
+        grouped = {
             name: group(**{field: own.pop(field) for field in listed}) for name, (group, listed) in self.groups.items()
         }
-        return own | made
+        return own | grouped
 
 
 def parameters_of(function: Callable[..., None], common: Mapping[str, Parameter]) -> Parameters:
@@ -125,10 +158,10 @@ def parameters_of(function: Callable[..., None], common: Mapping[str, Parameter]
     groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
     for parameter in list(signature(function).parameters.values())[1:]:
         name, hint = parameter.name, hints[parameter.name]
-        api = next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, FromApi)), None)
+        api = next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, FromApi | Attached)), None)
         if api is not None:
             offered = api.parameters()
-            groups[name] = partial(api.collect, offered), add(api.where.partition(":")[2], offered)
+            groups[name] = partial(api.collect, offered), add(api.where.rpartition(":")[2], offered)
         elif isinstance(hint, type) and is_dataclass(hint):
             groups[name] = hint, add(hint.__name__, group_parameters(hint))
         else:

@@ -39,7 +39,8 @@ def bottleneck_bound(
 ) -> ProgramResult:
     """Bound by Section 3.2: one stage has at least the simple bound's work; all earlier and later stages cost nothing.
 
-    The objective is the middle block's cost, with its overflow and transfers.
+    The objective is the middle block's cost, with its overflow and transfers. Proof: Lemma 1 of
+    ``docs/proofs/partition_programs.md``.
     """
     from .block_program import BlockProgram
 
@@ -61,7 +62,8 @@ def bottleneck_guess_bound(
     """Bound by Section 3.3: guess which stage has the simple bound's work; the least bound of all guesses holds.
 
     The guesses share the time equally, and later ones get the time left over. With workers (`tvm_sched.worker_pool`)
-    each guess has all the time; the bound is the same unless the time ends a guess.
+    each guess has all the time; the bound is the same unless the time ends a guess. Proof: Lemma 2 of
+    ``docs/proofs/partition_programs.md``.
     """
     if have_workers():
         parts = [(problem, stages, j, solver, seconds) for j in range(stages)]

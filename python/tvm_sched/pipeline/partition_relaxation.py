@@ -21,10 +21,15 @@ def relax(problem: Problem, devices: Sequence[int]) -> PartitionProblem:
     Raises
     ------
     InputError
-        No device is given, or an operator can run on none of them.
+        There is no device, an operator can run on none of them, or the topology has storage.
     """
     if not devices:
         raise InputError("a pipeline needs at least one device")
+    if problem.topology.storage:
+        raise InputError(
+            f"topology {problem.topology.name!r} has storage, and the parameters of a pipeline are in memory from the "
+            "start: leave it out of the topology"
+        )
     index = problem.graph.index
     work = problem.costs.operator_ns[:, list(devices)].min(axis=1)
     for o in np.flatnonzero(work == FORBIDDEN):

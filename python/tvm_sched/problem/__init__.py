@@ -2,14 +2,14 @@
 
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, Costs, Uncertainty
-from .cpu import MEASURED, cpu_topology
+from .cpu_presets import MEASURED, cpu_topology
 from .decoder_config import DecoderConfig
 from .demand import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, multiprocessors_of
 from .generation import generation_problem
 from .graph import GraphIndex, Operator, OpGraph, Tensor
 from .merge import merge_graphs, merge_problems, merge_scenarios, problems_of_models
-from .problem import Problem, problem_of
-from .topology import HOST, STREAM_OVERHEAD, WAIT_OVERHEAD, Bus, Device, Link, Route, Switch, Topology
+from .problem import Problem, graph_on, problem_of
+from .topology import HOST, STREAM_OVERHEAD, WAIT_OVERHEAD, Bus, Device, Link, Route, Storage, Switch, Topology
 from .topology_file import format_topology, load_topology, parse_topology, preset_names, read_topology, write_topology
 from .variants import Alternative, Group, Variants, all_alternatives, choose_graph
 from .workload import COLD, Objective, Request, Scenario, Workload, as_scenario, check_resident
@@ -41,6 +41,7 @@ __all__ = [
     "Request",
     "Route",
     "Scenario",
+    "Storage",
     "Switch",
     "Tensor",
     "Topology",
@@ -54,6 +55,7 @@ __all__ = [
     "cpu_topology",
     "format_topology",
     "generation_problem",
+    "graph_on",
     "load_topology",
     "merge_graphs",
     "merge_problems",

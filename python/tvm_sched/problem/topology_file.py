@@ -15,9 +15,9 @@ from ..errors import FormatError, TopologyError
 from ..files import read_bytes, write_atomically
 from ..presets import neither_preset_nor_file, preset_files
 from ..toml_files import Table, format_toml, neighbours, parse_toml
-from .cpu import MOST_CPU_DEVICES, cpu_count_of, cpu_topology
+from .cpu_presets import MOST_CPU_DEVICES, cpu_count_of, cpu_topology
 from .quantity import format_fields, format_quantity, parse_quantity
-from .topology import STREAM_FIELDS, Bus, Device, Link, Switch, Topology
+from .topology import STREAM_FIELDS, Bus, Device, Link, Storage, Switch, Topology
 
 FORMAT, VERSION = "tvm_sched.topology", 1
 MOST_DEVICES = 1024
@@ -72,6 +72,13 @@ class _Switch(msgspec.Struct, forbid_unknown_fields=True):
     contention: bool = True
 
 
+class _Storage(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    bandwidth: Quantity
+    latency: Quantity = 0.0
+    queue_depth: int = 1
+
+
 class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     devices: list[_Devices]
@@ -81,15 +88,16 @@ class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
     buses: list[_Buses] = []
     links: list[_Links] = []
     switches: list[_Switch] = []
+    storage: _Storage | None = None
 
 
 def preset_names() -> tuple[str, ...]:
-    """Names of the presets that are files; ``cpuN`` for any N from 1 is one more family."""
+    """Return the names of the presets that are files; ``cpuN`` for any N from 1 is a further family."""
     return tuple(_PRESETS)
 
 
 def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
-    """The topology of a preset (``"v100-server"``, ``"cpu2"``) or of a TOML file.
+    """Load the topology of a preset (``"v100-server"``, ``"cpu2"``) or of a TOML file.
 
     Raises
     ------
@@ -128,7 +136,7 @@ def read_topology(path: str | os.PathLike[str]) -> Topology:
 
 
 def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
-    """Read and check the text of a topology file; nothing is returned unless all of it is right."""
+    """Read and check the text of a topology file; any error refuses the whole file."""
     body = parse_toml(text, FORMAT, VERSION, _TopologyBody, where)
     reader = _Reader(where)
     try:
@@ -141,13 +149,14 @@ def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
             peer_access=body.peer_access,
             host_memory=reader.whole(body.host_memory, "$.host_memory"),
             source=body.source,
+            storage=reader.storage(body.storage, "$.storage") if body.storage else msgspec.UNSET,
         )
     except TopologyError as error:
         raise TopologyError(f"{where}: {error}") from None
 
 
 class _Reader:
-    """Makes the parts of a `Topology` of the records of a file; errors name the file and the place in it."""
+    """Reader of a file's records as parts of a `Topology`; errors name the file and the place in it."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -156,7 +165,7 @@ class _Reader:
         return FormatError(f"{self.where}: {message} - at `{place}`")
 
     def number(self, value: Quantity, kind: str, place: str, least: float | None = None) -> float:
-        """A quantity in its base unit; with ``least`` None it must be above 0."""
+        """Read a quantity in its base unit; with ``least`` None it must be above 0."""
         number = parse_quantity(value, kind, f"{self.where}: `{place}`")
         if not (number > 0 if least is None else number >= least) or number > sys.float_info.max:
             allowed = "above 0" if least is None else f"{least:g} or more"
@@ -164,7 +173,7 @@ class _Reader:
         return float(number)
 
     def whole(self, value: Quantity, place: str, least: float | None = 0) -> int:
-        """Bytes: a whole number, exactly."""
+        """Read a whole number of bytes, exactly."""
         number = parse_quantity(value, "bytes", f"{self.where}: `{place}`")
         self.number(number, "bytes", place, least)
         if number != int(number):
@@ -211,11 +220,16 @@ class _Reader:
         names = self.names(group.name, group.names, 0, place)
         return [Bus(name, bandwidth, latency, group.duplex) for name in names]
 
+    def storage(self, storage: _Storage, place: str) -> Storage:
+        bandwidth = self.number(storage.bandwidth, "bandwidth", f"{place}.bandwidth")
+        latency = self.number(storage.latency, "time", f"{place}.latency", 0)
+        return Storage(storage.name, bandwidth, latency, storage.queue_depth)
+
     def links(self, group: _Links, place: str) -> list[Link]:
         if bool(group.devices) == bool(group.pairs):
             raise self.fail(place, "give `devices` (two names) or `pairs` (a list of two names each)")
         if (group.bandwidth is None) == (group.bandwidth_per_way is None):
-            raise self.fail(place, "give one of `bandwidth` (all ways together) and `bandwidth_per_way`")
+            raise self.fail(place, "give one of `bandwidth` (all `ways` together) and `bandwidth_per_way`")
         if group.ways < 1:
             raise TopologyError(f"`{place}.ways` is {group.ways}; it must be 1 or more")
         if group.bandwidth is not None:
@@ -238,25 +252,28 @@ class _Reader:
 
 
 def write_topology(path: str | os.PathLike[str], topology: Topology, comments: Mapping[str, str] | None = None) -> None:
-    """Write a topology file that `read_topology` reads back as the very same topology; see `format_topology`."""
+    """Write a topology file that `read_topology` reads as an equal topology; see `format_topology`."""
     write_atomically(path, format_topology(topology, comments).encode())
 
 
 def format_topology(topology: Topology, comments: Mapping[str, str] | None = None) -> str:
-    """The text of a topology file; neighbours that differ in nothing but name and bus share a table.
+    """Return the text of a topology file; neighbours that differ only in name and bus share a table.
 
     Parameters
     ----------
     comments : mapping of str to str, optional
-        What to say, in a line, of buses and switches by their name, and of links by their devices' (``"gpu0-gpu1"``).
+        One line of comment for storage, a bus or a switch, by its name, and for a link, by its devices
+        (``"gpu0-gpu1"``).
     """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": topology.name, "source": topology.source}
     head |= {"host_memory": format_quantity(topology.host_memory, "bytes"), "peer_access": topology.peer_access}
-    tables = [Table("", head)]
+    if topology.storage:
+        head["storage"] = _fields(topology.storage)
 
     def about(*names: str) -> tuple[str, ...]:
         return tuple(f"{name}: {comments[name]}" for name in names if comments and name in comments)
 
+    tables = [Table("", head, about(topology.storage.name) if topology.storage else ())]
     for buses in _groups(topology.buses, "name"):
         names = [bus.name for bus in buses]
         tables.append(Table("buses", {"names": names, **_fields(buses[0], "name")}, about(*names)))
@@ -287,5 +304,5 @@ def _fields(record: msgspec.Struct, *without: str) -> dict[str, Any]:
 
 
 def _groups(records: tuple[Any, ...], *apart: str) -> list[list[Any]]:
-    """Runs of neighbours that are equal but for the fields ``apart``."""
+    """Group neighbours that are equal except for the fields ``apart``."""
     return neighbours(records, lambda record: _fields(record, *apart))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 from rich.table import Table
 
 from ..cost_model.contention import Contention
 from ..cost_model.device_properties import DeviceProperties
 from ..cost_model.interference import fit_profile
-from ..cost_model.learned_model import ErrorInterval, LearnedModel
 from ..cost_model.profile import Copies, Machine, Profile
 from .tables import table
 from .units import format_time
 
 
 class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of kernels: how many, of which device, and what they say of kernels beside each other."""
+    """Summary of measured kernels: their number and device, and the interference of pairs."""
 
     contention: Contention | None
     kernels: int
@@ -34,7 +31,7 @@ class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**same, contention=fit_profile(profile), kernels=len(profile.kernels), pairs=len(profile.pairs))
 
     def sentence(self) -> str:
-        """What the pairs of kernels say."""
+        """Summarise the pairs of kernels in a sentence."""
         if self.contention is None:
             return ""
         low, high = self.contention.interval
@@ -45,7 +42,7 @@ class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def profile_tables(profile: Profile) -> list[Table]:
-    """The slowest kernels, and the first pairs of kernels that were measured in parallel."""
+    """Return the slowest kernels, and the first pairs of kernels that were measured in parallel."""
     rows = []
     for row in sorted(profile.kernels, key=lambda row: -row.seconds)[:10]:
         times = (format_time(value) if value else "-" for value in (row.in_run, row.warm, row.cold))
@@ -54,28 +51,8 @@ def profile_tables(profile: Profile) -> list[Table]:
     for pair in profile.pairs[:10]:
         factors = (f"{together / alone:.2f}" for alone, together in zip(pair.alone, pair.beside, strict=True))
         beside.append((_short(pair.first), _short(pair.second), *factors))
-    made = [table(("slowest kernels", "in the run", "warm", "cold", "± (95 %)"), rows)]
-    return [*made, table(("kernel", "beside kernel", "times as long", "the other"), beside)] if beside else made
-
-
-class LearnedSummary(msgspec.Struct, frozen=True):
-    """A learned cost model: its sources, and how many samples it was trained on."""
-
-    about: dict[str, str]
-    samples: int
-
-
-def learned_table(model: LearnedModel) -> Table:
-    """How far measurements lie from the predictions of a learned model, by kind of device."""
-    rows = [
-        (kind, str(len(part.devices)), *(_factors(spreads[""]) for spreads in (part.known, part.unknown)))
-        for kind, part in model.parts.items()
-    ]
-    return table(("devices", "distinct", "90 % of times / predicted", "of other devices"), rows)
-
-
-def _factors(interval: ErrorInterval) -> str:
-    return f"{math.exp(interval.low):.2f} to {math.exp(interval.high):.2f}"
+    tables = [table(("slowest kernels", "in the run", "warm", "cold", "± (95 %)"), rows)]
+    return [*tables, table(("kernel", "beside kernel", "times as long", "the other"), beside)] if beside else tables
 
 
 def _short(signature: str) -> str:

@@ -49,18 +49,18 @@ class Violation(msgspec.Struct, frozen=True):
     rule: str
     """One of `RULES`."""
     message: str
-    """What is wrong, with the names of the operators, tensors and devices involved."""
+    """Description with the names of the operators, tensors and devices."""
     operator: str = ""
     device: str = ""
-    """The operator and device at fault; empty where none can be named."""
+    """The operator and device at fault; empty if unknown."""
 
 
 def describe(problem: Problem, placements: Array, transfers: Array, broken: BrokenRule) -> Violation:
-    """Say in words which rule of the C++ simulator a schedule breaks.
+    """Describe the rule of the C++ simulator that a schedule breaks.
 
     The schedule's tables are those of `ScheduleIndex`.
     """
-    # A plain str: that of tvm_ffi is a subclass, which msgspec does not encode.
+    # msgspec does not encode tvm_ffi's subclass of str.
     name = str(broken.rule)
     o, t, d, other = broken.operator, broken.tensor, broken.device, broken.other
     operator = problem.graph.operators[o].name if o >= 0 else ""
@@ -68,6 +68,8 @@ def describe(problem: Problem, placements: Array, transfers: Array, broken: Brok
     device = problem.topology.devices[d].name if d >= 0 else ""
     if name == "deadlock":
         return _deadlock(problem, placements, transfers, broken.cycle)
+    if name == "load-shared":
+        return loaded_in_place(tensor, device)
     is_device = other >= 0 and name != "operator-forbidden" and not name.startswith("stage")
     source = problem.topology.devices[other].name if is_device else ""
     producer = problem.graph.index.producer[t] if t >= 0 else -1
@@ -79,7 +81,6 @@ def describe(problem: Problem, placements: Array, transfers: Array, broken: Brok
         "operator-forbidden": f"operator {operator!r} cannot run on {device!r} {mode}: its latency there is null",
         "load-activation": f"tensor {tensor!r}, {made_by}, is loaded into {device!r}; "
         "only graph inputs and parameters lie in host memory, others need a copy",
-        "load-shared": f"tensor {tensor!r} is loaded into {device!r}, which has it in host memory from the start",
         "copy-self": f"tensor {tensor!r} is copied from {device!r} to itself",
         "copy-route": f"tensor {tensor!r} is copied from {source!r} to {device!r}, but nothing joins the two",
         "copy-source": f"tensor {tensor!r}, {made_by}, is copied from {source!r} to {device!r}, "
@@ -102,6 +103,12 @@ def describe(problem: Problem, placements: Array, transfers: Array, broken: Brok
         "stage-streams": f"device {device!r} has stages and several streams outside of them; it can have one or the other",
     }[name]
     return Violation(name, f"rule {name!r}: {sentence}", operator, device)
+
+
+def loaded_in_place(tensor: str, device: str) -> Violation:
+    """Say that a tensor is brought to a device which has it from the start."""
+    sentence = f"tensor {tensor!r} is loaded into {device!r}, which has it in host memory from the start"
+    return Violation("load-shared", f"rule 'load-shared': {sentence}", "", device)
 
 
 def _deadlock(problem: Problem, placements: Array, transfers: Array, cycle: Sequence[int]) -> Violation:

@@ -25,7 +25,7 @@ def random_problem(
     all_joined: bool = True,
     longest_ns: int = 1000,
 ) -> Problem:
-    """A random problem.
+    """Return a random problem.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def _random_costs(random: Random, graph: OpGraph, topology: Topology, longest_ns
     direct_ns = np.full(shape, FORBIDDEN, dtype=np.int64)
     slowness = [random.choice([1.0, 1.0, 1.5, 4.0]) for _ in topology.devices]
     strict = random.random() < 0.4  # whether operators are forbidden on some devices
-    index = graph.index
+    index = (graph.with_inputs_in_place() if topology.storage else graph).index
     for o in range(shape[0]):
         work = 1 if random.random() < 0.05 else random.randint(1, longest_ns)
         host_bytes = sum(index.host_bytes[o])

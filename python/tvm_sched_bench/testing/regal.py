@@ -9,21 +9,21 @@ import numpy as np
 from tvm_sched.pipeline import PartitionProblem, StageTensor
 
 EDGE_PROBABILITY = 0.05
-"""Of the Erdős–Rényi graphs."""
+"""Probability of an edge in the Erdős–Rényi graphs."""
 ATTACHED = 2
 """Edges of each new node of the Barabási–Albert graphs."""
 NEIGHBOURS, REWIRED = 4, 0.3
 """Degree of the ring and share of its edges that lead elsewhere, in the Watts–Strogatz graphs."""
 SIZE_MEAN, SIZE_DEVIATION = 50.0, 10.0
-"""Of the tensors: N(50, 10), from the paper."""
+"""Distribution of tensor sizes: N(50, 10), from the paper."""
 WORK_DEVIATION = 0.1
-"""Of the random part of a node's cost, as a fraction of all tensors: N(0, 0.1), from the paper."""
+"""Deviation of the random part of a node's cost, as a fraction of all tensors: N(0, 0.1), from the paper."""
 FAMILIES = ("Erdős–Rényi", "Barabási–Albert", "Watts–Strogatz")
-"""Of the base graphs, by ``seed % 3``."""
+"""Families of the base graphs, by ``seed % 3``."""
 
 
 def regal_like(seed: int, nodes: int | None = None, *, own_share: bool = False) -> PartitionProblem:
-    """A graph of 50 to 200 nodes, made directed by a random order.
+    """Return a graph of 50 to 200 nodes, made directed by a random order.
 
     The paper names the base graphs by reference only; here they are, by ``seed % 3``, those of `FAMILIES`, with the
     parameters above. A node costs what its tensors cost, in and out, and a random fraction of
@@ -62,7 +62,7 @@ def _erdos_renyi(n: int, random: np.random.Generator) -> Iterator[tuple[int, int
 
 
 def _barabasi_albert(n: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
-    """Each new node is joined to others in proportion to their degrees."""
+    """Join each new node to others in proportion to their degrees."""
     ends = list(range(min(ATTACHED, n)))
     for v in range(ATTACHED, n):
         chosen: set[int] = set()

@@ -6,12 +6,14 @@ from itertools import combinations, pairwise
 from random import Random
 from typing import Literal
 
-from tvm_sched.problem import Bus, Device, Link, Switch, Topology
+import msgspec
 
-Style = Literal["bus", "shared", "mixed"]
+from tvm_sched.problem import Bus, Device, Link, Storage, Switch, Topology
+
+Style = Literal["bus", "shared", "mixed", "storage"]
 
 STYLES: tuple[Style, ...] = ("bus", "bus", "shared", "mixed")
-"""What `random_topology` draws from."""
+"""Styles from which `random_topology` draws."""
 
 ROOM = 2**40
 """Memory of a device where memory shall not matter: 1 TiB."""
@@ -20,12 +22,13 @@ ROOM = 2**40
 def random_topology(
     seed: int | Random, devices: int = 3, style: Style | None = None, memory: int = ROOM, all_joined: bool = True
 ) -> Topology:
-    """A random topology in which bytes can get from every device to every other.
+    """Return a random topology in which bytes can get from every device to every other.
 
     Parameters
     ----------
-    style : {"bus", "shared", "mixed"}, optional
-        Devices on PCIe buses, devices that share host memory, or some of each; drawn where not given.
+    style : {"bus", "shared", "mixed", "storage"}, optional
+        Devices on PCIe buses, devices that share host memory, or some of each; drawn where not given. Or devices that
+        share host memory with storage in front of it.
     memory : int
         Bytes of each device.
     all_joined : bool
@@ -55,6 +58,7 @@ def random_topology(
         links,
         switches,
         peer_access=random.random() < 0.6,
+        storage=Storage("disk", *_speed(random)) if chosen == "storage" else msgspec.UNSET,
     )
 
 
@@ -64,13 +68,13 @@ def _speed(random: Random) -> tuple[float, float]:
 
 
 def _buses(random: Random, devices: int, style: Style) -> list[Bus]:
-    if style == "shared":
+    if style in ("shared", "storage"):
         return []
     return [Bus(f"bus{b}", *_speed(random), duplex=random.random() < 0.6) for b in range(random.randint(1, devices))]
 
 
 def _joints(random: Random, devices: list[Device], all_joined: bool) -> tuple[tuple[Link, ...], tuple[Switch, ...]]:
-    """Links and switches: some at random, and those without which devices that share host memory were cut off."""
+    """Return random links and switches, and the links without which devices that share host memory would be cut off."""
     names = [device.name for device in devices]
     switches = []
     joined: set[tuple[str, str]] = set()

@@ -63,7 +63,7 @@ class MixTable(tvm_ffi.Object):
 
 @tvm_ffi.register_object("tvm_sched.ChainEmbedding")
 class ChainEmbedding(tvm_ffi.Object):
-    """Where the stages of a chain run: ``cpp/ffi/cluster.cc``."""
+    """An embedding: GPUs and routes of the stages of a chain (``cpp/ffi/cluster.cc``)."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.ChainEmbedding
     # fmt: off

@@ -87,12 +87,12 @@ def find_integers(rewriter: Rewriter, call: Any) -> Integers | None:
     return None if weights is None else Integers(source, weights, scale, dynamic)
 
 
-def integer_product(rewriter: Rewriter, call: Any, found: Integers) -> IntegerProduct | None:
+def integer_product(rewriter: Rewriter, call: Any, integers: Integers) -> IntegerProduct | None:
     """Return oneDNN's kernel for a product of integers; None if it has no fast and exact one."""
-    name, source, weights, scale = operation(call), found.source, found.weights, found.scale
+    name, source, weights, scale = operation(call), integers.source, integers.weights, integers.scale
     if (
         weights.dtype != np.int8
-        or found.dynamic_scale is not None
+        or integers.dynamic_scale is not None
         or not has_instructions(get_compile_target(rewriter.mod))
     ):
         return None
@@ -198,7 +198,7 @@ class Source:
 
 
 def _source(rewriter: Rewriter, expr: Any, product: bool) -> Source | None:
-    """Return the 8-bit tensor that an expression is made of; a ``product``'s rows may also be reshaped."""
+    """Return the 8-bit tensor that an expression widens; a ``product``'s rows may also be reshaped."""
     order, zero, scale, wider = tuple(range(len(static_shape(expr) or ()))), None, None, False
     expr = rewriter.resolve(expr)
     while (call := rewriter.defined(expr)) is not None:

@@ -1,0 +1,47 @@
+"""Language models with their weights: compile folders of Hugging Face to artifacts, and generate text with these.
+
+`Generator`, `Sampling` and what they return need the distributions ``tvm-sched-runtime`` and ``tvm-sched-language`` only;
+what compiles needs ``tvm-sched``. Each is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm_sched.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .architecture import FAMILIES, Architecture, read_architecture
+    from .generation_options import FORMATS, GenerationOptions
+    from .generator import GeneratedText, Generator, Sequence, Token
+    from .language_model import LanguageModel, compile_language_model, open_language_model
+    from .sampling import Sampling
+    from .text import Text
+
+__all__ = [
+    "FAMILIES",
+    "FORMATS",
+    "Architecture",
+    "GeneratedText",
+    "GenerationOptions",
+    "Generator",
+    "LanguageModel",
+    "Sampling",
+    "Sequence",
+    "Text",
+    "Token",
+    "compile_language_model",
+    "open_language_model",
+    "read_architecture",
+]
+
+_HOMES = {
+    **dict.fromkeys(("FAMILIES", "Architecture", "read_architecture"), "architecture"),
+    **dict.fromkeys(("FORMATS", "GenerationOptions"), "generation_options"),
+    **dict.fromkeys(("GeneratedText", "Generator", "Sequence", "Token"), "generator"),
+    **dict.fromkeys(("LanguageModel", "compile_language_model", "open_language_model"), "language_model"),
+    "Sampling": "sampling",
+    "Text": "text",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,153 @@
+"""The command ``generate``, and the options of ``compile`` for language models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tvm_sched.cli.attached_commands import SERVE
+from tvm_sched.cli.output import Output
+from tvm_sched.cli.registration import command
+from tvm_sched.errors import InputError
+
+if TYPE_CHECKING:
+    from tvm_sched.relax.api import CompiledModel
+    from tvm_sched.relax.options import CompileOptions
+
+app = typer.Typer()
+
+
+def COMMANDS(root: typer.Typer) -> None:  # noqa: N802 - the name of the entry point
+    """Add ``generate``."""
+    root.add_typer(app)
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How `compile` compiles a language model to generate text."""
+
+    generate: Annotated[
+        bool,
+        typer.Option(
+            "--generate",
+            help="Compile a language model's folder to generate text with `tvm-sched generate`: plans for pieces of prompts "
+            "and for decode steps, with caches of keys and values that are updated in place.",
+        ),
+    ] = False
+    context: Annotated[
+        int | None,
+        typer.Option(
+            "--context",
+            metavar="N",
+            help="--generate: most tokens of a sequence. Default: the model's positions, at most 2048.",
+        ),
+    ] = None
+    sequences: Annotated[
+        int | None, typer.Option("--sequences", metavar="N", help="--generate: texts that are generated at once.")
+    ] = None
+    pieces: Annotated[
+        str | None,
+        typer.Option(
+            "--pieces", metavar="N,N", help="--generate: lengths of the plans that read prompts. Default: 16,128."
+        ),
+    ] = None
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--weights",
+            metavar="FORMAT",
+            help="--generate: format of the weights of products: float32 (default), bfloat16, int8, int4, int4-zeros.",
+        ),
+    ] = None
+
+    def options_for(self, model: Path) -> dict[str, Any] | None:
+        """Return the fields of `GenerationOptions` that the user set; None without --generate."""
+        names = ("context", "sequences", "pieces", "weights")
+        fields = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if not self.generate:
+            if fields:
+                raise InputError(f"--{next(iter(fields))} is for language models: give --generate, too")
+            return None
+        if not model.is_dir():
+            raise InputError(f"{model}: --generate takes a folder of Hugging Face with config.json and weights")
+        if self.pieces is not None:
+            try:
+                fields["pieces"] = tuple(int(piece) for piece in self.pieces.split(","))
+            except ValueError:
+                raise InputError(f"--pieces {self.pieces}: numbers with commas between are allowed: 16,128") from None
+        return fields
+
+    def compile(self, model: Path, options: CompileOptions, progress: Any) -> CompiledModel:
+        """Compile the folder of a language model."""
+        from . import GenerationOptions, compile_language_model, open_language_model
+
+        progress("reading the model", 0, 0)
+        opened = open_language_model(model, GenerationOptions(**self.options_for(model) or {}))
+        return compile_language_model(opened, options, progress=progress)
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How tokens are chosen."""
+
+    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", help="Most tokens of each text.")] = 256
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            "--temperature",
+            metavar="X",
+            help="Logits are divided by it; 0 takes the most likely token. Default of this and the next two: what the "
+            "model's generation_config.json says, else the most likely token.",
+        ),
+    ] = None
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", metavar="N", help="Draw from so many of the most likely tokens; 0: all.")
+    ] = None
+    top_p: Annotated[
+        float | None,
+        typer.Option("--top-p", metavar="X", help="Draw from the fewest tokens that have at least this probability."),
+    ] = None
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Equal seeds give equal texts.")] = None
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Each prompt is a message; the model's chat template is put around it.")
+    ] = False
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Prompts and texts are numbers of tokens, with commas between.")
+    ] = False
+
+
+@command(app, "generate", "tvm_sched_language.command:GenerationSummary", panel=SERVE)
+def generate(
+    out: Output,
+    *,
+    artifact: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="What `compile --generate` wrote.")],
+    prompts: Annotated[
+        list[str],
+        typer.Argument(metavar="PROMPT...", help="A text, or - for standard input; several are generated at once."),
+    ],
+    sampling: SamplingOptions,
+    parameters: Annotated[
+        Path | None, typer.Option("--parameter-file", metavar="FILE", help="Safetensors file of the parameters.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", metavar="N", help="Threads of all CPU devices together.")
+    ] = None,
+) -> None:
+    """Generate text with a language model that `compile --generate` compiled; it is printed as it comes.
+
+    $ tvm-sched compile qwen/ --generate -t cpu1 -o qwen.so
+    $ tvm-sched generate qwen.so "Once upon a time" --max-tokens 200 --temperature 0.7 --top-p 0.9 --seed 1
+    $ tvm-sched generate qwen.so "What is a roofline?" --chat --json
+    """
+    from .command import Request, generate_texts, speed
+    from .generator import Generator
+
+    request = Request(prompts, **vars(sampling))
+    generator = Generator(artifact, parameters, threads=threads)
+    summary = generate_texts(generator, request, None if out.json else out.text)
+    if not out.json:
+        out.say(speed(summary))
+    out.result(summary)

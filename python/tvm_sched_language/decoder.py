@@ -1,0 +1,315 @@
+"""`decoder_module`: the Relax module of a language model for a number of rows, made of calls of ``cpp/kernels/language``.
+
+A row is a token with a position and the number of its sequence. So one module serves a piece of a prompt (rows of one
+sequence), a decode step (a row of each sequence), and both at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from tvm_frontends import ImportedModel
+from tvm_sched.relax.lower.kernel_libraries import KERNELS
+
+from .architecture import Architecture, Layer
+from .packing import pack
+
+Array = npt.NDArray[Any]
+LIBRARY = "language"
+"""Name of the kernel library."""
+TILE = 16
+"""Positions of a tile of keys."""
+INPUTS = ("tokens", "positions", "sequences", "outputs")
+"""Inputs of a plan: number, position and sequence of each row's token, and the rows whose logits are wanted."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of an artifact's memory."""
+
+    context: int
+    """Most tokens of a sequence."""
+    sequences: int
+    """Sequences at once."""
+    pieces: tuple[int, ...]
+    """Rows of the plans for prompts."""
+
+    def capacity(self, layer: Layer) -> int:
+        """Return the positions that a layer keeps: with a window these, and the rows of the longest piece."""
+        longest = max(self.pieces, default=1)
+        needed = min(self.context, layer.window + longest) if layer.window else self.context
+        return -(-needed // TILE) * TILE
+
+    def window(self, layer: Layer) -> int:
+        """Return the layer's window; 0 if it is no shorter than the context."""
+        return layer.window if layer.window < self.context else 0
+
+
+@dataclass(frozen=True)
+class PackedWeights:
+    """Packed weights of a model by name: ``layer.part`` with its arrays in the order of a kernel's operands."""
+
+    architecture: Architecture
+    number_format: str
+    arrays: Mapping[str, tuple[Array, ...]]
+    formats: Mapping[str, str]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.arrays
+
+
+def pack_weights(architecture: Architecture, weights: Any, number_format: str, sizes: Sizes) -> PackedWeights:
+    """Read and pack all weights (`checkpoint.Weights`), layer by layer."""
+    arrays: dict[str, tuple[Array, ...]] = {}
+    formats: dict[str, str] = {}
+
+    def add(name: str, weight: Array, kept: str = number_format) -> None:
+        arrays[name], formats[name] = tuple(pack(weight, kept)), kept
+
+    # The router decides between experts; its few weights stay as they are.
+    exact = {"router.weight", "shared_gate.weight"}
+    table = weights.table()
+    add("table", table)
+    if architecture.rotated == 0:
+        arrays["learned"] = (np.ascontiguousarray(weights.learned_positions()),)
+    for theta in dict.fromkeys(layer.theta for layer in architecture.layers if architecture.rotated):
+        arrays[f"angles.{theta:g}"] = (architecture.angles(theta, sizes.context),)
+    head = weights.head()
+    if "weight" in head:
+        add("head.weight", head["weight"])
+    if "bias" in head:
+        arrays["head.bias"] = (head["bias"],)
+    for part, value in weights.final_norm().items():
+        arrays[f"norm.{part}"] = (value,)
+    for number in range(len(architecture.layers)):
+        for name, value in weights.layer(number).items():
+            if name.endswith("norm.weight") or name.endswith("bias"):
+                arrays[f"{number}.{name}"] = (np.ascontiguousarray(value, np.float32),)
+            else:
+                add(f"{number}.{name}", value, "float32" if name in exact else number_format)
+    return PackedWeights(architecture, number_format, arrays, formats)
+
+
+def decoder_module(weights: PackedWeights, sizes: Sizes, rows: int, outputs: int, name: str) -> ImportedModel:
+    """Make the module for ``rows`` rows of which ``outputs`` give logits.
+
+    ``main`` takes `INPUTS`, then keys and values of each layer (`state_names`), and returns the logits, of shape (outputs,
+    vocab), then the updated keys and values.
+    """
+    return _Maker(weights, sizes, rows, outputs, name).make()
+
+
+def state_names(architecture: Architecture) -> dict[str, int]:
+    """Return the states of `decoder_module`: by input, the position of the result that is its next value."""
+    names = [f"{kind}.{number}" for number in range(len(architecture.layers)) for kind in ("keys", "values")]
+    return {name: position + 1 for position, name in enumerate(names)}
+
+
+@dataclass
+class _Maker:
+    weights: PackedWeights
+    sizes: Sizes
+    rows: int
+    outputs: int
+    name: str
+    builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
+    documents: dict[str, str] = field(default_factory=dict)
+    parameters: dict[str, relax.Var] = field(default_factory=dict)
+
+    def make(self) -> ImportedModel:
+        a = self.weights.architecture
+        inputs = [relax.Var(n, _type((self.outputs if n == "outputs" else self.rows,), "int32")) for n in INPUTS]
+        states: dict[str, relax.Var] = {}
+        for number, layer in enumerate(a.layers):
+            capacity = self.sizes.capacity(layer)
+            shape = (self.sizes.sequences, a.key_heads)
+            states[f"keys.{number}"] = relax.Var(
+                f"keys.{number}", _type((*shape, capacity // TILE, a.width, TILE), "float32")
+            )
+            states[f"values.{number}"] = relax.Var(f"values.{number}", _type((*shape, capacity, a.width), "float32"))
+        for own, arrays in self.weights.arrays.items():
+            for part, value in enumerate(arrays):
+                key = own if part == 0 else f"{own}.{part}"
+                self.parameters[key] = relax.Var(key, _type(value.shape, str(value.dtype)))
+        arguments = [*inputs, *states.values(), *self.parameters.values()]
+        with self.builder.function("main", arguments, {"num_input": len(inputs) + len(states)}):
+            self.builder.emit_func_output(relax.Tuple(self._body(inputs, states)))
+        mod = self.builder.get().with_attr(KERNELS, self.documents)
+        values = {
+            key: value
+            for own, arrays in self.weights.arrays.items()
+            for key, value in zip(self._operands(own), arrays, strict=True)
+        }
+        return ImportedModel(mod, values, self.name, ("logits", *(f"next_{state}" for state in states)))
+
+    def _operands(self, own: str) -> list[str]:
+        return [own if part == 0 else f"{own}.{part}" for part in range(len(self.weights.arrays[own]))]
+
+    def _values(self, *names: str) -> list[relax.Var]:
+        return [self.parameters[key] for own in names for key in self._operands(own)]
+
+    def _body(self, inputs: list[relax.Var], states: dict[str, relax.Var]) -> list[relax.Expr]:
+        a = self.weights.architecture
+        tokens, positions, sequences, outputs = inputs
+        learned = [positions, *self._values("learned")] if a.rotated == 0 else []
+        x = self._call(
+            "embedding",
+            {"format": self.weights.formats["table"], "hidden": a.hidden, "vocab": a.vocab, "scale": a.embedding_scale,
+             "positions": bool(learned), "offset": a.table_offset},
+            [tokens, *self._values("table"), *learned], [(self.rows, a.hidden)],
+        )[0]  # fmt: skip
+        updated: list[relax.Expr] = []
+        for number, layer in enumerate(a.layers):
+            keys, values = states[f"keys.{number}"], states[f"values.{number}"]
+            x, *after = self._layer(number, layer, x, positions, sequences, keys, values)
+            updated += after
+        x = self._call("rows", {}, [x, outputs], [(self.outputs, a.hidden)])[0]
+        x = self._norm("norm", x)
+        table = "table" if a.tied else "head.weight"
+        return [self._linear(table, x, a.hidden, a.vocab, bias="head.bias", cap=a.logit_cap), *updated]
+
+    def _layer(
+        self, number: int, layer: Layer, x: relax.Expr, positions: relax.Expr, sequences: relax.Expr, *cache: relax.Var
+    ) -> list[relax.Expr]:
+        a, own = self.weights.architecture, f"{number}."
+        normal = self._norm(own + "attention_norm", x)
+        mixed, keys, values = self._attention(own, layer, normal, positions, sequences, *cache)
+        width = a.heads * a.width
+        if a.post_norms:
+            mixed = self._linear(own + "output", mixed, width, a.hidden)
+            after = self._norm(own + "post_attention_norm", mixed, residual=x)
+        else:
+            after = self._linear(own + "output", mixed, width, a.hidden, residual=x)
+        source = normal if a.one_norm else self._norm(own + "inner_norm", x if a.parallel else after)
+        if layer.experts:
+            return [self._experts(own, source, after), keys, values]
+        inner = self._up(own, source, a.inner)
+        if a.post_norms:
+            closed = self._linear(own + "down", inner, a.inner, a.hidden)
+            return [self._norm(own + "post_inner_norm", closed, residual=after), keys, values]
+        return [self._linear(own + "down", inner, a.inner, a.hidden, residual=after), keys, values]
+
+    def _up(self, own: str, x: relax.Expr, inner: int) -> relax.Expr:
+        a = self.weights.architecture
+        if not a.gated:
+            return self._linear(own + "up", x, a.hidden, inner, activation=a.activation)
+        opened = self._linear(own + "up", x, a.hidden, 2 * inner)
+        return self._call("gate", {"activation": a.activation, "scalar": False}, [opened], [(self.rows, inner)])[0]
+
+    def _experts(self, own: str, x: relax.Expr, residual: relax.Expr) -> relax.Expr:
+        a = self.weights.architecture
+        if a.shared_inner:
+            inner = self._up(own, x, a.shared_inner)
+            closed = self._linear(own + "down", inner, a.shared_inner, a.hidden)
+            weight = self._linear(own + "shared_gate", x, a.hidden, 1)
+            residual = self._call(
+                "gate", {"activation": "none", "scalar": True}, [closed, weight, residual], [(self.rows, a.hidden)]
+            )[0]
+        scores = self._linear(own + "router", x, a.hidden, a.experts)
+        about = {
+            "format": self.weights.formats[own + "experts_up.weight"], "hidden": a.hidden, "inner": a.expert_inner,
+            "experts": a.experts, "chosen": a.chosen, "normalize": a.normalize_experts, "activation": a.activation,
+        }  # fmt: skip
+        weights = self._values(own + "experts_up.weight", own + "experts_down.weight")
+        flops = 6 * self.rows * a.chosen * a.hidden * a.expert_inner
+        return self._call("experts", about, [x, scores, *weights, residual], [(self.rows, a.hidden)], flops)[0]
+
+    def _attention(
+        self,
+        own: str,
+        layer: Layer,
+        x: relax.Expr,
+        positions: relax.Expr,
+        sequences: relax.Expr,
+        keys: relax.Var,
+        values: relax.Var,
+    ) -> Sequence[relax.Expr]:
+        a = self.weights.architecture
+        together = self._linear(own + "qkv", x, a.hidden, (a.heads + 2 * a.key_heads) * a.width)
+        heads = {
+            "heads": a.heads, "key_heads": a.key_heads, "width": a.width, "capacity": self.sizes.capacity(layer),
+            "window": self.sizes.window(layer),
+        }  # fmt: skip
+        more = self._values(f"angles.{layer.theta:g}") if a.rotated else []
+        if a.head_norms:
+            more += self._values(own + "query_norm.weight", own + "key_norm.weight")
+        inputs = [together, positions, sequences, *more, keys, values]
+        shapes = [(self.rows, a.heads * a.width), _shape(keys), _shape(values)]
+        queries, keys, values = self._call(
+            "store", {**heads, "rotated": a.rotated, "norms": a.head_norms, "epsilon": a.epsilon}, inputs, shapes,
+            in_place={1: len(inputs) - 2, 2: len(inputs) - 1},
+        )  # fmt: skip
+        about = {**heads, "scale": a.scale, "cap": a.attention_cap}
+        flops = 4 * self.rows * a.heads * a.width * heads["capacity"]
+        mixed = self._call(
+            "attention", about, [queries, keys, values, positions, sequences], [(self.rows, a.heads * a.width)], flops
+        )[0]
+        return mixed, keys, values
+
+    def _norm(self, own: str, x: relax.Expr, residual: relax.Expr | None = None) -> relax.Expr:
+        a = self.weights.architecture
+        bias = f"{own}.bias" in self.weights
+        operands = self._values(f"{own}.weight", *([f"{own}.bias"] if bias else []))
+        about = {"norm": a.norm, "epsilon": a.epsilon, "bias": bias, "residual": residual is not None}
+        return self._call("norm", about, [x, *operands, *([] if residual is None else [residual])], [_shape(x)])[0]
+
+    def _linear(
+        self,
+        own: str,
+        x: relax.Expr,
+        terms: int,
+        columns: int,
+        *,
+        bias: str = "",
+        residual: relax.Expr | None = None,
+        activation: str = "none",
+        cap: float = 0.0,
+    ) -> relax.Expr:
+        weight = own if own in self.weights else f"{own}.weight"
+        bias = bias or f"{own}.bias"
+        known = bias in self.weights
+        operands = self._values(weight, *([bias] if known else []))
+        about = {
+            "format": self.weights.formats[weight], "terms": terms, "columns": columns, "bias": known,
+            "residual": residual is not None, "activation": activation, "cap": cap,
+        }  # fmt: skip
+        rows = _shape(x)[0]
+        inputs = [x, *operands, *([] if residual is None else [residual])]
+        return self._call("linear", about, inputs, [(rows, columns)], 2 * rows * terms * columns)[0]
+
+    def _call(
+        self,
+        kind: str,
+        about: Mapping[str, Any],
+        inputs: list[relax.Expr],
+        shapes: list[tuple[int, ...]],
+        flops: int = 0,
+        in_place: Mapping[int, int] | None = None,
+    ) -> list[relax.Expr]:
+        """Call a kernel; its results have the given shapes, in float32."""
+        name = f"{LIBRARY}.{kind}_{len(self.documents)}"
+        document: dict[str, Any] = {"library": LIBRARY, "flops": flops, "kernel": {"kind": kind, **about}}
+        if in_place:
+            document["in_place"] = in_place
+        self.documents[name] = json.dumps(document)
+        types = [_type(shape, "float32") for shape in shapes]
+        call = relax.call_dps_packed(name, relax.Tuple(inputs), out_ty=types if len(types) > 1 else types[0])
+        result = self.builder.emit(call)
+        if len(types) == 1:
+            return [result]
+        return [self.builder.emit(relax.TupleGetItem(result, k)) for k in range(len(types))]
+
+
+def _type(shape: Sequence[int], dtype: str) -> relax.TensorType:
+    return relax.TensorType(tuple(shape), dtype)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in value.ty.shape)

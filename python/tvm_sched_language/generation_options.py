@@ -1,0 +1,44 @@
+"""`GenerationOptions`: how a language model is compiled to generate text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_sched.errors import InputError
+
+FORMATS = ("float32", "bfloat16", "int8", "int4", "int4-zeros")
+"""Formats of the weights of products: integers have a scale for each group of 32 terms."""
+LONGEST = 2048
+"""Default of `GenerationOptions.context`, if the model has more positions."""
+PIECES = (16, 128)
+"""Default of `GenerationOptions.pieces`."""
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """How a language model is compiled.
+
+    Raises
+    ------
+    InputError
+        A value that is not allowed.
+    """
+
+    context: int | None = None
+    """Most tokens of a sequence, prompt and text together. Default: the model's positions, at most `LONGEST`."""
+    sequences: int = 1
+    """Sequences that are generated at once."""
+    pieces: tuple[int, ...] = PIECES
+    """Lengths of the plans for prompts. A prompt is read in pieces of these lengths."""
+    weights: str = "float32"
+    """Format of the weights of products, one of `FORMATS`."""
+
+    def __post_init__(self) -> None:
+        if self.context is not None and self.context < 2:
+            raise InputError(f"context is {self.context}; 2 or more tokens are allowed")
+        if not 1 <= self.sequences <= 256:
+            raise InputError(f"sequences is {self.sequences}; 1 to 256 are allowed")
+        if not self.pieces or any(piece < 2 for piece in self.pieces):
+            raise InputError(f"pieces is {self.pieces}; one or more lengths of 2 or more tokens are allowed")
+        if self.weights not in FORMATS:
+            raise InputError(f"weights is {self.weights!r}; allowed are {', '.join(FORMATS)}")

@@ -1,0 +1,151 @@
+"""`compile_language_model`: a Hugging Face folder becomes an artifact with plans for prompts and for decode steps."""
+
+from __future__ import annotations
+
+import base64
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tvm_frontends import ImportedModel
+from tvm_sched.errors import InputError
+from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched.relax.api import CompiledModel
+from tvm_sched.relax.api import compile as compile_model
+
+from .architecture import Architecture, read_architecture
+from .checkpoint import Checkpoint, Weights
+from .decoder import PackedWeights, Sizes, decoder_module, pack_weights, state_names
+from .generation_options import LONGEST, GenerationOptions
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A language model that was read: a source of `tvm_sched.relax.compile` with a set of shapes for each plan."""
+
+    name: str
+    folder: Path
+    architecture: Architecture
+    sizes: Sizes
+    packed: PackedWeights
+    about: dict[str, Any]
+    """What the artifact's metadata tells `tvm_sched_language` (``docs/formats/language_model.md``)."""
+
+    def combinations(self, shapes: Any = None, constants: Any = None) -> list[tuple[dict[str, tuple[int, ...]], None]]:
+        """Return rows and outputs of each plan, as shapes."""
+        steps = [(count, count) for count in _powers(self.sizes.sequences)]
+        pieces = [(piece, 1) for piece in sorted(self.sizes.pieces)]
+        return [({"tokens": (rows,), "outputs": (outputs,)}, None) for rows, outputs in steps + pieces]
+
+    def import_with(self, shapes: dict[str, tuple[int, ...]], constants: None = None) -> ImportedModel:
+        """Make the module of one plan."""
+        return decoder_module(self.packed, self.sizes, shapes["tokens"][0], shapes["outputs"][0], self.name)
+
+
+def open_language_model(folder: str | os.PathLike[str], options: GenerationOptions | None = None) -> LanguageModel:
+    """Read configuration, weights, tokenizer and chat template of a folder.
+
+    Raises
+    ------
+    InputError
+        The folder is not of a language model that is known here, or lacks weights.
+    """
+    path, chosen = Path(folder), options or GenerationOptions()
+    if not path.is_dir():
+        raise InputError(f"{path}: --generate takes a folder of Hugging Face with config.json and weights")
+    architecture = read_architecture(path)
+    context = chosen.context or min(architecture.positions, LONGEST)
+    if context > architecture.positions and architecture.rotated == 0:
+        raise InputError(f"{path}: context is {context}, and the model has {architecture.positions} positions")
+    pieces = tuple(sorted({min(piece, context) for piece in chosen.pieces}))
+    sizes = Sizes(context, chosen.sequences, pieces)
+    packed = pack_weights(architecture, Weights(architecture, Checkpoint(path)), chosen.weights, sizes)
+    about = {
+        "version": 1,
+        "family": architecture.family,
+        "vocab": architecture.vocab,
+        "context": context,
+        "sequences": chosen.sequences,
+        "pieces": list(pieces),
+        "weights": chosen.weights,
+        **_text_parts(path),
+    }
+    return LanguageModel(path.resolve().name, path, architecture, sizes, packed, about)
+
+
+def compile_language_model(
+    folder: str | os.PathLike[str] | LanguageModel,
+    topology: Any,
+    options: GenerationOptions | None = None,
+    **settings: Any,
+) -> CompiledModel:
+    """Compile a folder; ``settings`` are those of `tvm_sched.relax.compile`.
+
+    `CompiledModel.export` writes the artifact, which `tvm_sched_language.Generator` loads.
+    """
+    if settings.get("backend", getattr(topology, "backend", None)) == "cuda":
+        raise InputError(
+            "the kernels of language models that generate text run on CPUs: compile for a topology such as cpu1, without "
+            "the backend 'cuda'"
+        )
+    model = folder if isinstance(folder, LanguageModel) else open_language_model(folder, options)
+    return compile_model(model, topology, states=state_names(model.architecture), **settings)
+
+
+def _powers(most: int) -> list[int]:
+    """1, 2, 4, ... and the number itself."""
+    found = [1]
+    while found[-1] * 2 < most:
+        found.append(found[-1] * 2)
+    return found if most == 1 else [*found, most]
+
+
+def _text_parts(folder: Path) -> dict[str, Any]:
+    """Tokenizer, chat template, stop tokens and defaults of sampling, as far as the folder has them."""
+    config, generation = _json(folder / "config.json"), _json(folder / "generation_config.json")
+    tokens = _json(folder / "tokenizer_config.json")
+    stop = generation.get("eos_token_id", config.get("eos_token_id"))
+    found: dict[str, Any] = {
+        "stop": [stop] if isinstance(stop, int) else list(stop or []),
+        "begin": generation.get("bos_token_id", config.get("bos_token_id")),
+    }
+    if generation.get("do_sample"):
+        kinds = {"temperature": float, "top_p": float, "top_k": int}
+        found["defaults"] = {
+            key: kind(generation[key]) for key, kind in kinds.items() if generation.get(key) is not None
+        }
+    else:
+        found["defaults"] = {}
+    tokenizer = folder / "tokenizer.json"
+    if tokenizer.is_file():
+        found["tokenizer"] = base64.b64encode(zlib.compress(read_bytes(str(tokenizer)), 9)).decode()
+    template = _template(folder, tokens)
+    if template:
+        found["chat_template"] = template
+        special = {key: tokens.get(key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+        found["special"] = {k: v["content"] if isinstance(v, dict) else v for k, v in special.items() if v}
+    return found
+
+
+def _template(folder: Path, tokens: dict[str, Any]) -> str | None:
+    beside = folder / "chat_template.jinja"
+    if beside.is_file():
+        return beside.read_text("utf-8")
+    given = tokens.get("chat_template")
+    if isinstance(given, list):  # several, by name
+        named = {entry.get("name"): entry.get("template") for entry in given}
+        given = named.get("default") or next(iter(named.values()), None)
+    return given if isinstance(given, str) else None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return msgspec.json.decode(read_bytes(str(path)), type=dict[str, Any])
+    except UNREADABLE as error:
+        raise InputError(f"{path}: not a JSON document that can be read ({why_unreadable(error)})") from None

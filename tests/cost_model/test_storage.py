@@ -1,0 +1,75 @@
+"""Measured reads of a disk, and the storage that they make; times are made up, reads are real."""
+
+import os
+
+import pytest
+
+from tvm_sched.cost_model import storage
+from tvm_sched.cost_model.detect import describe
+from tvm_sched.cost_model.recording import Gpu, Recording
+from tvm_sched.cost_model.storage import DEPTHS, MeasuredDepth, MeasuredStorage, measure_storage
+from tvm_sched.errors import InputError
+from tvm_sched.problem import Storage
+
+MEASURED = MeasuredStorage(
+    (MeasuredDepth(1, 1e9, 1e4), MeasuredDepth(2, 1.94e9, 2e4), MeasuredDepth(4, 2e9, 4e4)), size=1 << 26
+)
+
+
+def recording(**fields):
+    return Recording("processor", (2,), 1 << 34, source="made up", **fields)
+
+
+def test_the_smallest_depth_with_nearly_the_best_bandwidth():
+    assert MEASURED.to_storage() == Storage("disk", 1.94e9, 48e-6, 2)  # 1 / 2e4 less 4096 bytes at 1.94 GB/s
+
+
+def test_a_detected_machine_has_storage():
+    machine, comments = describe(recording(storage=MEASURED), "cold")
+    assert machine.storage == Storage("disk", 1.94e9, 48e-6, 2)
+    assert comments == {
+        "disk": "measured past the page cache: 1 GB/s at depth 1, 1.94 GB/s at depth 2, 2 GB/s at depth 4"
+    }
+    assert not describe(recording())[0].storage
+    gpu = Gpu("Tesla V100", "0000:17:00.0", ("0000:00:00.0",), 1 << 34, 3, 16)
+    with pytest.raises(InputError, match="leave --storage out"):
+        describe(recording(storage=MEASURED, gpus=(gpu,)))
+
+
+def test_every_byte_of_a_file_is_read_once_at_each_depth(tmp_path, monkeypatch):
+    file = tmp_path / "data"
+    file.write_bytes(bytes(17 << 20))
+    reads = []
+
+    def preadv(opened, buffers, offset):
+        reads.append((offset, len(buffers[0])))
+        return len(buffers[0])
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(os, "O_DIRECT", 0)  # which not every file system has
+    measured = measure_storage(file)
+    assert [each.depth for each in measured.depths] == list(DEPTHS)
+    assert measured.size == 17 << 20
+    large = sorted(offset for offset, size in reads if size == 1 << 20)
+    assert large == sorted([n << 20 for n in range(17)] * len(DEPTHS) * 3)
+    small = [offset for offset, size in reads if size == 4096]
+    assert len(set(small)) == 64
+    assert max(small) <= (17 << 20) - 4096
+
+
+def test_a_folder_gets_a_file_and_keeps_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "_MOST", 16 << 20)
+    monkeypatch.setattr(os, "O_DIRECT", 0)
+    assert measure_storage(tmp_path).size == 16 << 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_measured(tmp_path):
+    small = tmp_path / "small"
+    small.write_bytes(b"1")
+    with pytest.raises(
+        InputError, match=r"small: has 1 bytes; a file of at least 16777216 bytes|small: cannot be read past"
+    ):
+        measure_storage(small)
+    with pytest.raises(InputError, match="cannot be read past the page cache"):
+        measure_storage(tmp_path / "none")

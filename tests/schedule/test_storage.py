@@ -1,0 +1,199 @@
+"""Machines with storage: parameters lie in a file when a run begins, and one read at a time brings them."""
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+from checker.cases import certified, files_of
+from schedulers.exhaustive import TooLarge, least_latency
+from tvm_sched import schedulers
+from tvm_sched.bounds import lower_bound
+from tvm_sched.bounds.schedule_evidence import evidence
+from tvm_sched.cost_model import roofline
+from tvm_sched.errors import InfeasibleError, InputError, ProblemError, ScheduleError, TopologyError
+from tvm_sched.pipeline import plan_pipeline
+from tvm_sched.problem import (
+    FORBIDDEN,
+    Bus,
+    Costs,
+    Device,
+    Operator,
+    OpGraph,
+    Problem,
+    Scenario,
+    Storage,
+    Tensor,
+    Topology,
+    parse_topology,
+)
+from tvm_sched.problem.topology_file import format_topology
+from tvm_sched.schedule import Placement, Schedule, Transfer, simulate, verify
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_check.document import Refused
+
+DISK = Storage("disk", bandwidth=1e9, latency=50e-9, queue_depth=4)  # a byte a nanosecond
+
+
+def machine(count=1, storage=DISK):
+    devices = tuple(Device(f"cpu{d}", 10**6, 1e12, {"float32": 1e12}, kind="cpu") for d in range(count))
+    return Topology("cold", devices, storage=storage)
+
+
+def pair(storage=DISK, direct_ns=None):
+    """Two operators of 10 ns after each other; they read 100 and 200 bytes of parameters, the first also an input."""
+    graph = OpGraph(
+        "pair",
+        (Operator("first", "", ("x", "v"), ("a",)), Operator("second", "", ("a", "w"), ("y",))),
+        (
+            Tensor("x", 1000, "input"), Tensor("v", 100, "parameter"), Tensor("w", 200, "parameter"),
+            Tensor("a", 1), Tensor("y", 1),
+        ),
+        ("y",),
+    )  # fmt: skip
+    return Problem(graph, machine(storage=storage), Costs(np.full((2, 1), 10), direct_ns))
+
+
+def schedule_of(problem, transfers, direct=()):
+    placements = tuple(Placement(name, "cpu0", direct_host_access=name in direct) for name in ("first", "second"))
+    return Schedule(problem.digest, placements, transfers)
+
+
+def load(tensor):
+    return Transfer("load", "cpu0", tensor)
+
+
+def test_reads_follow_each_other_and_kernels_wait_for_theirs():
+    problem = pair()
+    timeline = simulate(problem, schedule_of(problem, (load("v"), load("w"))))
+    assert [(e.kind, e.name, e.start_ns, e.end_ns) for e in timeline.events] == [
+        ("kernel", "first", 150, 160),  # 50 + 100 bytes; the input is in memory
+        ("kernel", "second", 400, 410),  # 50 + 200 bytes more
+        ("load", "v", 0, 150),
+        ("load", "w", 150, 400),
+    ]
+    assert lower_bound(problem).ns == 410
+    assert timeline.events[2].lanes == ("storage disk",)
+
+
+def test_a_kernel_that_reads_mapped_pages_occupies_the_disk():
+    direct = np.array([[10 + 150], [10 + 250]])
+    problem = pair(direct_ns=direct)
+    moved = (load("v"), Transfer("host_read", "cpu0", operator="second"))
+    timeline = simulate(problem, schedule_of(problem, moved, direct=("second",)))
+    assert timeline.latency_ns == 160 + 260
+    assert (timeline.events[3].start_ns, timeline.events[3].end_ns) == (160, 410)
+
+
+def test_what_is_in_the_page_cache_is_resident():
+    problem = pair()
+    schedule = schedule_of(problem, (load("v"), load("w")))
+    assert simulate(problem, schedule, resident=("v",)).latency_ns == 250 + 10
+    assert lower_bound(Scenario(problem, frozenset("v"))).ns == 260
+    assert simulate(problem, schedule, resident=1.0).latency_ns == 20
+
+
+def test_without_storage_nothing_changes():
+    problem = pair(storage=msgspec.UNSET)
+    assert simulate(problem, schedule_of(problem, ())).latency_ns == 20
+    assert "storage" not in json.loads(problem.to_json())["topology"]
+    with pytest.raises(ScheduleError, match="tensor-missing"):
+        simulate(pair(), schedule_of(pair(), ()))
+
+
+def test_inputs_are_not_read_from_the_disk():
+    problem = pair()
+    with pytest.raises(ScheduleError, match=r"'load-shared': tensor 'x' is loaded into 'cpu0', which has it"):
+        verify(problem, schedule_of(problem, (load("x"), load("v"), load("w"))))
+
+
+def test_a_problem_file_keeps_storage():
+    problem = pair()
+    again = Problem.of_fields(
+        {k: v for k, v in json.loads(problem.to_json()).items() if k not in ("format", "version")}, "p"
+    )
+    assert again.topology.storage == DISK
+    assert again.digest == problem.digest
+    assert again.graph.index.inputs == problem.graph.index.inputs == [(1,), (3, 2)]
+
+
+def test_the_roofline_adds_the_read_to_a_kernel_on_mapped_pages():
+    problem = pair()
+    costs = roofline(problem.graph, problem.topology)
+    assert (costs.direct_ns - costs.operator_ns).tolist() == [[150], [250]]
+    alone = msgspec.structs.replace(
+        problem.graph, operators=problem.graph.operators[:1], tensors=problem.graph.tensors[:4], outputs=("a",)
+    )
+    inputs_only = msgspec.structs.replace(alone, operators=(Operator("first", "", ("x",), ("a",)),))
+    assert roofline(inputs_only, problem.topology).direct_ns.tolist() == [[FORBIDDEN]]
+
+
+def test_no_schedule_is_below_the_bound():
+    tried = 0
+    for seed in range(8):
+        problem = random_problem(seed, 1 + seed % 3, 1 + seed % 2, style="storage", memory="generous")
+        try:
+            assert lower_bound(problem).ns <= least_latency(problem)
+            tried += 1
+        except TooLarge:
+            continue
+    assert tried >= 4
+
+
+@pytest.mark.parametrize("name", schedulers.names())
+def test_every_scheduler_reads_from_storage(name):
+    options = {"work": 0.02} if name == "anytime" else None
+    for seed in (1, 2):
+        problem = random_problem(seed, 6, 1 + seed % 2, style="storage", memory="generous")
+        try:
+            schedule = schedulers.solve(problem, method=name, options=options)
+        except InfeasibleError:
+            continue  # not on one device, for a method that uses one
+        verify(problem, schedule)
+        assert schedule.certificate.lower_bound_ns <= simulate(problem, schedule).latency_ns
+
+
+def test_the_checker_follows_the_bound_over_the_disk(tmp_path):
+    problem = pair()
+    schedule = certified(problem, schedule_of(problem, (load("v"), load("w"))))
+    over_disk = [lemma for lemma in evidence(problem).lemmas if lemma["rule"] == "bus"]
+    assert [list(lemma["multipliers"]) for lemma in over_disk] == [["disk"]]
+    files = files_of(problem, schedule)
+    verdict = files.check(tmp_path)
+    assert (verdict.latency_ns, verdict.proved_ns) == (410, 410)
+    files.schedule["transfers"].insert(0, {"kind": "load", "tensor": "x", "device": "cpu0"})
+    with pytest.raises(Refused, match="rule 3"):
+        files.check(tmp_path)
+
+
+def test_topology_files():
+    topology = machine()
+    text = format_topology(topology, {"disk": "measured yesterday"})
+    assert 'storage = { name = "disk", bandwidth = "1 GB/s", latency = "50 ns", queue_depth = 4 }' in text
+    assert text.startswith("# disk: measured yesterday\n")
+    assert parse_topology(text) == topology
+    as_table = (
+        text.replace(text[text.index("storage = ") :].split("\n")[0], "")
+        + '\n[storage]\nname = "disk"\nbandwidth = "2 GB/s"\n'
+    )
+    assert parse_topology(as_table).storage == Storage("disk", 2e9)
+    with pytest.raises(TopologyError, match=r"storage 'disk': bandwidth is 0"):
+        Storage("disk", 0.0)
+    gpu = Device("gpu0", 10**6, 1e12, {"float32": 1e12}, bus="pcie")
+    with pytest.raises(
+        TopologyError, match="device 'gpu0' is on bus 'pcie'; storage is allowed where all devices share"
+    ):
+        Topology("t", (gpu,), (Bus("pcie", 1e9),), storage=DISK)
+
+
+def test_what_storage_does_not_go_with():
+    with pytest.raises(InputError, match=r"storage.*leave it out of the topology"):
+        plan_pipeline(pair())
+    many = random_problem(0, 4, 1, style="shared", memory="generous")
+    from tvm_sched_bench.testing.variant_problems import random_variants
+
+    variants = random_variants(many, 0, 2)
+    cold = msgspec.structs.replace(variants.topology, storage=DISK)
+    with pytest.raises(ProblemError, match="has variants, and topology 'random' has storage"):
+        Problem(variants.graph, cold, variants.costs, variants.variants)
