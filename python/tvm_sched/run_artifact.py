@@ -138,7 +138,9 @@ def _run_module(options: argparse.Namespace, given: dict[str, Array]) -> tuple[d
     values = choose_inputs(module.plans(), given, options.seed)
     measured = asdict(module.benchmark(*values, warmup=options.warm_up, repeat=options.repeat))
     repeat, names = measured.pop("repeat"), [output["name"] for output in module.outputs()]
-    return {"repeat": repeat, "latency_seconds": measured, "output_names": names}, module.run(*values)
+    outputs = module.run(*values)
+    result = {"repeat": repeat, "latency_seconds": measured, "output_names": names, "stages": module.stages()}
+    return result, outputs
 
 
 def _run_pipeline(options: argparse.Namespace, given: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:
