@@ -19,7 +19,7 @@ from .problem_sources import SourceOptions, decoder_config, is_problem, load_pro
 from .progress import Progress
 from .schedule import Schedule, Timeline, resolved
 from .schedule.simulator import simulate
-from .schedulers import solve
+from .schedulers.solver import solve_or_error
 
 KEYS = ("topology", "gpus", "link", "bandwidth", "batch")
 """Properties that may vary, in the order of their application."""
@@ -287,7 +287,7 @@ def run(
     """
     points = grid.points()
     solved: dict[int, Solved] = {}
-    waiting: dict[Future[Schedule | str], int] = {}
+    waiting: dict[Future[Schedule | TvmSchedError], int] = {}
     problems: dict[int, Problem] = {}
 
     def take(seconds: float) -> None:
@@ -307,7 +307,7 @@ def run(
                 solved[n] = Solved(_row(grid, point, grid.machine(point), error=str(error)))
                 continue
             requests = grid.options.requests(problems[n])
-            waiting[executor.submit(_solve, problems[n], Workload(requests), scheduler, dict(options))] = n
+            waiting[executor.submit(solve_or_error, problems[n], Workload(requests), scheduler, dict(options))] = n
             take(0)
             while len(waiting) >= MOST_WAITING:
                 take(_POLL)
@@ -320,16 +320,6 @@ def run(
     return _with_smaller_machines([solved[n] for n in sorted(solved)]), len(solved) == len(points)
 
 
-def _solve(problem: Problem, workload: Workload, scheduler: str, options: dict[str, Any]) -> Schedule | str:
-    """Return the schedule, or why there is none."""
-    try:
-        return solve(problem, workload, scheduler, options)
-    except InputError:
-        raise
-    except TvmSchedError as error:
-        return str(error)
-
-
 def _text(point: Point) -> str:
     return ", ".join(f"{key} {shown(key, value)}" for key, value in point.items()) or "the machine"
 
@@ -339,9 +329,9 @@ def shown(key: str, value: Value) -> str:
     return f"{value:g}x" if key == "bandwidth" else str(value)
 
 
-def _solved(grid: Grid, point: Point, problem: Problem, answer: Schedule | str) -> Solved:
-    if isinstance(answer, str):
-        return Solved(_row(grid, point, problem.topology, error=answer))
+def _solved(grid: Grid, point: Point, problem: Problem, answer: Schedule | TvmSchedError) -> Solved:
+    if isinstance(answer, TvmSchedError):
+        return Solved(_row(grid, point, problem.topology, error=str(answer)))
     plain, inner = resolved(problem, answer)
     certificate = answer.certificate
     resident = certificate.requests[0].resident if certificate and certificate.requests else ()

@@ -179,11 +179,11 @@ class Derivation:
         With ``steps`` or ``devices``: Theorem 1 of ``docs/proofs/path_and_bus.md``.
         """
         p, (after, _), weights = self.problem, self.reach(last, False), lemma["multipliers"]
-        names = [p.storage["name"]] if p.storage else sorted({p.devices[d]["bus"] for d in self.on_bus})
+        names = sorted({p.bus[d] for d in self.on_bus})
         if self.bypass or sorted(weights) != names or (last is not None and {"steps", "devices"} & {*lemma}):
             raise Refused("rule 'bus': not one multiplier for each bus, or host tensors can avoid the buses")
         of = {name: count(weights[name]) for name in names}
-        bus = [of.get(p.storage["name"] if p.storage else d.get("bus"), 0) for d in p.devices]
+        bus = [of.get(name, 0) for name in p.bus]
         follows, reader = dict[int, int](), dict[int, int]()
         busy = [count(weight) for weight in lemma.get("devices", [0] * len(bus))]
         for o in after:

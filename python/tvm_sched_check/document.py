@@ -72,7 +72,8 @@ class Problem:
         self.device_names, self.d = _numbered(self.devices)
         self.memory = [count(d["memory"]) for d in self.devices]
         self.storage = document["topology"].get("storage")  # of parameters; graph inputs are in place then
-        self.shares = [not (d.get("bus") or self.storage) for d in self.devices]
+        self.bus = [self.storage["name"] if self.storage else d.get("bus") for d in self.devices]
+        self.shares = [not bus for bus in self.bus]
         self.size = [count(t["size"]) for t in tensors]
         self.kind = [t.get("kind", "activation") for t in tensors]
         in_place = {t["name"] for t in tensors if self.storage and t.get("kind") == "input"}

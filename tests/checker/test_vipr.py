@@ -21,6 +21,7 @@ from tvm_sched_check.document import HOST, Problem
 from tvm_sched_check.replay import Replay
 from tvm_sched_check.vipr.schedule_program import ScheduleProgram
 
+STYLES = ("bus", "shared", "mixed", "storage")
 VIPRCHK = os.environ.get("VIPRCHK") or shutil.which("viprchk")
 CASES = {
     "path": (fan(10), 300),  # the evidence proves 310 by trying placements, which has no translation
@@ -120,11 +121,7 @@ def made_up(random, checked):
     """A lemma of the whole run by any rule that has a translation."""
     names = checked.operator_names
     chosen = [name for name in names if random.random() < 0.7] or names
-    buses = {
-        checked.devices[d]["bus"]: random.randrange(1, 5)
-        for d in range(len(checked.devices))
-        if (HOST, d) in checked.routes
-    }
+    buses = {checked.bus[d]: random.randrange(1, 5) for d in range(len(checked.devices)) if (HOST, d) in checked.routes}
     rule = random.choice(["path", "work", "turns", *(["bus"] * bool(buses))])
     weights = buses if rule == "bus" else [random.choice([1, 1, 2, 5]) for _ in checked.devices]
     by = random.choice(["start", "end"])
@@ -135,7 +132,9 @@ def made_up(random, checked):
 
 
 @settings(max_examples=40, deadline=None)
-@given(problem=problems(max_operators=8, max_devices=3, min_operators=1, memory=("generous",)), seed=SEEDS)
+@given(
+    problem=problems(max_operators=8, max_devices=3, min_operators=1, memory=("generous",), styles=STYLES), seed=SEEDS
+)
 def test_constraints_and_what_is_derived_hold_in_every_schedule(problem, seed):
     random, checked = Random(seed), Problem(json.loads(problem.to_json()))
     document = json.loads(random_schedule(problem, seed).to_json())

@@ -64,10 +64,13 @@ def solve_many(calls: Sequence[SolveCall]) -> list[Schedule | TvmSchedError]:
     InputError
         A call is wrong; the others are cancelled.
     """
-    return distribute(_solve, calls)
+    return distribute(solve_or_error, calls)
 
 
-def _solve(problem: Problem, workload: Workload, method: str, options: Mapping[str, Any]) -> Schedule | TvmSchedError:
+def solve_or_error(
+    problem: Problem, workload: Workload, method: str, options: Mapping[str, Any]
+) -> Schedule | TvmSchedError:
+    """Return the schedule of `solve`, or its error unless the input is wrong."""
     try:
         return solve(problem, workload, method, options)
     except InputError:

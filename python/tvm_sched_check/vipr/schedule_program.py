@@ -273,7 +273,7 @@ class ScheduleProgram:
         tails = Paths(self, last, forward=False)
         terms: Counter[int] = Counter()
         follows = self._follows(tails, lemma)
-        weight_of = [lemma["multipliers"].get(device.get("bus"), 0) for device in p.devices]
+        weight_of = [lemma["multipliers"].get(bus, 0) for bus in p.bus]
         if follows:
             terms.update(self._traffic(name, follows, tails, lemma["multipliers"], weight_of))
         left = Counter[int]()
@@ -337,7 +337,7 @@ class ScheduleProgram:
                 linked[o, t] = rule(f"{name}_needs_{o}_{t}", {loaded[t, d]: 1 for d in self.on_bus} | minus)
         busy = dict[str, int]()
         for bus in shares:
-            on = [d for d in self.on_bus if p.devices[d]["bus"] == bus]
+            on = [d for d in self.on_bus if p.bus[d] == bus]
             load = {loaded[t, d]: -p.routes[HOST, d].ns(p.size[t]) for t in read for d in on}
             direct = {
                 y: -p.host_read(o, d)

@@ -33,6 +33,10 @@ Method = Annotated[
         "--allocator", "-a", metavar="NAME", help="anytime, rampa, ncar, pipeedge, first-fit, best-fit or fgd."
     ),
 ]
+Quota = Annotated[
+    list[str] | None,
+    typer.Option("--quota", metavar="CLASS=PART", help="Most GPUs of a category or service. May be repeated."),
+]
 AllocationFile = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE.json", help="Write the allocation."),

@@ -14,7 +14,7 @@ from tvm_sched.cli.output import INTERRUPTED, Output
 from tvm_sched.cli.registration import command
 from tvm_sched.errors import InputError
 
-from .cluster_options import ClusterOptions, Method, cluster
+from .cluster_options import ClusterOptions, Method, Quota, cluster
 from .replaying import admission_rules
 
 if TYPE_CHECKING:
@@ -41,10 +41,7 @@ class ControlRules:
     preempt: Annotated[
         bool, typer.Option("--preempt", help="End services of lower priority if another finds no place.")
     ] = False
-    quota: Annotated[
-        list[str] | None,
-        typer.Option("--quota", metavar="CLASS=PART", help="Most GPUs of a category or service. May be repeated."),
-    ] = None
+    quota: Quota = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tvm_sched.cli.registration import command
 from tvm_sched.errors import InputError
 from tvm_sched.files import encode_document, write_atomically
 
-from .cluster_options import ClusterOptions, ReportFile, cluster
+from .cluster_options import ClusterOptions, Quota, ReportFile, cluster
 
 if TYPE_CHECKING:
     from .. import ServiceRequest
@@ -117,10 +117,7 @@ class OperationOptions:
     windows: Annotated[
         int, typer.Option("--windows", metavar="N", help="Parts of the time with figures of their own.")
     ] = 20
-    quota: Annotated[
-        list[str] | None,
-        typer.Option("--quota", metavar="CLASS=PART", help="Most GPUs of a category or service. May be repeated."),
-    ] = None
+    quota: Quota = None
     slack: Annotated[
         float | None,
         typer.Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,6 +33,11 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
         """Return the mean, and the deviation if there is one."""
         mean = f"{self.mean * scale:.{digits}f}"
         return mean + (f" ± {self.deviation * scale:.{digits}f}" if self.least < self.most else "")
+
+
+def spreads(runs: Sequence[Any], *names: str) -> dict[str, Spread]:
+    """Return the spread of each attribute of runs."""
+    return {name: Spread.of([getattr(run, name) for run in runs]) for name in names}
 
 
 class PolicyRuns(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,15 +71,11 @@ class PolicyRuns(msgspec.Struct, frozen=True, kw_only=True):
         parts = [run.running_to_bound for run in runs if run.running_to_bound is not None]
         return cls(
             policy=policy,
-            acceptance=Spread.of([run.acceptance for run in runs]),
             bound=Spread.of(bounds) if len(bounds) == len(runs) else None,
             running_to_bound=Spread.of(parts) if len(parts) == len(runs) else None,
-            used=Spread.of([run.used for run in runs]),
-            fragmentation=Spread.of([run.fragmentation for run in runs]),
-            unavailable=Spread.of([run.unavailable for run in runs]),
-            moves=Spread.of([run.moves for run in runs]),
             decision_ms=Spread.of([run.decision_ms["mean"] for run in runs]),
             runs=list(runs),
+            **spreads(runs, "acceptance", "used", "fragmentation", "unavailable", "moves"),
         )
 
 
@@ -165,11 +167,9 @@ class PodPolicyRuns(msgspec.Struct, frozen=True, kw_only=True):
         bounds = [run.bound for run in runs if run.bound is not None]
         return cls(
             policy=policy,
-            allocated_at_100=Spread.of([run.allocated_at_100 for run in runs]),
-            allocated=Spread.of([run.allocated for run in runs]),
             bound=Spread.of(bounds) if len(bounds) == len(runs) else None,
-            decision_ms=Spread.of([run.decision_ms for run in runs]),
             runs=list(runs),
+            **spreads(runs, "allocated_at_100", "allocated", "decision_ms"),
         )
 
 

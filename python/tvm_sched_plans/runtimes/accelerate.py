@@ -29,7 +29,6 @@ class Accelerate(Runtime):
         "reads of weights from host memory by a kernel: an offloaded module is copied to its GPU first, and waited for",
         "streams: modules run one after another, copies between GPUs as well",
     )
-    takes = ("language",)
     overhead = int(0.9 * GB)
     overhead_is = "CUDA context and cuBLAS workspaces (0.6 GB), gaps of PyTorch's allocator (0.3 GB)"
     file = "device_map.json"

@@ -102,7 +102,7 @@ class Runtime(ABC):
     """The versions that its plans were tried with, and how."""
     cannot: ClassVar[tuple[str, ...]]
     """Properties of a schedule that its plans cannot express."""
-    takes: ClassVar[tuple[str, ...]]
+    takes: ClassVar[tuple[str, ...]] = ("language",)
     """Kinds of models that it runs: some of ``language``, ``onnx`` and ``torch``."""
     overhead: ClassVar[int]
     """Bytes of each GPU that are not for weights, cache and activations."""

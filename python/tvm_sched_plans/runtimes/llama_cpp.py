@@ -29,7 +29,6 @@ class LlamaCpp(Runtime):
         "reads from host memory by a GPU: what is not on a GPU is computed by the CPU (but for large batches)",
         "streams: layers run one after another",
     )
-    takes = ("language",)
     overhead = int(0.7 * GB)
     overhead_is = "CUDA context and cuBLAS (0.5 GB), gaps between buffers (0.2 GB)"
     file = "llama.sh"

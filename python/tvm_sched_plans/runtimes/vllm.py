@@ -26,7 +26,6 @@ class Vllm(Runtime):
         "cuts within a layer: the embedding is in the first stage, norm and last layer are in the last one",
         "streams: vLLM has its own for copies between stages",
     )
-    takes = ("language",)
     overhead = int(1.0 * GB)
     overhead_is = "CUDA context, NCCL and CUDA graphs (1 GB), and what --gpu-memory-utilization 0.92 leaves alone"
     objective = "throughput"
